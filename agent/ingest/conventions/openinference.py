@@ -16,6 +16,7 @@ from ragmeter.ingest.conventions.documents import (
     read_metadata,
     read_tool_documents,
 )
+from ragmeter.ingest.conventions.key_tables import key_table
 from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -41,18 +42,6 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.ingest.spans import KIND, AttributeValue, Span
 
-_ROLES = {
-    "chain": SpanRole.CHAIN,
-    "agent": SpanRole.CHAIN,
-    "prompt": SpanRole.CHAIN,
-    "llm": SpanRole.LLM,
-    "embedding": SpanRole.EMBEDDING,
-    "retriever": SpanRole.RETRIEVER,
-    "reranker": SpanRole.RERANKER,
-    "tool": SpanRole.TOOL,
-    "guardrail": SpanRole.TOOL,  # a model's reply inside a guardrail is not the request's answer
-    "evaluator": SpanRole.EVALUATOR,
-}
 _MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
 
@@ -112,7 +101,8 @@ def read_openinference(span: Span, full: bool = True) -> SpanContent:
 def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     kind = attributes.get(KIND)
-    role = _ROLES.get(kind.strip().lower()) if isinstance(kind, str) else None
+    roles = key_table("openinference").roles
+    role = roles.get(kind.strip().lower()) if isinstance(kind, str) else None
     if role is SpanRole.LLM and _builds_prompt(span):
         return SpanRole.CHAIN
     if role is not None:

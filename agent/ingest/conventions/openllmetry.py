@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
-from ragmeter.ingest.conventions.key_tables import missing_documents_gap
+from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
 from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -36,16 +36,6 @@ from ragmeter.ingest.spans import Span
 _KIND = "traceloop.span.kind"
 _ENTITY = "traceloop.entity."
 _ASSOCIATION = "traceloop.association.properties."
-_OPERATIONS = {
-    "vector_db_retrieve": SpanRole.RETRIEVER,
-    "rerank": SpanRole.RERANKER,
-    "embeddings": SpanRole.EMBEDDING,
-    "embedding": SpanRole.EMBEDDING,
-    "chat": SpanRole.LLM,
-    "completion": SpanRole.LLM,
-    "text_completion": SpanRole.LLM,
-    "generate_content": SpanRole.LLM,
-}
 _MAX_TAGS = 32
 _SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
 _RETRIEVER = re.compile(r"Retriever$")
@@ -109,11 +99,11 @@ def _entity(span: Span) -> str:
 
 
 def _role(span: Span) -> SpanRole:
-    attributes = span.attributes
+    attributes, roles = span.attributes, key_table("openllmetry").roles
     for key in ("gen_ai.operation.name", "llm.request.type"):
         operation = attributes.get(key)
-        if isinstance(operation, str) and operation.lower() in _OPERATIONS:
-            return _OPERATIONS[operation.lower()]
+        if isinstance(operation, str) and operation.lower() in roles:
+            return roles[operation.lower()]
     name = _entity(span)
     if _EMBEDDING.search(name):
         return SpanRole.EMBEDDING

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_tool_documents
-from ragmeter.ingest.conventions.key_tables import fill_documents
+from ragmeter.ingest.conventions.key_tables import fill_documents, key_table
 from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -34,22 +34,6 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.ingest.spans import Span, SpanEvent
 
-_ROLES = {
-    operation: role
-    for role, operations in {
-        SpanRole.LLM: (
-            *("chat", "text_completion", "generate_content", "completion"),
-            *("generate", "responses"),
-        ),
-        SpanRole.EMBEDDING: ("embeddings", "embedding"),
-        SpanRole.RETRIEVER: ("retrieval", "retrieve", "search_memory"),
-        SpanRole.RERANKER: ("rerank",),
-        SpanRole.TOOL: ("execute_tool",),
-        SpanRole.CHAIN: ("invoke_agent", "invoke_workflow", "chain"),
-        SpanRole.EVALUATOR: ("evaluate", "evaluation"),
-    }.items()
-    for operation in operations
-}
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 _QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query")
 _DOCUMENTS = "gen_ai.retrieval.documents"
@@ -107,7 +91,7 @@ def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     name = attributes.get("gen_ai.operation.name")
     if isinstance(name, str) and name:
-        return _ROLES.get(name.strip().lower(), SpanRole.OTHER)
+        return key_table("otel_genai").roles.get(name.strip().lower(), SpanRole.OTHER)
     if _DOCUMENTS in attributes or "gen_ai.retrieval.query.text" in attributes:
         return SpanRole.RETRIEVER
     if any(key in attributes for key in ("gen_ai.usage.output_tokens", "gen_ai.output.messages")):
