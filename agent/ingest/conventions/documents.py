@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument
+from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.values import (
     QUOTED,
     first_text,
@@ -238,7 +238,7 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
     """
     documents = read_documents(value)
     if documents:
-        return documents if any(document.text for document in documents) else None
+        return documents if has_texts(documents) else None
     text = parse_nested_json(value)
     if isinstance(text, dict):  # a message of LangChain, or the one field that a tool returns
         text = next((text[key] for key in _TOOL_TEXT_KEYS if isinstance(text.get(key), str)), None)

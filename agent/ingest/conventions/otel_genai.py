@@ -21,12 +21,11 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import find_answer, find_question, with_gap
 from ragmeter.ingest.conventions.values import (
     first_count,
     first_text,
     is_hidden,
-    is_truncated,
     looks_like_json,
     parse_nested_json,
     parse_number,
@@ -164,12 +163,10 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
     # the history is in the input: the question is the last message of the user
     text = last_text_of(prompts, "user")
     if content.query is None and text is not None:
-        content.query, content.query_gap = _with_gap(text, ContentGap.QUERY_TRUNCATED)
-    reply = last_text_of(replies, "assistant") or next(
-        (one.text for one in reversed(replies) if one.text and one.role in ("", "user")), None
-    )
+        content.query, content.query_gap = with_gap(text, ContentGap.QUERY_TRUNCATED)
+    reply = last_text_of(replies, "assistant") or last_text_of(replies, "", "user")
     if reply is not None:
-        content.answer, content.answer_gap = _with_gap(reply, ContentGap.ANSWER_TRUNCATED)
+        content.answer, content.answer_gap = with_gap(reply, ContentGap.ANSWER_TRUNCATED)
     else:
         content.calls_tools = any(message.tools for message in replies) or _stopped_for_tools(span)
     if content.query is None and not prompts:
@@ -180,12 +177,6 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
         content.answer_gap = content.answer_gap or _unreadable_gap(
             span.attributes.get("gen_ai.output.messages"), ContentGap.ANSWER_TRUNCATED
         )
-
-
-def _with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
-    if is_hidden(text):
-        return None, ContentGap.HIDDEN
-    return text, truncated if is_truncated(text) else None
 
 
 def _unreadable_gap(value: Any, truncated: ContentGap) -> ContentGap | None:

@@ -26,6 +26,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
     fill_id_and_score,
+    has_texts,
 )
 from ragmeter.ingest.spans import Span
 
@@ -189,8 +190,7 @@ def _merge_documents(into: SpanContent, other: SpanContent) -> None:
     if other.documents is None:
         into.documents_gap = into.documents_gap or other.documents_gap
         return
-    has_texts = any(document.text for document in into.documents or ())
-    if into.documents is None or (not has_texts and any(one.text for one in other.documents)):
+    if into.documents is None or (has_texts(other.documents) and not has_texts(into.documents)):
         scores = {document.id: document.score for document in into.documents or () if document.id}
         into.documents = [
             replace(document, score=scores[document.id])

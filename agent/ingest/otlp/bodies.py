@@ -29,8 +29,17 @@ _FORMS: dict[str, BodyForm] = {
 }
 # google.rpc.Code by HTTP status, as the mapping of gRPC to HTTP has it; 2 is UNKNOWN
 _CODES = {
-    400: 3, 413: 3, 415: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 429: 8,
-    500: 13, 503: 14,
+    400: 3,
+    413: 3,
+    415: 3,
+    401: 16,
+    403: 7,
+    404: 5,
+    405: 12,
+    408: 4,
+    429: 8,
+    500: 13,
+    503: 14,
 }
 MAX_MESSAGE = 1_000  # characters
 
