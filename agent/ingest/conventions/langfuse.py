@@ -30,6 +30,7 @@ from ragmeter.ingest.conventions.key_tables import (
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, defer_content, has_texts
 from ragmeter.ingest.conventions.values import (
     first_count,
+    parse_cost,
     parse_count,
     parse_nested_json,
     parse_number,
@@ -161,4 +162,4 @@ def _cost(details: Any) -> float | None:
         values = list(details.values())[:_MAX_KEYS]
         parts = [n for value in values if (n := parse_number(value)) is not None]
         total = sum(parts) if parts else None
-    return total if total is not None and total >= 0 else None
+    return parse_cost(total)
