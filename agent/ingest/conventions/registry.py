@@ -31,7 +31,7 @@ from ragmeter.ingest.conventions.span_content import (
 from ragmeter.ingest.spans import Span
 
 # The attributes whose values, and not only names, may decide whether a convention matches.
-DECIDING_ATTRIBUTES = (
+_DECIDING_ATTRIBUTES = (
     "gen_ai.operation.name",
     "db.system",
     "db.system.name",
@@ -54,7 +54,7 @@ class Convention:
         name: Name of the convention, and of its table in `key_tables.yaml` if it has one.
         matches: Whether a span follows the convention. It may depend on the scope, the names of
             attributes and events, the first word of the span's name and the values of
-            `DECIDING_ATTRIBUTES` only: its result is cached for all spans that are alike in these.
+            `_DECIDING_ATTRIBUTES` only: its result is cached for all spans that are alike in these.
         read: Reads the content of a matching span and never raises. If its second argument is
             False, it may leave out what `SpanContent.light` lists, where there are no documents.
     """
@@ -144,7 +144,7 @@ def matching_conventions(span: Span) -> tuple[Convention, ...]:
             *[event.name for event in events],
             *[
                 value if isinstance(value := attributes[name], str) else type(value)
-                for name in DECIDING_ATTRIBUTES
+                for name in _DECIDING_ATTRIBUTES
                 if name in attributes  # the names above tell which attribute it is
             ],
         )
