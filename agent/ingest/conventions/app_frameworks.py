@@ -71,18 +71,6 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.ingest.spans import Span
 
-# Haystack: roles by the ending of the class name, the most particular first
-_HAYSTACK_ENDINGS = (
-    ("retriever", SpanRole.RETRIEVER),
-    ("websearch", SpanRole.RETRIEVER),
-    ("ranker", SpanRole.RERANKER),
-    ("evaluator", SpanRole.EVALUATOR),
-    ("embedder", SpanRole.EMBEDDING),
-    ("generator", SpanRole.LLM),
-    ("toolinvoker", SpanRole.TOOL),
-    ("agent", SpanRole.CHAIN),
-    ("pipeline", SpanRole.CHAIN),
-)
 # searched in a pipeline's outputs before anything else
 _HAYSTACK_REPLIES = ("answers", "replies", "reply", "answer", "last_message")
 _HAYSTACK_QUESTIONS = frozenset(
@@ -120,7 +108,8 @@ def read_haystack(span: Span, full: bool = True) -> SpanContent:
     content = SpanContent(convention="haystack")
     kind = (scalar_text(attributes.get("haystack.component.type")) or "").lower()
     if kind:
-        roles = (role for ending, role in _HAYSTACK_ENDINGS if kind.endswith(ending))
+        endings = key_table("haystack").roles.items()
+        roles = (role for ending, role in endings if kind.endswith(ending))
         content.role = next(roles, SpanRole.OTHER)
     else:
         content.role = SpanRole.CHAIN

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument
+from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.values import (
     QUOTED,
     first_text,
@@ -80,7 +80,7 @@ def read_document(value: Any) -> RetrievedDocument | None:
         return document
     if not isinstance(value, str):
         return None
-    document = read_document_repr(value)
+    document = _read_repr(value)
     text = scalar_text(value)
     if document is not None or text is None or is_embedding(text):
         return document
@@ -140,7 +140,7 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
             if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
                 text = text.get("text")
             if isinstance(text, str) and text.strip() and not is_embedding(text):
-                document = read_document_repr(text)
+                document = _read_repr(text)
                 return document.text if document is not None else text
         resource = layer.get("text_resource")
         if isinstance(resource, dict) and scalar_text(resource.get("text")):
@@ -174,7 +174,7 @@ def _score(layers: list[Mapping[str, Any]]) -> tuple[float | None, str]:
     return None, ""
 
 
-def read_document_repr(text: str) -> RetrievedDocument | None:
+def _read_repr(text: str) -> RetrievedDocument | None:
     """Read the repr of a framework's document object, None for ordinary text.
 
     LangChain's repr holds the whole text. Those of others are cut or mixed with other fields and
@@ -206,7 +206,7 @@ def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | N
     if isinstance(value, dict):
         return _from_object(value, depth)
     if isinstance(value, str):
-        document = read_document_repr(value)
+        document = _read_repr(value)
         return [document] if document is not None else None
     if not isinstance(value, list) or is_embedding(value):
         return None
@@ -238,7 +238,7 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
     """
     documents = read_documents(value)
     if documents:
-        return documents if any(document.text for document in documents) else None
+        return documents if has_texts(documents) else None
     text = parse_nested_json(value)
     if isinstance(text, dict):  # a message of LangChain, or the one field that a tool returns
         text = next((text[key] for key in _TOOL_TEXT_KEYS if isinstance(text.get(key), str)), None)
@@ -292,7 +292,7 @@ def read_flattened_documents(
         text = scalar_text(item.get("document.content"))
         if text is not None and is_embedding(text):
             text = None
-        document = read_document_repr(text) if text is not None else None
+        document = _read_repr(text) if text is not None else None
         document = document or _document(text)
         document.id = scalar_text(item.get("document.id")) or document.id
         document.score = parse_number(item.get("document.score"))

@@ -26,9 +26,9 @@ from ragmeter.ingest.conventions.values import (
     is_hidden,
     is_truncated_json,
     load_yaml,
+    parse_cost,
     parse_count,
     parse_nested_json,
-    parse_number,
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
@@ -154,8 +154,7 @@ def read_by_table(
         content.model = _scalar(first_value(attributes, table.model))
         content.input_tokens = parse_count(first_value(attributes, table.input_tokens))
         content.output_tokens = parse_count(first_value(attributes, table.output_tokens))
-    cost = parse_number(first_value(attributes, table.cost_usd))
-    content.cost_usd = cost if cost is not None and cost >= 0 else None
+    content.cost_usd = parse_cost(first_value(attributes, table.cost_usd))
     content.session = _scalar(first_value(attributes, table.session))
     content.user = _scalar(first_value(attributes, table.user))
     content.failed = any(

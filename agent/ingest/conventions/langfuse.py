@@ -27,9 +27,10 @@ from ragmeter.ingest.conventions.key_tables import (
     key_table,
     read_by_table,
 )
-from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, defer_content
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, defer_content, has_texts
 from ragmeter.ingest.conventions.values import (
     first_count,
+    parse_cost,
     parse_count,
     parse_nested_json,
     parse_number,
@@ -66,7 +67,7 @@ def read_langfuse(span: Span, full: bool = True) -> SpanContent:
     if content.role is SpanRole.CHAIN and _RETRIEVER_NAME.search(span.name):
         opened = parse_nested_json(output_value)
         documents = read_documents(opened) if isinstance(opened, list) else None
-        if documents and any(document.text for document in documents):
+        if has_texts(documents):
             content.role = SpanRole.RETRIEVER
             content.documents, content.answer, content.answer_gap = documents, None, None
     _fill_from_trace(span, content, full)
@@ -161,4 +162,4 @@ def _cost(details: Any) -> float | None:
         values = list(details.values())[:_MAX_KEYS]
         parts = [n for value in values if (n := parse_number(value)) is not None]
         total = sum(parts) if parts else None
-    return total if total is not None and total >= 0 else None
+    return parse_cost(total)

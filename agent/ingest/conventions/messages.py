@@ -135,9 +135,10 @@ def read_flattened_messages(
     return messages
 
 
-def last_text_of(messages: Sequence[ChatMessage], role: str) -> str | None:
-    """Return the text of the last message of a role that has one."""
-    return next((one.text for one in reversed(messages) if one.role == role and one.text), None)
+def last_text_of(messages: Sequence[ChatMessage], *roles: str) -> str | None:
+    """Return the text of the last message that has one of the roles and a text."""
+    texts = (message.text for message in reversed(messages) if message.role in roles)
+    return next((text for text in texts if text), None)
 
 
 def _role(value: object) -> str:

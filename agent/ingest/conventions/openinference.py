@@ -16,7 +16,8 @@ from ragmeter.ingest.conventions.documents import (
     read_metadata,
     read_tool_documents,
 )
-from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_flattened_messages
+from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
+from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -32,7 +33,6 @@ from ragmeter.ingest.conventions.values import (
     flattened_items,
     has_flattened_items,
     is_hidden,
-    is_truncated_json,
     looks_like_json,
     parse_count,
     parse_nested_json,
@@ -41,18 +41,6 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.ingest.spans import KIND, AttributeValue, Span
 
-_ROLES = {
-    "chain": SpanRole.CHAIN,
-    "agent": SpanRole.CHAIN,
-    "prompt": SpanRole.CHAIN,
-    "llm": SpanRole.LLM,
-    "embedding": SpanRole.EMBEDDING,
-    "retriever": SpanRole.RETRIEVER,
-    "reranker": SpanRole.RERANKER,
-    "tool": SpanRole.TOOL,
-    "guardrail": SpanRole.TOOL,  # a model's reply inside a guardrail is not the request's answer
-    "evaluator": SpanRole.EVALUATOR,
-}
 _MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
 
@@ -112,7 +100,8 @@ def read_openinference(span: Span, full: bool = True) -> SpanContent:
 def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     kind = attributes.get(KIND)
-    role = _ROLES.get(kind.strip().lower()) if isinstance(kind, str) else None
+    roles = key_table("openinference").roles
+    role = roles.get(kind.strip().lower()) if isinstance(kind, str) else None
     if role is SpanRole.LLM and _builds_prompt(span):
         return SpanRole.CHAIN
     if role is not None:
@@ -177,7 +166,8 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         content.query, content.query_gap = None, ContentGap.HIDDEN
     elif content.query is None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
-    text = _reply(replies) or _completion(span)
+    # a reply may have no role
+    text = last_text_of(replies, "assistant") or last_text_of(replies, "") or _completion(span)
     content.calls_tools = text is None and any(message.tools for message in replies)
     if is_hidden(text):
         content.answer_gap = ContentGap.HIDDEN
@@ -200,23 +190,10 @@ def _answer_in_plain(text: str) -> tuple[str | None, ContentGap | None]:
     return text, None
 
 
-def _reply(messages: list[ChatMessage]) -> str | None:
-    """Return the text of the reply, which may be a message without a role."""
-    text = last_text_of(messages, "assistant")
-    if text is None:
-        text = next(
-            (message.text for message in reversed(messages) if message.text and not message.role),
-            None,
-        )
-    return text
-
-
 def _completion(span: Span) -> str | None:
-    for _, item in flattened_items(span.attributes, "llm.choices"):
-        text = scalar_text(item.get("completion.text"))
-        if text is not None:
-            return text
-    return None
+    choices = (choice for _, choice in flattened_items(span.attributes, "llm.choices"))
+    texts = (scalar_text(choice.get("completion.text")) for choice in choices)
+    return next((text for text in texts if text is not None), None)
 
 
 def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeValue) -> None:
@@ -224,13 +201,8 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     documents, cut = read_flattened_documents(span.attributes, prefix)
     if documents is None and content.role is SpanRole.RERANKER:
         documents, cut = read_flattened_documents(span.attributes, _RETRIEVED)
-    other = (
-        read_documents(output_value)
-        if output_value is not None and not is_hidden(output_value)
-        else None
-    )
-    if isinstance(output_value, str) and other is not None and not looks_like_json(output_value):
-        other = None
+    is_text = isinstance(output_value, str) and not looks_like_json(output_value)
+    other = None if is_text or is_hidden(output_value) else read_documents(output_value)
     if documents is None:
         documents = other
     elif other is not None and len(other) == len(documents):
@@ -239,15 +211,9 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     content.documents = documents
     if cut or (span.dropped and not documents):
         content.documents_gap = ContentGap.PASSAGES_TRUNCATED
-    elif documents is None and is_hidden(output_value):
-        content.documents_gap = ContentGap.HIDDEN
-    elif documents is None and is_truncated_json(output_value):
-        content.documents_gap = ContentGap.PASSAGES_TRUNCATED
-    if (
-        content.role is SpanRole.RETRIEVER
-        and isinstance(output_value, str)
-        and not looks_like_json(output_value)
-    ):
+    elif documents is None:
+        content.documents_gap = missing_documents_gap(documents, output_value)
+    if is_text and content.role is SpanRole.RETRIEVER:
         # the one span of Bedrock's RetrieveAndGenerate
         content.answer, content.answer_gap = find_answer(output_value)
 

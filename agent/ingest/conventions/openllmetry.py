@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
-from ragmeter.ingest.conventions.key_tables import missing_documents_gap
+from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
 from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -20,6 +20,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
     first_event_time,
+    has_texts,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
@@ -36,22 +37,17 @@ from ragmeter.ingest.spans import Span
 _KIND = "traceloop.span.kind"
 _ENTITY = "traceloop.entity."
 _ASSOCIATION = "traceloop.association.properties."
-_OPERATIONS = {
-    "vector_db_retrieve": SpanRole.RETRIEVER,
-    "rerank": SpanRole.RERANKER,
-    "embeddings": SpanRole.EMBEDDING,
-    "embedding": SpanRole.EMBEDDING,
-    "chat": SpanRole.LLM,
-    "completion": SpanRole.LLM,
-    "text_completion": SpanRole.LLM,
-    "generate_content": SpanRole.LLM,
-}
 _MAX_TAGS = 32
 _SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
-_RETRIEVER = re.compile(r"Retriever$")
 _RETRIEVES = re.compile(r"_?(?:retrieve|retrieval)(?![a-z]*_chain)(?:_|$|[A-Z])")
-_RERANKER = re.compile(r"(?:Rerank(?:er)?|NodePostprocessor|Postprocessor)$|^rerank(?:_|$)")
-_EMBEDDING = re.compile(r"Embeddings?$")
+_NAMES = (
+    (re.compile(r"Embeddings?$"), SpanRole.EMBEDDING),
+    (re.compile(r"Retriever$"), SpanRole.RETRIEVER),
+    (
+        re.compile(r"(?:Rerank(?:er)?|NodePostprocessor|Postprocessor)$|^rerank(?:_|$)"),
+        SpanRole.RERANKER,
+    ),
+)
 
 
 def matches_openllmetry(span: Span) -> bool:
@@ -71,11 +67,7 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     content.role = _role(span)
     if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or _may_retrieve(span):
         documents = read_documents(_outputs(output))
-        if (
-            content.role is SpanRole.CHAIN
-            and documents
-            and any(document.text for document in documents)
-        ):
+        if content.role is SpanRole.CHAIN and has_texts(documents):
             content.role = SpanRole.RETRIEVER
     content.session = scalar_text(attributes.get(_ASSOCIATION + "session_id"))
     content.user = scalar_text(attributes.get(_ASSOCIATION + "user_id"))
@@ -109,18 +101,15 @@ def _entity(span: Span) -> str:
 
 
 def _role(span: Span) -> SpanRole:
-    attributes = span.attributes
+    attributes, roles = span.attributes, key_table("openllmetry").roles
     for key in ("gen_ai.operation.name", "llm.request.type"):
         operation = attributes.get(key)
-        if isinstance(operation, str) and operation.lower() in _OPERATIONS:
-            return _OPERATIONS[operation.lower()]
+        if isinstance(operation, str) and operation.lower() in roles:
+            return roles[operation.lower()]
     name = _entity(span)
-    if _EMBEDDING.search(name):
-        return SpanRole.EMBEDDING
-    if _RETRIEVER.search(name):
-        return SpanRole.RETRIEVER
-    if _RERANKER.search(name):
-        return SpanRole.RERANKER
+    for pattern, role in _NAMES:
+        if pattern.search(name):
+            return role
     kind = attributes.get(_KIND)
     if kind == "tool":
         return SpanRole.TOOL
@@ -156,7 +145,7 @@ def _fill_call(span: Span, content: SpanContent) -> None:
     if content.query is None and not prompts:
         content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
     text = last_text_of(replies, "assistant") or next(
-        (one.text for one in replies if one.text), None
+        (reply.text for reply in replies if reply.text), None
     )
     content.calls_tools = text is None and any(message.tools for message in replies)
     if text is None and not replies:

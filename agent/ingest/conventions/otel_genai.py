@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_tool_documents
-from ragmeter.ingest.conventions.key_tables import fill_documents
+from ragmeter.ingest.conventions.key_tables import fill_documents, key_table
 from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -21,12 +21,11 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import find_answer, find_question, with_gap
 from ragmeter.ingest.conventions.values import (
     first_count,
     first_text,
     is_hidden,
-    is_truncated,
     looks_like_json,
     parse_nested_json,
     parse_number,
@@ -34,22 +33,6 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.ingest.spans import Span, SpanEvent
 
-_ROLES = {
-    operation: role
-    for role, operations in {
-        SpanRole.LLM: (
-            *("chat", "text_completion", "generate_content", "completion"),
-            *("generate", "responses"),
-        ),
-        SpanRole.EMBEDDING: ("embeddings", "embedding"),
-        SpanRole.RETRIEVER: ("retrieval", "retrieve", "search_memory"),
-        SpanRole.RERANKER: ("rerank",),
-        SpanRole.TOOL: ("execute_tool",),
-        SpanRole.CHAIN: ("invoke_agent", "invoke_workflow", "chain"),
-        SpanRole.EVALUATOR: ("evaluate", "evaluation"),
-    }.items()
-    for operation in operations
-}
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 _QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query")
 _DOCUMENTS = "gen_ai.retrieval.documents"
@@ -107,7 +90,7 @@ def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     name = attributes.get("gen_ai.operation.name")
     if isinstance(name, str) and name:
-        return _ROLES.get(name.strip().lower(), SpanRole.OTHER)
+        return key_table("otel_genai").roles.get(name.strip().lower(), SpanRole.OTHER)
     if _DOCUMENTS in attributes or "gen_ai.retrieval.query.text" in attributes:
         return SpanRole.RETRIEVER
     if any(key in attributes for key in ("gen_ai.usage.output_tokens", "gen_ai.output.messages")):
@@ -180,12 +163,10 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
     # the history is in the input: the question is the last message of the user
     text = last_text_of(prompts, "user")
     if content.query is None and text is not None:
-        content.query, content.query_gap = _with_gap(text, ContentGap.QUERY_TRUNCATED)
-    reply = last_text_of(replies, "assistant") or next(
-        (one.text for one in reversed(replies) if one.text and one.role in ("", "user")), None
-    )
+        content.query, content.query_gap = with_gap(text, ContentGap.QUERY_TRUNCATED)
+    reply = last_text_of(replies, "assistant") or last_text_of(replies, "", "user")
     if reply is not None:
-        content.answer, content.answer_gap = _with_gap(reply, ContentGap.ANSWER_TRUNCATED)
+        content.answer, content.answer_gap = with_gap(reply, ContentGap.ANSWER_TRUNCATED)
     else:
         content.calls_tools = any(message.tools for message in replies) or _stopped_for_tools(span)
     if content.query is None and not prompts:
@@ -196,12 +177,6 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
         content.answer_gap = content.answer_gap or _unreadable_gap(
             span.attributes.get("gen_ai.output.messages"), ContentGap.ANSWER_TRUNCATED
         )
-
-
-def _with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
-    if is_hidden(text):
-        return None, ContentGap.HIDDEN
-    return text, truncated if is_truncated(text) else None
 
 
 def _unreadable_gap(value: Any, truncated: ContentGap) -> ContentGap | None:

@@ -64,6 +64,7 @@ from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
     is_embedding,
     is_truncated,
+    parse_cost,
     parse_count,
     parse_json_or_literal,
     parse_nested_json,
@@ -103,8 +104,7 @@ def read_mlflow(span: Span, full: bool = True) -> SpanContent:
         content.output_tokens = parse_count(usage.get("output_tokens"))
     cost = parse_nested_json(attributes.get("mlflow.llm.cost"))
     if isinstance(cost, dict):
-        total = parse_number(cost.get("total_cost"))
-        content.cost_usd = total if total is not None and total >= 0 else None
+        content.cost_usd = parse_cost(cost.get("total_cost"))
     content.prompt_version = _mlflow_prompt(
         parse_nested_json(attributes.get("mlflow.linkedPrompts"))
     )

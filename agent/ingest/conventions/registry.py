@@ -26,11 +26,12 @@ from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
     fill_id_and_score,
+    has_texts,
 )
 from ragmeter.ingest.spans import Span
 
 # The attributes whose values, and not only names, may decide whether a convention matches.
-DECIDING_ATTRIBUTES = (
+_DECIDING_ATTRIBUTES = (
     "gen_ai.operation.name",
     "db.system",
     "db.system.name",
@@ -53,7 +54,7 @@ class Convention:
         name: Name of the convention, and of its table in `key_tables.yaml` if it has one.
         matches: Whether a span follows the convention. It may depend on the scope, the names of
             attributes and events, the first word of the span's name and the values of
-            `DECIDING_ATTRIBUTES` only: its result is cached for all spans that are alike in these.
+            `_DECIDING_ATTRIBUTES` only: its result is cached for all spans that are alike in these.
         read: Reads the content of a matching span and never raises. If its second argument is
             False, it may leave out what `SpanContent.light` lists, where there are no documents.
     """
@@ -143,7 +144,7 @@ def matching_conventions(span: Span) -> tuple[Convention, ...]:
             *[event.name for event in events],
             *[
                 value if isinstance(value := attributes[name], str) else type(value)
-                for name in DECIDING_ATTRIBUTES
+                for name in _DECIDING_ATTRIBUTES
                 if name in attributes  # the names above tell which attribute it is
             ],
         )
@@ -189,8 +190,7 @@ def _merge_documents(into: SpanContent, other: SpanContent) -> None:
     if other.documents is None:
         into.documents_gap = into.documents_gap or other.documents_gap
         return
-    has_texts = any(document.text for document in into.documents or ())
-    if into.documents is None or (not has_texts and any(one.text for one in other.documents)):
+    if into.documents is None or (has_texts(other.documents) and not has_texts(into.documents)):
         scores = {document.id: document.score for document in into.documents or () if document.id}
         into.documents = [
             replace(document, score=scores[document.id])

@@ -117,6 +117,11 @@ def defer_content(content: SpanContent) -> bool:
     return content.light
 
 
+def has_texts(documents: list[RetrievedDocument] | None) -> bool:
+    """Return whether any document has a text."""
+    return any(document.text for document in documents or ())
+
+
 def fill_id_and_score(document: RetrievedDocument, same: RetrievedDocument) -> bool:
     """Fill id and score from the document at the same position of another list.
 

@@ -42,6 +42,13 @@ def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
     return _find(value, value_keys().answer, "assistant", ContentGap.ANSWER_TRUNCATED)
 
 
+def with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
+    """Return text unless it is hidden, with the gap that it shows."""
+    if is_hidden(text):
+        return None, ContentGap.HIDDEN
+    return text, truncated if is_truncated(text) else None
+
+
 def _find(
     value: Any, keys: Sequence[str], role: str, truncated: ContentGap
 ) -> tuple[str | None, ContentGap | None]:
@@ -65,11 +72,7 @@ def _find(
     if isinstance(value, (int, float)):
         return scalar_text(value), None
     text = next(_Search(keys, role).texts(value), None)
-    if text is None:
-        return None, None
-    if is_hidden(text):
-        return None, ContentGap.HIDDEN
-    return text, truncated if is_truncated(text) else None
+    return (None, None) if text is None else with_gap(text, truncated)
 
 
 @dataclass(slots=True)

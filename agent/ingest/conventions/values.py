@@ -124,6 +124,12 @@ def parse_count(value: object) -> int | None:
     return int(number) if number is not None and 0 <= number <= 2**53 else None
 
 
+def parse_cost(value: object) -> float | None:
+    """Return a number that is not negative, which may be text; None for anything else."""
+    number = parse_number(value)
+    return number if number is not None and number >= 0 else None
+
+
 def scalar_text(value: object) -> str | None:
     """Return a scalar as text, None for anything else and for empty or blank text."""
     if isinstance(value, str):  # nearly always

@@ -15,9 +15,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from pydantic_core import to_json
 
-from ragmeter.ingest.otlp import json_requests, protobuf
+from ragmeter.ingest.otlp.json_requests import decode_json
 from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits
-from ragmeter.ingest.otlp.protobuf import Status
+from ragmeter.ingest.otlp.protobuf import Status, decode_protobuf
 
 _DEFAULTS = OtlpLimits()
 BodyForm = Literal["protobuf", "json"]
@@ -30,13 +30,13 @@ _FORMS: dict[str, BodyForm] = {
 # google.rpc.Code by HTTP status, as the mapping of gRPC to HTTP has it; 2 is UNKNOWN
 _CODES = {
     400: 3,
+    413: 3,
+    415: 3,
     401: 16,
     403: 7,
     404: 5,
     405: 12,
     408: 4,
-    413: 3,
-    415: 3,
     429: 8,
     500: 13,
     503: 14,
@@ -53,23 +53,13 @@ class OtlpResponse:
 
 
 def decode_traces(body: bytes, *, json: bool, limits: OtlpLimits = _DEFAULTS) -> DecodedRequest:
-    """Decode the spans of an `ExportTraceServiceRequest`.
-
-    Raises:
-        UndecodableBody: Nothing of the body could be read.
-    """
-    decode = json_requests.decode_json_spans if json else protobuf.decode_protobuf_spans
-    return decode(body, limits)
+    """Decode an `ExportTraceServiceRequest`; raise `UndecodableBody` if nothing can be read."""
+    return (decode_json if json else decode_protobuf)(body, limits, logs=False)
 
 
 def decode_logs(body: bytes, *, json: bool, limits: OtlpLimits = _DEFAULTS) -> DecodedRequest:
-    """Decode the events of an `ExportLogsServiceRequest`.
-
-    Raises:
-        UndecodableBody: Nothing of the body could be read.
-    """
-    decode = json_requests.decode_json_logs if json else protobuf.decode_protobuf_logs
-    return decode(body, limits)
+    """Decode an `ExportLogsServiceRequest`; raise `UndecodableBody` if nothing can be read."""
+    return (decode_json if json else decode_protobuf)(body, limits, logs=True)
 
 
 def parse_content_type(header: str | None) -> BodyForm | None:

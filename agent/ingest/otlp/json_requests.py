@@ -45,35 +45,12 @@ from ragmeter.ingest.spans import (
 
 _KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _STATUSES = ("UNSET", "OK", "ERROR")
-_DROPPED = ("droppedAttributesCount", "dropped_attributes_count")
-_SCOPE = ("scope", "instrumentationLibrary", "instrumentation_library")
+_SCOPE = ("scope", "instrumentationLibrary")
 
 
-@dataclass(frozen=True, slots=True)
-class _LayerNames:
-    """The keys of the three layers of a request."""
-
-    resources: tuple[str, ...]
-    scopes: tuple[str, ...]
-    records: tuple[str, ...]
-
-
-_SPANS = _LayerNames(
-    ("resourceSpans", "resource_spans", "batches"),
-    (
-        *("scopeSpans", "scope_spans"),
-        *("instrumentationLibrarySpans", "instrumentation_library_spans"),
-    ),
-    ("spans",),
-)
-_LOGS = _LayerNames(
-    ("resourceLogs", "resource_logs"),
-    (
-        *("scopeLogs", "scope_logs"),
-        *("instrumentationLibraryLogs", "instrumentation_library_logs"),
-    ),
-    ("logRecords", "log_records", "logs"),
-)
+# the keys of the three layers of a request
+_SPANS = (("resourceSpans", "batches"), ("scopeSpans", "instrumentationLibrarySpans"), ("spans",))
+_LOGS = (("resourceLogs",), ("scopeLogs", "instrumentationLibraryLogs"), ("logRecords", "logs"))
 
 
 @dataclass(slots=True)
@@ -85,42 +62,29 @@ class _JsonScope:
     version: str = ""
 
 
-def decode_json_spans(body: bytes, limits: OtlpLimits) -> DecodedRequest:
-    """Decode the spans of a trace request.
-
-    Raises:
-        UndecodableBody: Nothing of the body could be read.
-    """
+def decode_json(body: bytes, limits: OtlpLimits, *, logs: bool) -> DecodedRequest:
+    """Decode a trace or log request; raise `UndecodableBody` if nothing can be read."""
     request = RequestDecoder(limits)
-    return request.decode(_records(body, _SPANS, request), _span)
-
-
-def decode_json_logs(body: bytes, limits: OtlpLimits) -> DecodedRequest:
-    """Decode the events of a log request.
-
-    Raises:
-        UndecodableBody: Nothing of the body could be read.
-    """
-    request = RequestDecoder(limits)
-    return request.decode(_records(body, _LOGS, request), _log)
+    return request.decode(_records(body, request, logs), _log if logs else _span)
 
 
 def _records(
-    body: bytes, names: _LayerNames, request: RequestDecoder
+    body: bytes, request: RequestDecoder, logs: bool
 ) -> Iterator[tuple[Any, _JsonScope, int]]:
     """Yield every record with its scope; broken layers above the records are counted."""
+    resource_keys, scope_keys, record_keys = _LOGS if logs else _SPANS
     content = parse_json_body(body)
     if not isinstance(content, dict):
         raise UndecodableBody("bad_json", "the body is no JSON object")
-    resources = get_field(content, *names.resources)
+    resources = get_field(content, *resource_keys)
     if not isinstance(resources, list | None):
-        raise UndecodableBody("bad_json", f"{names.resources[0]} is no list")
+        raise UndecodableBody("bad_json", f"{resource_keys[0]} is no list")
     for item in resources or ():
         if not isinstance(item, dict):
             request.decoded.reject("unreadable")
             continue
         resource = _resource(item, request)
-        for group in get_list(item, *names.scopes):
+        for group in get_list(item, *scope_keys):
             if not isinstance(group, dict):
                 request.decoded.reject("unreadable")
                 continue
@@ -129,7 +93,7 @@ def _records(
             if isinstance(raw_scope, dict):
                 scope.name = get_text(raw_scope.get("name"), MAX_NAME)
                 scope.version = get_text(raw_scope.get("version"), MAX_NAME)
-            for record in get_list(group, *names.records):
+            for record in get_list(group, *record_keys):
                 yield record, scope, len(body)
 
 
@@ -149,26 +113,26 @@ def _span(item: Any, scope: _JsonScope, allowance: SpanAllowance) -> Span:
     status = item.get("status")
     if not isinstance(status, dict):
         status = {}
-    parent = get_field(item, "parentSpanId", "parent_span_id")
+    parent = get_field(item, "parentSpanId")
     attributes = parse_attributes(item.get("attributes"), allowance)
     events = _events(get_list(item, "events"), allowance)
     links = _links(get_list(item, "links"), allowance)
-    allowance.dropped += parse_count(get_field(item, *_DROPPED))
-    allowance.dropped += parse_count(get_field(item, "droppedEventsCount", "dropped_events_count"))
+    allowance.dropped += parse_count(get_field(item, "droppedAttributesCount"))
+    allowance.dropped += parse_count(get_field(item, "droppedEventsCount"))
     return Span(
         trace_id=_trace_id(item),
         span_id=_span_id(item),
         parent_id=parse_id(parent, 8, "bad_parent_id"),
         name=get_text(item.get("name"), MAX_NAME),
         kind=parse_enum(item.get("kind"), "SPAN_KIND_", _KINDS),
-        start=parse_nanoseconds(get_field(item, "startTimeUnixNano", "start_time_unix_nano")),
-        end=parse_nanoseconds(get_field(item, "endTimeUnixNano", "end_time_unix_nano")),
+        start=parse_nanoseconds(get_field(item, "startTimeUnixNano")),
+        end=parse_nanoseconds(get_field(item, "endTimeUnixNano")),
         status=parse_enum(status.get("code"), "STATUS_CODE_", _STATUSES),
         status_message=get_text(status.get("message"), MAX_STATUS),
         attributes=attributes,
         events=events,
         links=links,
-        trace_state=get_text(get_field(item, "traceState", "trace_state"), MAX_TRACE_STATE),
+        trace_state=get_text(get_field(item, "traceState"), MAX_TRACE_STATE),
         scope=scope.name,
         scope_version=scope.version,
         resource=scope.resource,
@@ -176,19 +140,19 @@ def _span(item: Any, scope: _JsonScope, allowance: SpanAllowance) -> Span:
     )
 
 
-def _required_id(item: dict[str, Any], size: int, reason: str, *names: str) -> str:
-    identity = parse_id(get_field(item, *names), size, reason)
+def _required_id(item: dict[str, Any], name: str, size: int, reason: str) -> str:
+    identity = parse_id(get_field(item, name), size, reason)
     if not identity:
         raise RejectedRecord(reason)
     return identity
 
 
 def _trace_id(item: dict[str, Any]) -> str:
-    return _required_id(item, 16, "bad_trace_id", "traceId", "trace_id")
+    return _required_id(item, "traceId", 16, "bad_trace_id")
 
 
 def _span_id(item: dict[str, Any]) -> str:
-    return _required_id(item, 8, "bad_span_id", "spanId", "span_id")
+    return _required_id(item, "spanId", 8, "bad_span_id")
 
 
 def _events(raw: list[Any], allowance: SpanAllowance) -> list[SpanEvent]:
@@ -197,8 +161,8 @@ def _events(raw: list[Any], allowance: SpanAllowance) -> list[SpanEvent]:
         if not isinstance(event, dict):
             allowance.dropped += 1
             continue
-        allowance.dropped += parse_count(get_field(event, *_DROPPED))
-        time = parse_nanoseconds(get_field(event, "timeUnixNano", "time_unix_nano"))
+        allowance.dropped += parse_count(get_field(event, "droppedAttributesCount"))
+        time = parse_nanoseconds(get_field(event, "timeUnixNano"))
         attributes = parse_attributes(event.get("attributes"), allowance)
         events.append(SpanEvent(get_text(event.get("name"), MAX_NAME), time, attributes))
     return events
@@ -216,7 +180,7 @@ def _links(raw: list[Any], allowance: SpanAllowance) -> list[tuple[str, str]]:
 def _log(item: Any, scope: _JsonScope, allowance: SpanAllowance) -> LogEvent | None:
     if not isinstance(item, dict):
         raise RejectedRecord("unreadable")
-    name = get_text(get_field(item, "eventName", "event_name"), MAX_NAME)
+    name = get_text(get_field(item, "eventName"), MAX_NAME)
     if not name:
         for pair in get_list(item, "attributes"):
             if isinstance(pair, dict) and pair.get("key") == "event.name":
@@ -224,10 +188,10 @@ def _log(item: Any, scope: _JsonScope, allowance: SpanAllowance) -> LogEvent | N
                 name = get_text(parse_value(pair.get("value"), none_left, 0), MAX_NAME)
     if not may_carry_content(name):
         return None
-    if not get_field(item, "traceId", "trace_id") or not get_field(item, "spanId", "span_id"):
+    if not get_field(item, "traceId") or not get_field(item, "spanId"):
         return None
-    time = parse_nanoseconds(get_field(item, "timeUnixNano", "time_unix_nano"))
-    observed = parse_nanoseconds(get_field(item, "observedTimeUnixNano", "observed_time_unix_nano"))
+    time = parse_nanoseconds(get_field(item, "timeUnixNano"))
+    observed = parse_nanoseconds(get_field(item, "observedTimeUnixNano"))
     return read_log_event(
         _trace_id(item),
         _span_id(item),

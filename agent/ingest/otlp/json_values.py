@@ -10,6 +10,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pydantic_core import from_json
@@ -99,12 +100,24 @@ def _check_size(body: bytes) -> None:
 
 
 def get_field(item: dict[str, Any], *names: str) -> Any:
-    """Return the value of the first of `names` that is present and not null."""
+    """Return the first value that is present and not null.
+
+    Args:
+        item: An object of OTLP/JSON.
+        names: Names in camel case, each of which may be spelled in snake case too.
+    """
     for name in names:
         value = item.get(name)
+        if value is None:
+            value = item.get(_snake_case(name))
         if value is not None:
             return value
     return None
+
+
+@cache
+def _snake_case(name: str) -> str:
+    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
 def get_list(item: dict[str, Any], *names: str) -> list[Any]:

@@ -106,27 +106,10 @@ class _ProtobufScope:
         self.version = scope.version[:MAX_NAME]
 
 
-def decode_protobuf_spans(body: bytes, limits: OtlpLimits) -> DecodedRequest:
-    """Decode the spans of an `ExportTraceServiceRequest`.
-
-    Raises:
-        UndecodableBody: Nothing of the body could be read.
-    """
+def decode_protobuf(body: bytes, limits: OtlpLimits, *, logs: bool) -> DecodedRequest:
+    """Decode a trace or log request; raise `UndecodableBody` if nothing can be read."""
     request = RequestDecoder(limits)
-    return _require_record(request, request.decode(_records(body, request), _span))
-
-
-def decode_protobuf_logs(body: bytes, limits: OtlpLimits) -> DecodedRequest:
-    """Decode the events of an `ExportLogsServiceRequest`.
-
-    Raises:
-        UndecodableBody: Nothing of the body could be read.
-    """
-    request = RequestDecoder(limits)
-    return _require_record(request, request.decode(_records(body, request), _log))
-
-
-def _require_record(request: RequestDecoder, decoded: DecodedRequest) -> DecodedRequest:
+    decoded = request.decode(_records(body, request), _log if logs else _span)
     broken = decoded.rejected and decoded.reasons["unreadable"] == decoded.rejected
     if broken and not request.records:
         raise UndecodableBody("bad_protobuf", "nothing in the body can be read")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from ragmeter.ingest.conventions import key_tables
+from ragmeter.ingest.conventions.registry import CONVENTIONS
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 
 KEYS = key_tables.KeyTable(
@@ -66,12 +67,12 @@ def test_tags_are_small_and_few() -> None:
     attributes = {f"meta.{n}": n for n in range(100)}
     found = key_tables.read_by_table(KEYS, {**attributes, "kind": "llm"})
     assert len(found.tags) == key_tables.MAX_TAGS
-    reading = SpanContent()
-    key_tables.add_tag(reading, "prose", "x" * 300)
-    key_tables.add_tag(reading, "list", "[1, 2]")
-    key_tables.add_tag(reading, "flag", True)
-    key_tables.add_tag(reading, "quoted", '"v"')
-    assert reading.tags == {"flag": "true", "quoted": "v"}
+    content = SpanContent()
+    key_tables.add_tag(content, "prose", "x" * 300)
+    key_tables.add_tag(content, "list", "[1, 2]")
+    key_tables.add_tag(content, "flag", True)
+    key_tables.add_tag(content, "quoted", '"v"')
+    assert content.tags == {"flag": "true", "quoted": "v"}
 
 
 def test_replies_that_only_ask_for_tools() -> None:
@@ -80,3 +81,18 @@ def test_replies_that_only_ask_for_tools() -> None:
     assert key_tables.asks_tools_only({"choices": [{"message": call}]})
     assert not key_tables.asks_tools_only({**call, "content": "text too"})
     assert not key_tables.asks_tools_only("text")
+
+
+def test_every_table_belongs_to_a_convention() -> None:
+    names = [name for name in key_tables._all_tables() if not name.startswith(".")]
+    for name in names:
+        assert key_tables.key_table(name).convention == name
+    order = [convention.name for convention in CONVENTIONS]
+    assert names == [name for name in order if name in names], "not in the registry's order"
+    assert not set(names) - set(order)
+
+
+def test_a_table_may_mark_failures() -> None:
+    table = key_tables.KeyTable(convention="x", failed={"status": "failure"})
+    assert key_tables.read_by_table(table, {"status": "FAILURE"}).failed
+    assert not key_tables.read_by_table(table, {"status": "success"}).failed
