@@ -35,8 +35,8 @@ def take(assembler: Assembler, now: float, *parts: TracePart) -> AssemblyPlan:
 def close(assembler: Assembler, now: float) -> list[tuple[str, CloseReason]]:
     """Close all that is due, as the caller does."""
     out: list[tuple[str, CloseReason]] = []
-    while found := assembler.due(now, 100, ANY):
-        for one in found:
+    while closing := assembler.due(now, 100, ANY):
+        for one in closing:
             assembler.closed(one.trace, now)
             out.append((one.trace.decode(), one.why))
     return out
@@ -228,9 +228,13 @@ def test_any_order_repetition_and_splitting_gives_each_trace_once(data: st.DataO
             anew = Assembler(OtlpSettings(grace_seconds=30))
             rows = [
                 RestoredTrace(
-                    t.encode(), 0.0, [n.to_bytes(2) for n in found], 100 * len(found), 0 in found
+                    t.encode(),
+                    0.0,
+                    [n.to_bytes(2) for n in numbers],
+                    100 * len(numbers),
+                    0 in numbers,
                 )
-                for t, found in got.items()
+                for t, numbers in got.items()
                 if t not in closed
             ]
             anew.restore(rows, [(t.encode(), now) for t in closed], now)

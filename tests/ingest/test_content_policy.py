@@ -36,8 +36,8 @@ def document() -> dict[str, Any]:
     scored = Scorer().score(TRACE).trace
     nuggets = NuggetFindings(["a fact of Rivendell"], ["vital"], ["support"])
     scored.results[0].detail = nuggets_detail(nuggets)
-    found: dict[str, Any] = json.loads(encode_evidence(TRACE, scored, 10**6))
-    return found
+    document: dict[str, Any] = json.loads(encode_evidence(TRACE, scored, 10**6))
+    return document
 
 
 def content(mode: str, key: str = "k") -> ContentPolicy:

@@ -37,13 +37,13 @@ def test_what_was_written_before_a_crash_is_known(tmp_path: Path) -> None:
 
 def positions(path: Path) -> list[int]:
     """Of the letters that can be read."""
-    found = []
+    numbers = []
     for line in path.read_bytes().splitlines():
         try:
-            found.append(json.loads(line)["position"])
+            numbers.append(json.loads(line)["position"])
         except ValueError:
-            found.append(-1)
-    return found
+            numbers.append(-1)
+    return numbers
 
 
 def test_what_a_kill_has_torn_takes_no_letter_along(tmp_path: Path) -> None:

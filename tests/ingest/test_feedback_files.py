@@ -11,8 +11,8 @@ from ragmeter.ingest.feedback import MAX_BYTES, read_feedback
 
 
 def line(name: str) -> bytes:
-    said = {"trace_id": name, "timestamp": 1, "answer": {"helpful": True}}
-    return json.dumps(said).encode()
+    feedback = {"trace_id": name, "timestamp": 1, "answer": {"helpful": True}}
+    return json.dumps(feedback).encode()
 
 
 LINES = b"\n".join([line("a"), b"", line("b")])

@@ -78,12 +78,12 @@ def test_an_array_on_one_line(tmp_path: Path) -> None:
 def test_an_endless_line_is_one_bad_item_and_bounded(lines: Path) -> None:
     good = lines.read_bytes()
     lines.write_bytes(b'{"x": "' + b"a" * 5 * LIMIT + b'"}\n' + good)
-    found = list(InputFile(lines).read(LIMIT))
-    assert isinstance(found[0][0], DecodeFailure)
-    assert found[0][0].reason == "too_large"
-    assert len(found[0][0].raw) <= 2 * (LIMIT + 1)
-    assert len(found) == 6
-    assert ids(lines, found[0][1]) == ["t0", "t1", "t2", "t3", "t4"]
+    items = list(InputFile(lines).read(LIMIT))
+    assert isinstance(items[0][0], DecodeFailure)
+    assert items[0][0].reason == "too_large"
+    assert len(items[0][0].raw) <= 2 * (LIMIT + 1)
+    assert len(items) == 6
+    assert ids(lines, items[0][1]) == ["t0", "t1", "t2", "t3", "t4"]
 
 
 def test_no_newline_at_the_end(lines: Path) -> None:
@@ -146,21 +146,21 @@ def test_a_pipe_is_opened_once_and_has_no_identity(tmp_path: Path, zipped: bool)
     with fifo(tmp_path / "pipe", *parts) as path:
         source = InputFile(path)
         assert (source.identity, source.size, source.empty) == (None, None, False)
-        found = [item for item, _ in source.read(LIMIT, growing=True)]
-    assert all(isinstance(item, DecodedTrace) for item in found)
-    assert len(found) == 5
+        items = [item for item, _ in source.read(LIMIT, growing=True)]
+    assert all(isinstance(item, DecodedTrace) for item in items)
+    assert len(items) == 5
 
 
 def test_a_trace_of_a_pipe_does_not_wait_for_the_next(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     items = InputFile(path).read(LIMIT)
-    found: queue.Queue[object] = queue.Queue()
-    reader = threading.Thread(target=lambda: found.put(next(items)), daemon=True)
+    results: queue.Queue[object] = queue.Queue()
+    reader = threading.Thread(target=lambda: results.put(next(items)), daemon=True)
     reader.start()
     with path.open("wb", buffering=0) as writer:
         writer.write(trace_line(1) + b"\n")
-        assert found.get(timeout=PATIENCE)
+        assert results.get(timeout=PATIENCE)
     reader.join(10)
 
 
@@ -168,9 +168,9 @@ def test_a_broken_end_of_a_file_is_left_for_the_next_run(lines: Path) -> None:
     good = lines.read_bytes()
     lines.write_bytes(good + trace_line(7)[:60])
     source = InputFile(lines)
-    found = list(source.read(LIMIT, growing=True))
+    items = list(source.read(LIMIT, growing=True))
     assert source.unfinished
-    assert [position for _, position in found][-1] == len(good)
+    assert [position for _, position in items][-1] == len(good)
     lines.write_bytes(good + trace_line(7) + b"\n")
     assert ids(lines, len(good), growing=True) == ["t7"]
 

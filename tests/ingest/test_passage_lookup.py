@@ -36,11 +36,11 @@ def http(handler: Handler, name: str = "a", **fields: Any) -> str | None:
     one = source(**{"url": "http://kb.example/v1/docs/{id}?full=1", **fields})
 
     async def get() -> str | None:
-        found = HttpLookup(one, httpx.MockTransport(handler))
+        lookup = HttpLookup(one, httpx.MockTransport(handler))
         try:
-            return await found.fetch(name)
+            return await lookup.fetch(name)
         finally:
-            await found.close()
+            await lookup.close()
 
     return asyncio.run(get())
 
@@ -169,18 +169,18 @@ def test_a_file_is_read_anew_when_it_has_changed(tmp_path: Path, form: str) -> N
     now = [0.0]
 
     async def test() -> None:
-        found = FileLookup(source(file=str(file)), lambda: now[0])
+        lookup = FileLookup(source(file=str(file)), lambda: now[0])
         with pytest.raises(LookupFailed):
-            await found.fetch("a")
+            await lookup.fetch("a")
         write("one")
-        assert await found.fetch("a") == "one, with\nlines"
-        assert await found.fetch("nobody") is None
+        assert await lookup.fetch("a") == "one, with\nlines"
+        assert await lookup.fetch("nobody") is None
         if form == "jsonl":
-            assert await found.fetch("7") == "seven"
+            assert await lookup.fetch("7") == "seven"
         write("another")
         now[0] += 10
-        assert await found.fetch("a") == "another, with\nlines"
-        await found.close()
+        assert await lookup.fetch("a") == "another, with\nlines"
+        await lookup.close()
 
     asyncio.run(test())
 
@@ -198,11 +198,11 @@ def sqlite(path: Path, name: str, **fields: Any) -> str | None:
     query = {"query": "SELECT text FROM chunks WHERE id = ?"}
 
     async def get() -> str | None:
-        found = SqliteLookup(source(sqlite=str(path), **{**query, **fields}))
+        lookup = SqliteLookup(source(sqlite=str(path), **{**query, **fields}))
         try:
-            return await found.fetch(name)
+            return await lookup.fetch(name)
         finally:
-            await found.close()
+            await lookup.close()
 
     return asyncio.run(get())
 

@@ -28,8 +28,8 @@ OUTCOME = "ragmeter_resolver_requests_total"
 class Texts:
     """A lookup that knows some texts; what is an exception is raised."""
 
-    def __init__(self, **known: Any) -> None:
-        self.known = known
+    def __init__(self, **texts: Any) -> None:
+        self.texts = texts
         self.asked: list[str] = []
         self.most = self.now = 0
 
@@ -39,12 +39,12 @@ class Texts:
         self.most = max(self.most, self.now)
         try:
             await asyncio.sleep(0)
-            found = self.known.get(name)
-            if found == "hang":
+            text = self.texts.get(name)
+            if text == "hang":
                 await asyncio.sleep(60)
-            if isinstance(found, type):
-                raise found
-            return found if found is None else str(found)
+            if isinstance(text, type):
+                raise text
+            return text if text is None else str(text)
         finally:
             self.now -= 1
 
@@ -61,37 +61,37 @@ def ids(*names: str, **fields: Any) -> Trace:
     return trace(**{"passages": [{"id": name} for name in names], "missing": ONLY, **fields})
 
 
-def run(found: PassageResolver, *traces: Trace) -> list[Trace]:
+def run(resolver: PassageResolver, *traces: Trace) -> list[Trace]:
     async def go() -> list[Trace]:
         try:
-            return list(await asyncio.gather(*(found.resolve(one) for one in traces)))
+            return list(await asyncio.gather(*(resolver.resolve(one) for one in traces)))
         finally:
-            await found.close()
+            await resolver.close()
 
     return asyncio.run(go())
 
 
-def outcomes(found: PassageResolver) -> dict[str, float]:
-    counts = found.counts()
+def outcomes(resolver: PassageResolver) -> dict[str, float]:
+    counts = resolver.counts()
     assert {name for name, _ in counts} <= {OUTCOME}
     return {dict(labels)["outcome"]: number for (_, labels), number in counts.items()}
 
 
 def test_texts_with_their_hash_and_who_gave_them() -> None:
     lookup = Texts(a="alpha", b="beta")
-    found = PassageResolver(settings(), lookups={"kb": lookup})
-    (one,) = run(found, ids("a", "b"))
+    resolver = PassageResolver(settings(), lookups={"kb": lookup})
+    (one,) = run(resolver, ids("a", "b"))
     assert one.missing == {}
     first, second = one.passages or []
     assert (first.text, second.text) == ("alpha", "beta")
     mark = sha256(b"alpha").hexdigest()
     assert first.metadata == {"resolved_by": "kb", "text_sha256": mark}
-    assert outcomes(found) == {"found": 2}
-    assert found.counts() == {}
+    assert outcomes(resolver) == {"found": 2}
+    assert resolver.counts() == {}
 
 
 @pytest.mark.parametrize(
-    ("known", "reason", "outcome"),
+    ("texts", "reason", "outcome"),
     [
         ({}, "passages_id_only", "not_found"),
         ({"b": " "}, "passages_id_only", "not_found"),
@@ -103,53 +103,53 @@ def test_texts_with_their_hash_and_who_gave_them() -> None:
         ({"b": TimeoutError}, "resolver_timeout", "timeout"),
     ],
 )
-def test_what_fails_has_its_reason(known: dict[str, Any], reason: str, outcome: str) -> None:
-    found = PassageResolver(settings(), lookups={"kb": Texts(a="alpha", **known)})
+def test_what_fails_has_its_reason(texts: dict[str, Any], reason: str, outcome: str) -> None:
+    resolver = PassageResolver(settings(), lookups={"kb": Texts(a="alpha", **texts)})
     given = ids("a", "b", missing={**ONLY, "query": "content_hidden"})
-    (one,) = run(found, given)
+    (one,) = run(resolver, given)
     assert one.missing == {"passages": reason, "query": "content_hidden"}
     assert [passage.text for passage in one.passages or ()] == ["alpha", None]
-    assert outcomes(found) == {"found": 1, outcome: 1}
+    assert outcomes(resolver) == {"found": 1, outcome: 1}
 
 
 def test_what_is_hidden_or_whole_is_left_alone() -> None:
     lookup = Texts(a="alpha")
-    found = PassageResolver(settings(source={"services": ["other"]}), lookups={"kb": lookup})
+    resolver = PassageResolver(settings(source={"services": ["other"]}), lookups={"kb": lookup})
     other = ids("a")
-    assert run(found, other)[0] is other
-    found = PassageResolver(settings(), lookups={"kb": lookup})
+    assert run(resolver, other)[0] is other
+    resolver = PassageResolver(settings(), lookups={"kb": lookup})
     for reason in ("content_hidden", "passages_truncated", "redaction_failed"):
         given = ids("a", missing={"passages": reason})
-        assert run(found, given)[0] is given
+        assert run(resolver, given)[0] is given
     whole, none = trace(), trace(passages=None)
-    assert run(found, whole, none) == [whole, none]
+    assert run(resolver, whole, none) == [whole, none]
     assert lookup.asked == []
 
 
 def test_the_native_schema_needs_no_missing() -> None:
-    found = PassageResolver(settings(), lookups={"kb": Texts(a="alpha")})
+    resolver = PassageResolver(settings(), lookups={"kb": Texts(a="alpha")})
     passages = [{"id": "a", "text": ""}, {"id": "x", "text": "there"}]
-    (one,) = run(found, trace(passages=passages))
+    (one,) = run(resolver, trace(passages=passages))
     assert [passage.text for passage in one.passages or ()] == ["alpha", "there"]
 
 
 def test_the_next_source_is_asked_and_the_worst_is_said() -> None:
     first, second = Texts(a=LookupFailed, b=None), Texts(a="alpha", b="beta")
-    found = PassageResolver(settings("one", "two"), lookups={"one": first, "two": second})
-    (one,) = run(found, ids("a", "b"))
+    resolver = PassageResolver(settings("one", "two"), lookups={"one": first, "two": second})
+    (one,) = run(resolver, ids("a", "b"))
     assert [p.text for p in one.passages or ()] == ["alpha", "beta"]
     assert [(p.metadata or {})["resolved_by"] for p in one.passages or ()] == ["two", "two"]
-    found = PassageResolver(
+    resolver = PassageResolver(
         settings("one", "two"), lookups={"one": Texts(a=LookupFailed), "two": Texts()}
     )
-    assert run(found, ids("a"))[0].missing == {"passages": "resolver_error"}
+    assert run(resolver, ids("a"))[0].missing == {"passages": "resolver_error"}
 
 
 def test_an_id_is_asked_for_once_and_so_many_at_a_time() -> None:
     lookup = Texts(**{f"k{n}": f"text {n}" for n in range(40)})
-    found = PassageResolver(settings(source={"concurrency": 3}), lookups={"kb": lookup})
+    resolver = PassageResolver(settings(source={"concurrency": 3}), lookups={"kb": lookup})
     names = [f"k{n}" for n in range(40)]
-    done = run(found, ids(*names), ids(*names), ids(*names))
+    done = run(resolver, ids(*names), ids(*names), ids(*names))
     assert all(one.missing == {} for one in done)
     assert sorted(lookup.asked) == sorted(names)
     assert lookup.most == 3
@@ -158,7 +158,7 @@ def test_an_id_is_asked_for_once_and_so_many_at_a_time() -> None:
 def test_texts_and_their_absence_are_remembered_for_a_while() -> None:
     now = [0.0]
     lookup = Texts(a="alpha", c=LookupFailed)
-    found = PassageResolver(
+    resolver = PassageResolver(
         settings(cache_seconds=100, negative_seconds=10), lookups={"kb": lookup},
         clock=lambda: now[0],
     )  # fmt: skip
@@ -166,7 +166,7 @@ def test_texts_and_their_absence_are_remembered_for_a_while() -> None:
     async def go() -> None:
         for seconds in (0, 4, 20, 200):
             now[0] += seconds
-            await found.resolve(ids("a", "b", "c"))
+            await resolver.resolve(ids("a", "b", "c"))
 
     asyncio.run(go())
     assert [lookup.asked.count(name) for name in "abc"] == [2, 3, 3]
@@ -176,22 +176,22 @@ def test_a_source_that_is_down_is_left_alone() -> None:
     now = [0.0]
     names = [f"k{n}" for n in range(60)]
     lookup = Texts(**dict.fromkeys(names, LookupFailed))
-    found = PassageResolver(
+    resolver = PassageResolver(
         settings(source={"concurrency": 1}), lookups={"kb": lookup}, clock=lambda: now[0]
     )
-    assert run(found, ids(*names))[0].missing == {"passages": "resolver_error"}
+    assert run(resolver, ids(*names))[0].missing == {"passages": "resolver_error"}
     assert len(lookup.asked) == STRIKES
-    assert outcomes(found) == {"error": STRIKES, "resting": 60 - STRIKES}
+    assert outcomes(resolver) == {"error": STRIKES, "resting": 60 - STRIKES}
     now[0] += module.FAILED_SECONDS
-    lookup.known["k59"] = "back"
-    (one,) = run(found, ids("k59"))
+    lookup.texts["k59"] = "back"
+    (one,) = run(resolver, ids("k59"))
     assert one.missing == {}
 
 
 def test_passages_without_end_are_bounded() -> None:
     lookup = Texts()
-    found = PassageResolver(settings(), lookups={"kb": lookup})
-    (one,) = run(found, ids(*[f"k{n}" for n in range(500)]))
+    resolver = PassageResolver(settings(), lookups={"kb": lookup})
+    (one,) = run(resolver, ids(*[f"k{n}" for n in range(500)]))
     assert len(lookup.asked) == module.MAX_PASSAGES
     assert one.missing == ONLY
 

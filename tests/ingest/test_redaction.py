@@ -51,12 +51,12 @@ EVERYWHERE: dict[str, Any] = {
 
 def test_a_trace_keeps_no_trace_of_it() -> None:
     counts: Counts = {}
-    found = Redactor(privacy(redact=["email"])).trace(trace(**EVERYWHERE), counts)
-    assert MAIL.encode() not in found.body
-    assert MAIL not in repr(found.trace)
-    assert Trace.model_validate_json(found.body) == found.trace
-    assert found.trace.answer == "Write to [email] [1]."
-    assert found.trace.missing == {}
+    redacted = Redactor(privacy(redact=["email"])).trace(trace(**EVERYWHERE), counts)
+    assert MAIL.encode() not in redacted.body
+    assert MAIL not in repr(redacted.trace)
+    assert Trace.model_validate_json(redacted.body) == redacted.trace
+    assert redacted.trace.answer == "Write to [email] [1]."
+    assert redacted.trace.missing == {}
     assert counts == {("ragmeter_redactions_total", (("rule", "email"),)): 12}
 
 
@@ -78,25 +78,28 @@ REFERENCE: dict[str, Any] = {
 def test_every_text_of_a_reference_is_redacted() -> None:
     good = trace(reference=REFERENCE)
     rules = ["email", {"name": "cite", "pattern": "cite_newer", "fields": ["reference"]}]
-    found = Redactor(privacy(redact=rules)).trace(good, {}).trace.reference
-    assert found is not None
-    assert MAIL not in found.model_dump_json()
+    redacted = Redactor(privacy(redact=rules)).trace(good, {}).trace.reference
+    assert redacted is not None
+    assert MAIL not in redacted.model_dump_json()
     # a new field has to stand here, too
-    assert set(REFERENCE) | {"answerable"} == set(type(found).model_fields)
+    assert set(REFERENCE) | {"answerable"} == set(type(redacted).model_fields)
     given = good.trace.reference
     assert given is not None
-    assert (found.supports[0].updated, found.calculation, found.conflict, found.support_groups) == (
-        *(given.supports[0].updated, given.calculation, "cite_newer", [[0, 1]]),
-    )
+    assert (
+        redacted.supports[0].updated,
+        redacted.calculation,
+        redacted.conflict,
+        redacted.support_groups,
+    ) == (*(given.supports[0].updated, given.calculation, "cite_newer", [[0, 1]]),)
 
 
 def test_a_reference_that_cannot_be_redacted_is_gone_as_a_whole() -> None:
     clock = iter(range(0, 10**6, 10))  # every search begins when its time is over
     redactor = Redactor(privacy(redact=["email"]), monotonic=lambda: float(next(clock)))
-    found = redactor.trace(trace(reference=REFERENCE), {})
-    assert found.trace.reference is None
-    assert MAIL.encode() not in found.body
-    assert found.trace.canary  # and not taken for traffic
+    redacted = redactor.trace(trace(reference=REFERENCE), {})
+    assert redacted.trace.reference is None
+    assert MAIL.encode() not in redacted.body
+    assert redacted.trace.canary  # and not taken for traffic
 
 
 def test_without_rules_nothing_is_touched() -> None:
@@ -106,8 +109,8 @@ def test_without_rules_nothing_is_touched() -> None:
 
 def test_fields_of_a_rule() -> None:
     rule = {"name": "email", "fields": ["answer"], "replacement": "\\1<gone>"}
-    found = Redactor(privacy(redact=[rule])).trace(trace(query=MAIL, answer=MAIL), {}).trace
-    assert (found.query, found.answer) == (MAIL, "\\1<gone>")
+    redacted = Redactor(privacy(redact=[rule])).trace(trace(query=MAIL, answer=MAIL), {}).trace
+    assert (redacted.query, redacted.answer) == (MAIL, "\\1<gone>")
 
 
 def test_citations_move_with_the_text() -> None:
@@ -120,8 +123,8 @@ def test_citations_move_with_the_text() -> None:
         {"passage_ids": ["p"]},
     ]
     rules = ["email", {"name": "or", "pattern": r"\bor\b", "replacement": "and then"}]
-    found = Redactor(privacy(redact=rules)).trace(trace(answer=answer, citations=citations), {})
-    text, cited = found.trace.answer or "", found.trace.citations or []
+    redacted = Redactor(privacy(redact=rules)).trace(trace(answer=answer, citations=citations), {})
+    text, cited = redacted.trace.answer or "", redacted.trace.citations or []
     assert text == "Ask [email] and then [email]. Yes."
     spans = [text[one.start : one.end] for one in cited if one.start is not None]
     assert spans == ["Ask [email] and then [email]", "Yes.", "[email]"]
@@ -133,9 +136,9 @@ def test_dropped_names() -> None:
         "tags": {"user.id": 1, "my_secret": 2, "tenant": 3},
         "passages": [{"id": "p", "metadata": {"user.id": 1, "a": {"secret": 1, "b": 2}}}],
     }
-    found = Redactor(privacy(**names)).trace(trace(**given), {}).trace
-    assert found.tags == {"tenant": "3"}
-    assert (found.passages or [])[0].metadata == {"a": {"b": 2}}
+    redacted = Redactor(privacy(**names)).trace(trace(**given), {}).trace
+    assert redacted.tags == {"tenant": "3"}
+    assert (redacted.passages or [])[0].metadata == {"a": {"b": 2}}
     one = span(**{"user.id": 1, "x": json.dumps({"secret": 1, "y": 2}), "tenant": "3"})
     one.resource, one.events = {"user.name": "n"}, [SpanEvent("e", attributes={"user.x": 1})]
     redacted = Redactor(privacy(**names)).span(one, {})
@@ -163,11 +166,11 @@ def test_no_form_of_an_attribute_hides_it(value: Any) -> None:
     one.events = [SpanEvent("exception", attributes={"exception.message": MAIL})]
     one.resource = {"owner": MAIL}
     counts: Counts = {}
-    found = Redactor(privacy(redact=["email", "credit_card"])).span(one, counts)
-    shown = repr(found).replace("\\\\", "\\").replace("\\u0040", "@")
+    redacted = Redactor(privacy(redact=["email", "credit_card"])).span(one, counts)
+    shown = repr(redacted).replace("\\\\", "\\").replace("\\u0040", "@")
     assert MAIL not in shown
     assert str(CARD) not in shown
-    assert (found.attributes["n"], found.attributes["ok"]) == (12, True)
+    assert (redacted.attributes["n"], redacted.attributes["ok"]) == (12, True)
     log = LogEvent("a" * 32, "b" * 16, SpanEvent("e", attributes={"body": value}))
     shown = repr(Redactor(privacy(redact=["email", "credit_card"])).log_event(log, {}))
     assert MAIL not in shown.replace("\\\\", "\\").replace("\\u0040", "@")
@@ -176,22 +179,22 @@ def test_no_form_of_an_attribute_hides_it(value: Any) -> None:
 def test_json_stays_readable_and_what_has_nothing_stays_as_it_was() -> None:
     redactor = Redactor(privacy(redact=["email", "credit_card"]))
     whole = json.dumps({"q": MAIL, "card": CARD, "é": 1.50})
-    found = redactor.span(span(a=whole, b='{"x":  1.50,"y":"C:\\\\new"}', c="C:\\new"), {})
-    assert json.loads(str(found.attributes["a"])) == {
+    redacted = redactor.span(span(a=whole, b='{"x":  1.50,"y":"C:\\\\new"}', c="C:\\new"), {})
+    assert json.loads(str(redacted.attributes["a"])) == {
         "q": "[email]",
         "card": "[credit_card]",
         "é": 1.5,
     }
-    assert found.attributes["b"] == '{"x":  1.50,"y":"C:\\\\new"}'
-    assert found.attributes["c"] == "C:\\new"
+    assert redacted.attributes["b"] == '{"x":  1.50,"y":"C:\\\\new"}'
+    assert redacted.attributes["c"] == "C:\\new"
 
 
 def test_deep_nesting_is_dropped_and_no_crash() -> None:
     value: Any = MAIL
     for _ in range(200):
         value = [value]
-    found = Redactor(privacy(redact=["email"])).span(span(a=value, b="[" * 100_000), {})
-    assert MAIL not in repr(found)
+    redacted = Redactor(privacy(redact=["email"])).span(span(a=value, b="[" * 100_000), {})
+    assert MAIL not in repr(redacted)
 
 
 def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
@@ -199,17 +202,15 @@ def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
     redactor = Redactor(privacy(redact=["email", ENDLESS]))
     passages = [{"id": "p", "text": HOSTILE, "metadata": {"m": HOSTILE}}, {"id": "q", "text": "ok"}]
     given = trace(query="fine", answer=HOSTILE, passages=passages, error=HOSTILE, tags={"t": "x"})
-    found = redactor.trace(given, counts)
-    assert HOSTILE.encode() not in found.body
-    assert found.trace.query == "fine"
-    assert found.trace.missing == {"answer": "redaction_failed", "passages": "redaction_failed"}
-    assert found.trace.error == "redaction_failed"
+    redacted = redactor.trace(given, counts)
+    assert HOSTILE.encode() not in redacted.body
+    assert redacted.trace.query == "fine"
+    assert redacted.trace.missing == {"answer": "redaction_failed", "passages": "redaction_failed"}
+    assert redacted.trace.error == "redaction_failed"
     failures = {key: n for key, n in counts.items() if "failures" in key[0]}
     assert sum(failures.values()) >= 3
     assert {dict(key[1])["rule"] for key in failures} == {"endless"}
-    unscored = {
-        s.metric: s.reason for s in score_cheap(PreparedTrace(found.trace)) if s.state == "unscored"
-    }
+    unscored = {s.metric: s.reason for s in score_cheap(redacted.trace) if s.state == "unscored"}
     assert unscored["answered"] == unscored["empty_answer"] == "redaction_failed"
 
 
@@ -233,8 +234,8 @@ def test_names_of_events_are_texts_but_for_those_of_conventions() -> None:
 
 def test_a_text_of_a_span_that_cannot_be_redacted_says_that_it_is_hidden() -> None:
     redactor = Redactor(privacy(redact=[ENDLESS]))
-    found = redactor.span(span(a=HOSTILE, b=[HOSTILE], c=json.dumps({"x": HOSTILE})), {})
-    assert set(found.attributes.values()) == {HIDDEN}
+    redacted = redactor.span(span(a=HOSTILE, b=[HOSTILE], c=json.dumps({"x": HOSTILE})), {})
+    assert set(redacted.attributes.values()) == {HIDDEN}
 
 
 def test_all_texts_of_a_trace_share_a_time() -> None:
@@ -245,8 +246,8 @@ def test_all_texts_of_a_trace_share_a_time() -> None:
         return now[0]
 
     many = [{"id": str(n), "text": "nothing"} for n in range(50)]
-    found = Redactor(privacy(redact=["email"]), clock).trace(trace(passages=many), {}).trace
-    assert found.missing == {"passages": "redaction_failed"}
+    redacted = Redactor(privacy(redact=["email"]), clock).trace(trace(passages=many), {}).trace
+    assert redacted.missing == {"passages": "redaction_failed"}
 
 
 def test_a_failed_reload_leaves_the_old_rules_in_force() -> None:

@@ -48,8 +48,8 @@ def test_log_events_join_their_span_in_one_order_whenever_they_come() -> None:
     lines = [one.line for one in (*logs, *spans)]
     for seed in range(5):
         random.Random(seed).shuffle(lines)
-        found, lost = read_stored_trace([join_lines(lines[:2]), join_lines(lines[2:])])
-        (first,) = [one for one in found if one.span_id == f"{1:016x}"]
+        spans, lost = read_stored_trace([join_lines(lines[:2]), join_lines(lines[2:])])
+        (first,) = [one for one in spans if one.span_id == f"{1:016x}"]
         assert [event.attributes["text"] for event in first.events] == ["z", "a", "b"]
         assert lost == {("logs", "no_span"): 1}
 
@@ -78,8 +78,8 @@ def test_what_is_ours_or_no_id_is_not_carried() -> None:
 def test_a_damaged_line_costs_itself() -> None:
     lines = [one.line for one in serialise_spans([span(1), span(2)], Counter())]
     body = join_lines([lines[0], lines[1][:-5], b"", b"S[1]", b"Lnull", b"\xff\xfe"])
-    found, lost = read_stored_trace([body, 17, None, "text"])
-    assert found == [span(1)]
+    spans, lost = read_stored_trace([body, 17, None, "text"])
+    assert spans == [span(1)]
     assert lost == {("traces", "corrupt"): 8}
 
 

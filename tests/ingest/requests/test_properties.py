@@ -69,37 +69,37 @@ def runs(draw: Any) -> list[Span]:
     return spans
 
 
-def said(found: ExtractedRequests) -> Any:
-    return found.traces, found.dropped, found.origins
+def summary(extracted: ExtractedRequests) -> Any:
+    return extracted.traces, extracted.dropped, extracted.origins
 
 
 @QUICK
 @given(runs(), st.randoms(use_true_random=False))
 def test_neither_order_nor_copies_change_anything(spans: list[Span], chance: random.Random) -> None:
     before = copy.deepcopy(spans)
-    wanted = said(extract_requests(spans, OtlpSettings()))
+    wanted = summary(extract_requests(spans, OtlpSettings()))
     assert spans == before  # what came in is not touched
     mixed = [*spans, *copy.deepcopy([chance.choice(spans) for _ in range(3)])]
     chance.shuffle(mixed)
-    assert said(extract_requests(mixed, OtlpSettings())) == wanted
+    assert summary(extract_requests(mixed, OtlpSettings())) == wanted
 
 
 def test_samples_in_any_order() -> None:
     spans = sample("openllmetry-llamaindex.otlp.jsonl") + sample("otel-genai-langchain.otlp.jsonl")
-    wanted = said(extract_requests(spans, OtlpSettings()))
+    wanted = summary(extract_requests(spans, OtlpSettings()))
     for seed in range(20):
         mixed = [*spans, *spans[:seed]]
         random.Random(seed).shuffle(mixed)
-        assert said(extract_requests(mixed, OtlpSettings())) == wanted
+        assert summary(extract_requests(mixed, OtlpSettings())) == wanted
 
 
 @QUICK
 @given(runs())
 def test_a_trace_is_told_apart_by_its_id_and_names_a_span_of_its_own(spans: list[Span]) -> None:
-    found = extract_requests(spans, OtlpSettings())
-    assert len({trace.trace_id for trace in found.traces}) == len(found.traces)
-    assert len(found.traces) == len(found.origins)
-    for trace in found.traces:
+    extracted = extract_requests(spans, OtlpSettings())
+    assert len({trace.trace_id for trace in extracted.traces}) == len(extracted.traces)
+    assert len(extracted.traces) == len(extracted.origins)
+    for trace in extracted.traces:
         assert trace.span is not None
         assert trace.span.span_id in {span.span_id for span in spans}
         ids = [one.id for one in trace.passages or []]
@@ -107,7 +107,7 @@ def test_a_trace_is_told_apart_by_its_id_and_names_a_span_of_its_own(spans: list
         for name in ("query", "answer"):
             assert getattr(trace, name) is not None or name in trace.missing or name == "answer"
         assert (trace.passages is not None) or "passages" in trace.missing
-    assert bool(found.traces) or sum(found.dropped.values()) == 1
+    assert bool(extracted.traces) or sum(extracted.dropped.values()) == 1
 
 
 @st.composite
@@ -142,8 +142,8 @@ def garbage(draw: Any) -> list[Span]:
 @QUICK
 @given(garbage())
 def test_nothing_raises_and_what_comes_out_can_be_kept(spans: list[Span]) -> None:
-    found = extract_requests(spans, OtlpSettings(tool_names=["x"], text_limit=20))
-    for trace in found.traces:
+    extracted = extract_requests(spans, OtlpSettings(tool_names=["x"], text_limit=20))
+    for trace in extracted.traces:
         text = json.dumps(trace.model_dump(mode="json"), allow_nan=False)
         assert Trace.model_validate_json(text.encode()) == trace
 

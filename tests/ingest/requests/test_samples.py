@@ -23,7 +23,7 @@ FILES = {
 SPANS = {name: sample(file) for name, file in FILES.items()}
 
 
-def found(row: dict[str, Any]) -> list[Trace]:
+def extract_row(row: dict[str, Any]) -> list[Trace]:
     name = row["file"].removeprefix("generated/").removesuffix(".otlp.jsonl")
     spans = [span for span in SPANS[name] if span.trace_id == row["trace_id"]]
     assert len(spans) == row["n_spans"]
@@ -32,7 +32,7 @@ def found(row: dict[str, Any]) -> list[Trace]:
 
 @pytest.mark.parametrize("row", expected(), ids=lambda row: row["trace_id"][:6])
 def test_every_field_of_the_key(row: dict[str, Any]) -> None:
-    traces = found(row)
+    traces = extract_row(row)
     assert bool(traces) is row["is_rag_request"]
     if not traces:
         return
