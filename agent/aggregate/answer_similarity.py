@@ -36,7 +36,7 @@ THIN_SECONDS = 60.0
 
 
 class RememberedAnswer(NamedTuple):
-    """An answer of event time `at`; `vector` is its embedding (`ragmeter.core.arithmetic`) or ""."""
+    """An answer of event time `at`; `vector` is its packed embedding, or ""."""
 
     at: float
     words: str

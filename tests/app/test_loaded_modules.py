@@ -18,7 +18,8 @@ def test_a_running_agent_has_loaded_no_part_of_other_commands(tmp_path: Path) ->
     modules = tmp_path / "modules"
     patch = (
         "import atexit, pathlib\n"
-        f"atexit.register(lambda: pathlib.Path({str(modules)!r}).write_text('\\n'.join(sys.modules)))"
+        f"path = pathlib.Path({str(modules)!r})\n"
+        "atexit.register(lambda: path.write_text('\\n'.join(sys.modules)))"
     )
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "none"}
     process, otlp, _ = running(tmp_path, patch, {}, judge=judge)

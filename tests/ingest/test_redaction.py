@@ -141,9 +141,9 @@ def test_dropped_names() -> None:
     assert (redacted.passages or [])[0].metadata == {"a": {"b": 2}}
     one = span(**{"user.id": 1, "x": json.dumps({"secret": 1, "y": 2}), "tenant": "3"})
     one.resource, one.events = {"user.name": "n"}, [SpanEvent("e", attributes={"user.x": 1})]
-    redacted = Redactor(privacy(**names)).span(one, {})
-    assert redacted.attributes == {"x": '{"y": 2}', "tenant": "3"}
-    assert (redacted.resource, redacted.events[0].attributes) == ({}, {})
+    clean = Redactor(privacy(**names)).span(one, {})
+    assert clean.attributes == {"x": '{"y": 2}', "tenant": "3"}
+    assert (clean.resource, clean.events[0].attributes) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,8 @@ def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
     failures = {key: n for key, n in counts.items() if "failures" in key[0]}
     assert sum(failures.values()) >= 3
     assert {dict(key[1])["rule"] for key in failures} == {"endless"}
-    unscored = {s.metric: s.reason for s in score_cheap(redacted.trace) if s.state == "unscored"}
+    scores = score_cheap(PreparedTrace(redacted.trace))
+    unscored = {score.metric: score.reason for score in scores if score.state == "unscored"}
     assert unscored["answered"] == unscored["empty_answer"] == "redaction_failed"
 
 

@@ -44,8 +44,8 @@ def test_log_events_join_their_span_in_one_order_whenever_they_come() -> None:
     logs = serialise_log_events(
         [log(1, 5, "b"), log(1, 5, "a"), log(1, 3, "z"), log(9, 1, "x")], refused
     )
-    spans = serialise_spans([span(1), span(2)], refused)
-    lines = [one.line for one in (*logs, *spans)]
+    parts = [*logs, *serialise_spans([span(1), span(2)], refused)]
+    lines = [part.line for part in parts]
     for seed in range(5):
         random.Random(seed).shuffle(lines)
         spans, lost = read_stored_trace([join_lines(lines[:2]), join_lines(lines[2:])])
