@@ -48,8 +48,8 @@ def test_log_events_join_their_span_in_one_order_whenever_they_come() -> None:
     lines = [part.line for part in parts]
     for seed in range(5):
         random.Random(seed).shuffle(lines)
-        spans, lost = read_stored_trace([join_lines(lines[:2]), join_lines(lines[2:])])
-        (first,) = [one for one in spans if one.span_id == f"{1:016x}"]
+        joined, lost = read_stored_trace([join_lines(lines[:2]), join_lines(lines[2:])])
+        (first,) = [one for one in joined if one.span_id == f"{1:016x}"]
         assert [event.attributes["text"] for event in first.events] == ["z", "a", "b"]
         assert lost == {("logs", "no_span"): 1}
 
