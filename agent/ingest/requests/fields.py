@@ -315,7 +315,8 @@ class _RequestFields:
 
     def model(self, answer: _FieldChoice) -> str | None:
         nodes = [answer.node, *reversed(self.calls), *self.nodes]
-        return next((node.preview.model for node in nodes if node and node.preview.model), None)
+        model = next((node.preview.model for node in nodes if node and node.preview.model), None)
+        return _replace_surrogates(model) if model else None
 
     def tag_sources(self) -> list[SpanNode]:
         """Return the nodes that may hold session, user and tags, in order of precedence."""

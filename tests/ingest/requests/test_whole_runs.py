@@ -443,3 +443,10 @@ def test_the_upstream_probability(state: str, probability: float | None) -> None
         assert trace.sampling is None
     else:
         assert trace.probability == pytest.approx(probability)
+
+
+def test_a_model_with_half_a_surrogate_pair_can_be_written() -> None:
+    run = Run()
+    run.span("llm", None, (0, 1), {KIND: "LLM", "llm.model_name": "m\ud800", **messages("a", "b")})
+    assert only(run).model == "m?"
+    assert only(run).model_dump_json()
