@@ -57,7 +57,20 @@ SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".csv")
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What the call asks for."""
+    """Options of `ragmeter report`.
+
+    Args:
+        files: Scored files; the first one is the baseline.
+        form: Output format, `table` or `json`.
+        html: Path of the HTML page, if wanted.
+        traces: File of traces with the queries and answers of worst traces.
+        service: The only service to read; None for all.
+        metrics: The only metrics to show and test; empty for all.
+        pair_by: `trace_id`, `query` or `tag:NAME`.
+        worst: Most worst traces of a series.
+        seed: Seed of the randomisation tests.
+        apart: Further input files that no output may overwrite.
+    """
 
     files: Sequence[Path]
     form: str = "table"
@@ -93,26 +106,29 @@ def run_report(
     texts = None
     if wanted.traces is not None:
         texts = TraceTexts(wanted.traces, settings.limits.trace_bytes, settings.privacy, say)
-    runs, notes, own = [], [], []
+    runs, notes, own_texts = [], [], []
     redactor = Redactor(settings.privacy)
     for name, path in zip(_run_names(wanted.files), wanted.files, strict=True):
-        run, said, found = _read_run(name, path, wanted, settings, texts, redactor, say)
-        for note in said:
+        run, run_notes, run_texts = _read_run(name, path, wanted, settings, texts, redactor, say)
+        for note in run_notes:
             say(f"{name}: {note}")
         runs.append(run)
-        notes.append(said)
-        own.append(found)
+        notes.append(run_notes)
+        own_texts.append(run_texts)
     report = build_report(
         runs, paired_by=wanted.pair_by, seed=wanted.seed, worst=wanted.worst,
         metrics=wanted.metrics, notes=notes,
     )  # fmt: skip
     if not report.keys and wanted.metrics:
         raise UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
-    known = texts.texts if texts else {}
-    columns = zip(report.columns, own, strict=True)
+    trace_texts = texts.texts if texts else {}
+    columns = zip(report.columns, own_texts, strict=True)
     report = replace(
         report,
-        columns=[replace(c, texts=_worst_texts(c, {**known, **found})) for c, found in columns],
+        columns=[
+            replace(c, texts=_worst_texts(c, {**trace_texts, **run_texts}))
+            for c, run_texts in columns
+        ],
     )
     if wanted.html is not None:
         write_atomically(wanted.html, render_page(report).encode("utf-8", "replace"))
@@ -127,10 +143,10 @@ def run_report(
 
 
 def _check_options(wanted: ReportOptions) -> None:
-    read = [*wanted.files, *([wanted.traces] if wanted.traces else []), *wanted.apart]
+    inputs = [*wanted.files, *([wanted.traces] if wanted.traces else []), *wanted.apart]
     if wanted.html is not None:
-        check_output_path("--html", wanted.html, read)
-    if list(read).count(STDIN) > 1:
+        check_output_path("--html", wanted.html, inputs)
+    if inputs.count(STDIN) > 1:
         raise UsageError("standard input can be read once")
     by = wanted.pair_by
     if by not in ("trace_id", "query") and not (by.startswith(TAG) and by[len(TAG) :]):
@@ -138,7 +154,7 @@ def _check_options(wanted: ReportOptions) -> None:
 
 
 def _run_names(files: Sequence[Path]) -> list[str]:
-    """What the runs are called: the names of their files without the endings, each once."""
+    """Name the runs after their files without suffixes; number repeated names."""
     names: list[str] = []
     for path in files:
         name = "stdin" if path == STDIN else path.name
@@ -159,13 +175,13 @@ def _read_run(
     redactor: Redactor,
     say: Callable[[str], None],
 ) -> tuple[ScoredRun, list[str], dict[str, TraceText]]:
-    run, found, own = ScoredRun(name), ReportInputSummary(), {}
+    run, summary, own = ScoredRun(name), ReportInputSummary(), {}
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
     limit = settings.limits.trace_bytes
     with FileProgress(name, input_size(path)) as progress:
-        for number, read in enumerate(read_scored_file(path, limit, found, say), start=1):
-            trace = read.trace
+        for number, item in enumerate(read_scored_file(path, limit, summary, say), start=1):
+            trace = item.trace
             if wanted.service is not None and trace.service != wanted.service:
                 others += 1
                 continue
@@ -173,79 +189,90 @@ def _read_run(
                 repeated += 1
                 continue
             seen.add((trace.service, trace.trace_id))
-            key = _pairing_key(read, wanted.pair_by, texts)
+            key = _pairing_key(item, wanted.pair_by, texts)
             without += key is None
-            if read.text is not None and settings.privacy.content == "full":
-                own[trace.trace_id] = _redacted(read, read.text, redactor)
+            if item.text is not None and settings.privacy.content == "full":
+                own[trace.trace_id] = _redacted(item, item.text, redactor)
             run.add(trace, key)
             if number % REPORT_EVERY == 0:
-                progress.read(number, found.bad, position)
+                progress.read(number, summary.bad, position)
     if not run.traces:
         raise OSError(f"{name}: no scored trace" + (f" of {wanted.service}" if others else ""))
-    notes = list(found.notes)
-    for count, what in (
-        (found.bad, "lines unreadable"),
+    notes = list(summary.notes)
+    for count, description in (
+        (summary.bad, "lines unreadable"),
         (repeated, "repeated traces left out"),
-        (found.unknown, "results of unknown metrics or scorers left out"),
-        (found.invalid, "values that are none, counted as unscored"),
+        (summary.unknown, "results of unknown metrics or scorers left out"),
+        (summary.invalid, "values that are none, counted as unscored"),
         (without if len(wanted.files) > 1 else 0, f"traces without {wanted.pair_by} to pair by"),
     ):
         if count:
-            notes.append(f"{count:,} {what}")
+            notes.append(f"{count:,} {description}")
     if len(run.services) > 1:
         notes.append(f"{len(run.services)} services taken together; --service picks one")
     return run, notes, own
 
 
-def _pairing_key(read: ReportTrace, by: str, texts: TraceTexts | None) -> str | None:
+def _pairing_key(item: ReportTrace, by: str, texts: TraceTexts | None) -> str | None:
     if by == "trace_id":
-        return read.trace.trace_id
+        return item.trace.trace_id
     if by == "query":
-        if read.text is not None:
-            return normalise_query(read.text.query) or None
-        return texts.queries.get(read.trace.trace_id) if texts else None
-    return read.trace.tags.get(by.removeprefix(TAG))
+        if item.text is not None:
+            return normalise_query(item.text.query) or None
+        return texts.queries.get(item.trace.trace_id) if texts else None
+    return item.trace.tags.get(by.removeprefix(TAG))
 
 
-def _redacted(read: ReportTrace, text: TraceText, redactor: Redactor) -> TraceText:
-    """A text of the file itself, under the rules for those of traces."""
-    when = datetime.fromtimestamp(read.trace.timestamp, UTC)
+def _redacted(item: ReportTrace, text: TraceText, redactor: Redactor) -> TraceText:
+    """Redact a text from the scored file by the rules for traces."""
+    when = datetime.fromtimestamp(item.trace.timestamp, UTC)
     trace = Trace(
-        trace_id=read.trace.trace_id, service=read.trace.service, timestamp=when,
+        trace_id=item.trace.trace_id, service=item.trace.service, timestamp=when,
         query=text.query, answer=text.answer,
     )  # fmt: skip
-    kept = redactor.trace(DecodedTrace(trace, b""), Counts()).trace
-    return TraceText(kept.query or "", kept.answer or "")
+    redacted = redactor.trace(DecodedTrace(trace, b""), Counts()).trace
+    return TraceText(redacted.query or "", redacted.answer or "")
 
 
-def _worst_texts(column: ReportColumn, known: dict[str, TraceText]) -> dict[str, TraceText]:
+def _worst_texts(column: ReportColumn, texts: dict[str, TraceText]) -> dict[str, TraceText]:
     ids = {item.trace_id for series in column.series for item in series.worst}
-    return {trace_id: known[trace_id] for trace_id in sorted(ids) if trace_id in known}
+    return {trace_id: texts[trace_id] for trace_id in sorted(ids) if trace_id in texts}
 
 
 def convert_to_open_rag_eval(
     wanted: ReportOptions, output: Path, settings: Settings, say: Callable[[str], None]
 ) -> None:
-    """Write the columns of open-rag-eval. Raises OSError and `UsageError`."""
+    """Write a scored file as the CSV columns of open-rag-eval.
+
+    Args:
+        wanted: The options of the call, with exactly one file.
+        output: Path of the CSV; `-` is standard output.
+        settings: The settings in force.
+        say: Receives each message for the terminal.
+
+    Raises:
+        UsageError: The options contradict each other.
+        OSError: A file cannot be read or written, or has no scored trace.
+    """
     if len(wanted.files) != 1:
         raise UsageError("--format open-rag-eval: one file at a time")
     if wanted.html is not None:
         raise UsageError("--format open-rag-eval: writes no page")
     _check_options(wanted)
     limit = settings.limits.trace_bytes
-    known = None
+    texts = None
     if wanted.traces is not None:
-        known = TraceTexts(wanted.traces, limit, settings.privacy, say, whole=True)
+        texts = TraceTexts(wanted.traces, limit, settings.privacy, say, whole=True)
     if output != STDIN:
         check_output_path("--output", output, [*wanted.files, *filter(None, [wanted.traces])])
-    found, rows, text = ReportInputSummary(), OpenRagEvalRows(), io.StringIO()
+    summary, rows, text = ReportInputSummary(), OpenRagEvalRows(), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(OPEN_RAG_EVAL_HEADER)
     written = 0
-    for read in read_scored_file(wanted.files[0], limit, found, say, details=True):
-        scored: ScoredTrace = read.trace
+    for item in read_scored_file(wanted.files[0], limit, summary, say, details=True):
+        scored: ScoredTrace = item.trace
         if wanted.service is None or scored.service == wanted.service:
-            writer.writerow(rows.row(scored, known.traces.get(scored.trace_id) if known else None))
+            writer.writerow(rows.row(scored, texts.traces.get(scored.trace_id) if texts else None))
             written += 1
     if not written:
         raise OSError(f"{wanted.files[0]}: no scored trace")
@@ -253,6 +280,6 @@ def convert_to_open_rag_eval(
         print_text(text.getvalue())
     else:
         write_atomically(output, text.getvalue().encode("utf-8", "replace"))
-    say(f"{written:,} rows" + (f", {found.bad:,} lines unreadable" if found.bad else ""))
+    say(f"{written:,} rows" + (f", {summary.bad:,} lines unreadable" if summary.bad else ""))
     if rows.empty:
         say(f"without a value: {', '.join(rows.empty)}")

@@ -1,22 +1,17 @@
 """Statistical comparison of each run with the first: paired and independent tests.
 
-How likely a difference as large as the one seen is, if there is none. Pure and seeded.
+Runs that answered the same questions are compared question by question (`paired`); other runs
+are independent samples (`unpaired`).
 
-Paired: Fisher's randomisation test. If two runs are alike, each pair might as well have been the
-other way round; the share of all such turns that give a mean difference at least as large is p.
-It asks for the very mean that is shown, takes no distribution for granted (scores lie in [0, 1],
-often at its ends) and honours weights, for a pair keeps its own. Smucker, Allan and Carterette
-(CIKM 2007) compare it with its rivals for retrieval: it and the t-test agree; Wilcoxon's
-signed-rank test asks about ranks and misleads about means. Of yes and no it is McNemar's exact
-test.
+Paired: Fisher's randomisation test. If two runs are alike, the two scores of each pair could be
+swapped; p is the share of all such swaps with a mean difference at least as large as the observed
+one. It tests the mean that the report shows, assumes no distribution (scores lie in [0, 1], often
+at its ends) and honours weights, because a pair keeps its own. Smucker, Allan and Carterette
+(CIKM 2007) compare tests for retrieval: it agrees with the t-test, while Wilcoxon's signed-rank
+test is about ranks and misleads about means. For binary scores it is McNemar's exact test.
 
-Unpaired: two intervals, each honouring its own sampling, joined by the method of variance estimates
-recovery (Zou and Donner 2008; of two Wilson intervals that is Newcombe's method 10).
-
-How a run differs from the first one, metric by metric. Pure.
-
-Where both answered the same questions the differences are taken question by question (`paired`),
-else the two are independent samples (`unpaired`). `ragmeter.offline.report.comparison` says which test and why.
+Unpaired: the two intervals, each from its own sampling, are joined by the method of variance
+estimates recovery (Zou and Donner 2008; for two Wilson intervals this is Newcombe's method 10).
 """
 
 from __future__ import annotations
@@ -34,21 +29,26 @@ from ragmeter.windows.estimators import Z_95, Interval
 from ragmeter.windows.intervals import estimate_history, estimate_interval
 from ragmeter.windows.sums import COUNTS, DEFAULT_STRATUM, ScoreSums, add_scored, empty_sums
 
+# Random sign assignments where not all can be tried: the error of p = .05 is then .002.
 RANDOM_ASSIGNMENTS = 10_000
-"""Random turns where not all can be tried: the error of p = .05 is then .002."""
 
+# Up to this many differing pairs every assignment is tried: 2**13 is below RANDOM_ASSIGNMENTS.
 ALL_UP_TO = 13
-"""Pairs that differ, up to which every turn is tried: 2**13 are no more than `TURNS`."""
 
+# Beyond this many differing pairs p comes from the limiting normal distribution: the variance over
+# all assignments is known exactly, so random assignments would add nothing.
 MANY = 1_000
-"""Pairs that differ, beyond which the share is taken from the normal law that it tends to: the
-variance over all turns is known exactly, and more turns would buy nothing."""
 
 CHUNK = 8  # pairs whose 256 sums are made once: a byte of random bits picks one
 
 
 def randomisation_p(differences: Sequence[int], seed: int) -> float:
-    """The two-sided p of weighted differences in whole units (so that equal sums are equal)."""
+    """Compute the two-sided p of Fisher's randomisation test.
+
+    Args:
+        differences: Weighted differences in whole units, so that equal sums compare equal.
+        seed: Seed of the random assignments; unused where all assignments are tried.
+    """
     sizes = sorted((abs(number) for number in differences if number), reverse=True)
     if not sizes:
         return 1.0
@@ -57,26 +57,26 @@ def randomisation_p(differences: Sequence[int], seed: int) -> float:
         scale = float(sizes[0])
         spread = math.sqrt(math.fsum((size / scale) ** 2 for size in sizes))
         return math.erfc(seen / scale / spread / math.sqrt(2))
-    # a turn's sum is that of all, less twice what is turned
+    # The sum of an assignment is the sum of all sizes less twice the turned ones.
     whole, tables = sum(sizes), _sign_sums(sizes)
     if len(sizes) <= ALL_UP_TO:
         total = 1 << len(sizes)
         turned = (_signed_sum(number, tables) for number in range(total))
-        return sum(abs(whole - 2 * part) >= seen for part in turned) / total
+        return sum(abs(whole - 2 * turned_sum) >= seen for turned_sum in turned) / total
     rng, bits = random.Random(seed), CHUNK * len(tables)
     turned = (_signed_sum(rng.getrandbits(bits), tables) for _ in range(RANDOM_ASSIGNMENTS))
-    extreme = sum(abs(whole - 2 * part) >= seen for part in turned)
-    return (extreme + 1) / (RANDOM_ASSIGNMENTS + 1)  # what was seen is a turn, too: p is never 0
+    extreme = sum(abs(whole - 2 * turned_sum) >= seen for turned_sum in turned)
+    return (extreme + 1) / (RANDOM_ASSIGNMENTS + 1)  # counts the observed one, so p > 0
 
 
 def _sign_sums(sizes: Sequence[int]) -> list[list[int]]:
-    """For each eight pairs the sum of every choice of them."""
+    """List, for each chunk of pairs, the sum of every subset of it."""
     tables = []
     for start in range(0, len(sizes), CHUNK):
         sums = [0]
         for size in sizes[start : start + CHUNK]:
             sums += [size + other for other in sums]
-        # where the last chunk is short its unused bits choose nothing
+        # The unused bits of a short last chunk select nothing.
         tables.append(sums * ((1 << CHUNK) // len(sums)))
     return tables
 
@@ -87,7 +87,7 @@ def _signed_sum(choice: int, tables: Sequence[list[int]]) -> int:
 
 
 def independent_difference(first: Interval, second: Interval) -> tuple[float, float, float]:
-    """(second - first, its lower and its upper limit) of two runs that have nothing in common."""
+    """Compute second - first, its lower and its upper limit for two independent runs."""
     difference = second.value - first.value
     below = math.hypot(second.value - second.lower, first.upper - first.value)
     above = math.hypot(second.upper - second.value, first.value - first.lower)
@@ -95,7 +95,7 @@ def independent_difference(first: Interval, second: Interval) -> tuple[float, fl
 
 
 def independent_p(difference: float, lower: float, upper: float) -> float:
-    """The p that belongs to such an interval: below .05 if and only if it leaves 0 out."""
+    """Compute the p of a 95 % interval: below .05 if and only if the interval excludes 0."""
     half = difference - lower if difference > 0 else upper - difference
     if half <= 0:
         return 1.0 if difference == 0 else 0.0
@@ -103,8 +103,17 @@ def independent_p(difference: float, lower: float, upper: float) -> float:
 
 
 def adjust_holm(values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p (1979), in the order given: with those below .05 called different, the
-    chance of even one false call is at most 5 %, however the metrics hang together."""
+    """Adjust p values by Holm's method (1979).
+
+    If results below .05 are called different, the chance of any false call is at most 5 %,
+    whatever the dependence between the metrics.
+
+    Args:
+        values: The p values of all tests.
+
+    Returns:
+        The adjusted p values in the order of `values`.
+    """
     order = sorted(range(len(values)), key=lambda index: values[index])
     adjusted, least = [0.0] * len(values), 0.0
     for rank, index in enumerate(order):
@@ -114,16 +123,16 @@ def adjust_holm(values: Sequence[float]) -> list[float]:
 
 
 ALPHA = 0.05
+# Share of the smaller run's scores that need a partner: with fewer, a paired test would discard
+# most of the evidence, and the few common ids may be chance.
 LEAST_SHARE = 0.5
-"""Of the smaller run's scores, that have a partner: with fewer a paired test would throw most of
-the evidence away, and the few ids in common may be chance."""
 
 ComparisonMethod = Literal["paired", "unpaired", "constant", "other_instrument", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
 class _ScorePair:
-    """What two runs say of one question; `probability` is that of both being drawn."""
+    """Scores of one question in two runs; `probability` is that of both being sampled."""
 
     first: float
     second: float
@@ -132,10 +141,18 @@ class _ScorePair:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Run number `run` against the first in one series. `difference` is second - first, of what was
-    scored; `p` as tested, `adjusted` for all that the report tests. None where there is nothing to
-    test: `constant` (both say the same, of every question or always), `other_instrument` (the
-    judge or model is not the one of the first run), `nothing` (one has no score)."""
+    """Comparison of one run with the first run in one series.
+
+    Without a test the numbers are None (the difference of `constant` is 0). That holds for the
+    methods `constant` (equal scores for every question, or a single value), `other_instrument`
+    (another judge or model than in the first run) and `nothing` (a run has no score).
+
+    Args:
+        run: Index of the compared run in the report.
+        difference: Mean of the compared run less mean of the first, over scored traces.
+        p: p of this test alone.
+        adjusted: p adjusted for all tests of the report.
+    """
 
     run: int
     metric: str
@@ -153,11 +170,15 @@ class RunComparison:
 def compare_runs(
     runs: Sequence[tuple[ScoredRun, Sequence[RunSeries]]], same_draw: bool, seed: int
 ) -> list[RunComparison]:
-    """Every run after the first against it, and the p of all tests adjusted together.
+    """Compare every later run with the first, and adjust the p of all tests together.
 
-    `same_draw`: pairs are the same trace id, which one hash has drawn in both; else two draws.
+    Args:
+        runs: Each run with its series; the first is the baseline.
+        same_draw: True where pairs share the trace id, which one hash samples alike in both
+            runs; False where the two runs are sampled independently.
+        seed: Seed of the randomisation tests.
     """
-    found: list[RunComparison] = []
+    comparisons: list[RunComparison] = []
     for number, (run, series) in enumerate(runs[1:], start=1):
         others = {(s.metric, s.scorer, s.fingerprint): s for s in series}
         scorers = {(s.metric, s.scorer) for s in series if len(s.scores)}
@@ -167,16 +188,16 @@ def compare_runs(
             if not len(first.scores) or second is None or not len(second.scores):
                 if len(first.scores) and (first.metric, first.scorer) in scorers:
                     base = replace(base, method="other_instrument")
-                found.append(base)
+                comparisons.append(base)
             else:
-                found.append(
+                comparisons.append(
                     _compare_series(base, (runs[0][0], first), (run, second), same_draw, seed)
                 )
-    tested = [item for item in found if item.p is not None]
+    tested = [item for item in comparisons if item.p is not None]
     adjusted = dict(
         zip(map(id, tested), adjust_holm([item.p or 0.0 for item in tested]), strict=True)
     )
-    return [replace(item, adjusted=adjusted.get(id(item))) for item in found]
+    return [replace(item, adjusted=adjusted.get(id(item))) for item in comparisons]
 
 
 def _compare_series(
@@ -196,19 +217,19 @@ def _compare_series(
     smaller, larger = sorted((first, second), key=lambda side: len(side[1].scores))
     partnered = _count_paired(smaller, larger)
     if len(pairs) > 1 and partnered >= LEAST_SHARE * len(smaller[1].scores):
-        found = _mean_difference(pairs, first[1])
+        mean = _mean_difference(pairs, first[1])
         turns = [
             weight_units(q.probability) * (value_units(q.second) - value_units(q.first))
             for q in pairs
         ]
         return replace(
             base, method="paired", pairs=len(pairs), p=randomisation_p(turns, seed),
-            difference=found.value, lower=found.lower, upper=found.upper,
+            difference=mean.value, lower=mean.lower, upper=mean.upper,
         )  # fmt: skip
-    one, two = first[1].plain, second[1].plain
-    if one is None or two is None:  # a series without sums: no score of it could be counted
+    first_interval, second_interval = first[1].plain, second[1].plain
+    if first_interval is None or second_interval is None:  # a series without countable scores
         return base
-    difference, lower, upper = independent_difference(one, two)
+    difference, lower, upper = independent_difference(first_interval, second_interval)
     return replace(
         base, method="unpaired", pairs=len(pairs), p=independent_p(difference, lower, upper),
         difference=difference, lower=lower, upper=upper,
@@ -222,34 +243,39 @@ def _pair_scores(
     second: RunSeries,
     same_draw: bool,
 ) -> list[_ScorePair]:
-    """By key, in the order of the first run. A question asked several times in a run is one: the
-    mean of its answers."""
-    known = _by_key(first_run, first)
-    others = _by_key(second_run, second)
-    found = []
-    for key, (value, probability) in known.items():
-        if key in others:
-            other, another = others[key]
-            both = min(probability, another) if same_draw else probability * another
-            found.append(_ScorePair(value, other, both))
-    return found
+    """Pair scores by key, in the order of the first run.
+
+    A question asked several times in a run counts once, with the mean of its scores.
+    """
+    first_scores = _by_key(first_run, first)
+    second_scores = _by_key(second_run, second)
+    pairs = []
+    for key, (first_value, probability) in first_scores.items():
+        if key in second_scores:
+            second_value, second_probability = second_scores[key]
+            both = (
+                min(probability, second_probability)
+                if same_draw
+                else probability * second_probability
+            )
+            pairs.append(_ScorePair(first_value, second_value, both))
+    return pairs
 
 
 def _count_paired(side: tuple[ScoredRun, RunSeries], other: tuple[ScoredRun, RunSeries]) -> int:
-    """How many scores of a side are of a question that the other has a score of, too; those of a
-    question that was asked several times are as many."""
-    known = {other[0].keys[place] for place in other[1].scores.keys} - {None}
-    return sum(side[0].keys[place] in known for place in side[1].scores.keys)
+    """Count the scores of a side whose question the other side has scored, repeats included."""
+    paired_keys = {other[0].keys[index] for index in other[1].scores.keys} - {None}
+    return sum(side[0].keys[index] in paired_keys for index in side[1].scores.keys)
 
 
 def _by_key(run: ScoredRun, series: RunSeries) -> Mapping[str, tuple[float, float]]:
-    """(mean, probability) by key, both weighted by the inverse of the probability."""
+    """Compute (mean, probability) by key, both weighted by the inverse of the probability."""
     sums: dict[str, list[float]] = {}
     scores = series.scores
-    for place, value, probability in zip(
+    for index, value, probability in zip(
         scores.keys, scores.values, scores.probabilities, strict=True
     ):
-        key = run.keys[place]
+        key = run.keys[index]
         if key is not None:
             sum_ = sums.setdefault(key, [0.0, 0.0, 0])
             sum_[0] += value / probability
@@ -259,7 +285,7 @@ def _by_key(run: ScoredRun, series: RunSeries) -> Mapping[str, tuple[float, floa
 
 
 def _mean_difference(pairs: Sequence[_ScorePair], series: RunSeries) -> Interval:
-    """The weighted mean of the differences by the estimator of every other mean here."""
+    """Estimate the weighted mean of the differences as the windows estimate every mean."""
     sums = empty_sums()
     for pair in pairs:
         y = value_units(pair.second) - value_units(pair.first)
@@ -280,7 +306,13 @@ def _mean_difference(pairs: Sequence[_ScorePair], series: RunSeries) -> Interval
 
 
 def describe_difference(item: RunComparison, good: str | None) -> str:
-    """In a word or two: `better`, `worse` (`higher`, `lower` where neither is good), or why not."""
+    """Describe a comparison: `better`, `worse`, or why neither can be said.
+
+    Args:
+        item: The comparison.
+        good: The good direction, `higher` or `lower`; with None a difference is described as
+            `higher` or `lower`.
+    """
     if item.method == "nothing":
         return "not scored in both"
     if item.method == "other_instrument":

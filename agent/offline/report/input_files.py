@@ -34,12 +34,12 @@ from ragmeter.offline.scored_lines import (
 )
 from ragmeter.trace import Trace
 
-_CSV_KEYS = ("trace_id", "service", "timestamp")  # with which a CSV of ours begins
+_CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV
 
 
 @dataclass(slots=True)
 class ReportTrace:
-    """A scored trace, and its texts where the file itself has them."""
+    """Scored trace, with its texts where the scored file has them."""
 
     trace: ScoredTrace
     text: TraceText | None = None
@@ -47,7 +47,14 @@ class ReportTrace:
 
 @dataclass(slots=True)
 class ReportInputSummary:
-    """What was found in a file, beside the traces themselves."""
+    """Counts and notes gathered while reading a scored file.
+
+    Args:
+        bad: Unreadable lines.
+        unknown: Results of unknown metrics or scorers.
+        invalid: Invalid values, which count as unscored.
+        notes: Remarks for the reader of the report.
+    """
 
     bad: int = 0
     unknown: int = 0
@@ -56,9 +63,17 @@ class ReportInputSummary:
 
 
 class TraceTexts:
-    """Queries and answers by trace id, from a file of traces; redacted as everything that is kept.
+    """Queries and answers by trace id, read from a file of traces and redacted.
 
-    With `whole`, the traces themselves are held as well. Raises OSError.
+    Args:
+        path: The file of traces.
+        limit: Most bytes of a trace.
+        privacy: Redaction rules; texts are held only with full content.
+        say: Receives each message for the terminal.
+        whole: Hold the whole traces as well.
+
+    Raises:
+        OSError: The file cannot be read.
     """
 
     def __init__(
@@ -89,30 +104,40 @@ class TraceTexts:
 
 
 def normalise_query(query: str) -> str:
-    """Questions that differ in white space and case alone are the same."""
+    """Normalise white space and case, so that equal questions compare equal."""
     return " ".join(query.split()).casefold()
 
 
 def read_scored_file(
     path: Path,
     limit: int,
-    found: ReportInputSummary,
+    summary: ReportInputSummary,
     say: Callable[[str], None],
     details: bool = False,
 ) -> Iterator[ReportTrace]:
-    """Every scored trace of a file; `-` is stdin, gzip is unpacked. What a file is shows its first
-    line. Raises OSError, also where it is none of the three."""
+    """Read the scored traces of a file; the first line tells the format.
+
+    Args:
+        path: JSON Lines or CSV, plain or gzip; `-` is standard input.
+        limit: Most bytes of a line.
+        summary: Receives counts and notes while the file is read.
+        say: Receives a message for each of the first unreadable lines.
+        details: Attach the details of scores (JSON Lines only).
+
+    Raises:
+        OSError: The file cannot be read, or has none of the known formats.
+    """
     name = input_name(path)
     with open_input(path) as file:
         first = _first_line(file, name, limit)
         if first.lstrip()[:1] in (b"{", b""):
-            yield from _read_jsonl(_RewoundFile(first, file), name, limit, found, say, details)
+            yield from _read_jsonl(_RewoundFile(first, file), name, limit, summary, say, details)
         else:
-            yield from _read_csv(_RewoundFile(first, file), name, limit, found, say)
+            yield from _read_csv(_RewoundFile(first, file), name, limit, summary, say)
 
 
 def _first_line(file: IO[bytes], name: str, limit: int) -> bytes:
-    """The first line that is not blank."""
+    """Read the first line that is not blank."""
     while line := file.readline(limit + 1):
         if is_utf16(line):
             raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
@@ -123,7 +148,7 @@ def _first_line(file: IO[bytes], name: str, limit: int) -> bytes:
 
 
 class _RewoundFile:
-    """A file of which the first line was read, from the start."""
+    """File whose first line was read already, from its start."""
 
     def __init__(self, first: bytes, file: IO[bytes]) -> None:
         self._first, self._file = first, file
@@ -139,74 +164,78 @@ def _read_jsonl(
     file: _RewoundFile,
     name: str,
     limit: int,
-    found: ReportInputSummary,
+    summary: ReportInputSummary,
     say: Callable[[str], None],
     details: bool,
 ) -> Iterator[ReportTrace]:
     for line, number in iterate_lines(cast(IO[bytes], file), name, limit):
         try:
-            read = decode_scored_line(line, limit)
+            scored_line = decode_scored_line(line, limit)
         except InvalidScoredLine as error:
-            found.bad += 1
-            if found.bad <= MAX_SHOWN:
+            summary.bad += 1
+            if summary.bad <= MAX_SHOWN:
                 say(f"{name}, line {number}: {error}")
             continue
-        found.unknown += read.unknown
-        found.invalid += read.invalid
+        summary.unknown += scored_line.unknown
+        summary.invalid += scored_line.invalid
         if details:
-            _add_details(read, json.loads(line)["results"])
-        yield ReportTrace(read.trace)
+            _add_details(scored_line, json.loads(line)["results"])
+        yield ReportTrace(scored_line.trace)
 
 
-def _add_details(read: ScoredLine, items: Sequence[dict[str, Any]]) -> None:
-    """What a scored file carries beside the values; a report itself does without."""
-    known: dict[tuple[str, str], Any] = {}
+def _add_details(line: ScoredLine, items: Sequence[dict[str, Any]]) -> None:
+    """Attach to each score its detail, which only the open-rag-eval export needs."""
+    details: dict[tuple[str, str], Any] = {}
     for item in items:
         metric = name_at_cutoff(item["metric"], item["k"]) if "k" in item else item["metric"]
-        known.setdefault((metric, item["scorer"]), item.get("detail"))
-    for score in read.trace.results:
-        detail = known.get((score.metric, score.scorer))
+        details.setdefault((metric, item["scorer"]), item.get("detail"))
+    for score in line.trace.results:
+        detail = details.get((score.metric, score.scorer))
         score.detail = detail if isinstance(detail, dict) else None
 
 
 def _read_csv(
-    file: _RewoundFile, name: str, limit: int, found: ReportInputSummary, say: Callable[[str], None]
+    file: _RewoundFile,
+    name: str,
+    limit: int,
+    summary: ReportInputSummary,
+    say: Callable[[str], None],
 ) -> Iterator[ReportTrace]:
     rows = _csv_rows(file, name, limit)
     header = next(rows, (1, []))[1]
     if is_open_rag_eval(header):
         runs = count_runs(header)
         if runs > 1:
-            found.notes.append(f"{runs} answers a question in the file: the first one is read")
-        found.notes.append("columns of open-rag-eval: every question counts once")
+            summary.notes.append(f"{runs} answers a question in the file: the first one is read")
+        summary.notes.append("columns of open-rag-eval: every question counts once")
         make: Callable[[dict[str, str]], ReportTrace | None] = _read_open_rag_eval
     elif tuple(header[:3]) == _CSV_KEYS:
-        found.notes.append(
+        summary.notes.append(
             "CSV: no probabilities, so each trace counts once, and no reasons, so empty cells"
             " count nowhere; JSON lines have both"
         )
-        make = _own_row_reader(found)
+        make = _own_row_reader(summary)
     else:
         raise OSError(
             f"{name}: neither what `ragmeter score` writes (JSON lines, CSV) nor a CSV of"
             " open-rag-eval"
         )
     for number, row in rows:
-        read = make(dict(zip(header, row, strict=False))) if len(row) == len(header) else None
-        if read is None:
-            found.bad += 1
-            if found.bad <= MAX_SHOWN:
+        trace = make(dict(zip(header, row, strict=False))) if len(row) == len(header) else None
+        if trace is None:
+            summary.bad += 1
+            if summary.bad <= MAX_SHOWN:
                 say(f"{name}, line {number}: no row of this table")
         else:
-            yield read
+            yield trace
 
 
 def _read_open_rag_eval(row: dict[str, str]) -> ReportTrace | None:
-    found = read_open_rag_eval_row(row)
-    return ReportTrace(found.trace, found.text) if found is not None else None
+    parsed = read_open_rag_eval_row(row)
+    return ReportTrace(parsed.trace, parsed.text) if parsed is not None else None
 
 
-def _own_row_reader(found: ReportInputSummary) -> Callable[[dict[str, str]], ReportTrace | None]:
+def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], ReportTrace | None]:
     def make(row: dict[str, str]) -> ReportTrace | None:
         results = []
         for name, cell in row.items():
@@ -225,18 +254,18 @@ def _own_row_reader(found: ReportInputSummary) -> Callable[[dict[str, str]], Rep
             results.append(item)
         line = json.dumps({**{key: row[key] for key in _CSV_KEYS}, "results": results}).encode()
         try:
-            read = decode_scored_line(line, len(line))
+            scored_line = decode_scored_line(line, len(line))
         except InvalidScoredLine:
             return None
-        found.unknown += read.unknown
-        found.invalid += read.invalid
-        return ReportTrace(read.trace)
+        summary.unknown += scored_line.unknown
+        summary.invalid += scored_line.invalid
+        return ReportTrace(scored_line.trace)
 
     return make
 
 
 def _csv_rows(file: _RewoundFile, name: str, limit: int) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV with the number of their last line. Raises OSError."""
+    """Yield each row of a CSV with the number of its last line."""
 
     def lines() -> Iterator[str]:
         while line := file.readline(limit + 1):

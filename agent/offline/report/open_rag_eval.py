@@ -1,17 +1,12 @@
 """Read and write the CSV columns of open-rag-eval (Vectara, 0.3.0).
 
-The columns of open-rag-eval (Vectara, 0.3.0), read as a scored trace. Pure.
+Each row is a question. The prefix `run_1_` of a column numbers the answers to it; files of older
+versions lack the prefix. Two cases are read as unscored: the 0.5 that open-rag-eval writes where
+nuggets failed (its `autonugget_scores` is then empty), and the empty cells of a failed evaluation.
 
-A row is a question; `run_1_` before a column's name counts the answers to it, and files of older
-versions lack it. Two of its habits are not taken over: where nuggets failed it writes 0.5, which is
-no measurement (its `autonugget_scores` is then empty), and a row whose evaluation failed has empty
-cells. Both are unscored here.
-
-Scored traces as the columns of open-rag-eval (Vectara, 0.3.0). Pure.
-
-A score goes to a column only where it is that column's quantity by the same kind of instrument: the
-built-in scorers are none of them. What has no value stays empty, which pandas reads as missing and
-open-rag-eval's plots leave out. Passages are numbered `[1]`, `[2]`, as its connectors do.
+A score is written to a column only if it is the same quantity by the same kind of instrument, which
+excludes the built-in scorers. Missing values stay empty: pandas reads them as missing, and
+open-rag-eval's plots omit them. Passages are numbered `[1]`, `[2]`, as by its connectors.
 """
 
 from __future__ import annotations
@@ -33,6 +28,7 @@ from ragmeter.trace import MAX_ID, Trace
 
 RUN = "run_1_"
 
+# Columns of its TREC evaluator in their order, after `query_id` and `query`.
 COLUMNS = (
     "retrieved_passages",
     "generated_answer",
@@ -47,7 +43,6 @@ COLUMNS = (
     "generation_score_citation_f1_score",
     "generation_score_no_answer_score",
 )
-"""Those of its TREC evaluator, in its order, after `query_id` and `query`."""
 
 NUGGETS = {
     "All": "nugget_all",
@@ -60,42 +55,44 @@ NUGGETS = {
 
 UMBRELA, AUTONUGGETIZER, HHEM = "umbrela", "autonuggetizer", "hhem_fulltext"
 MAX_K = 100  # as in scored files: each cut-off is a series
-MAX_TEXT = 2_000  # characters kept of a query and of an answer, to be shown cut shorter
+MAX_TEXT = 2_000  # characters of a query or an answer; displays shorten them further
 
 _RUNS = re.compile(r"run_(\d{1,4})_")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRagEvalRow:
+    """Scored trace and texts of one row."""
+
     trace: ScoredTrace
     text: TraceText
 
 
 def is_open_rag_eval(header: Sequence[str]) -> bool:
-    """Whether these are the names of its columns."""
+    """Tell whether a CSV header is that of open-rag-eval."""
     bare = {_RUNS.sub("", name, count=1) for name in header}
     return "query_id" in header and bool(bare & set(COLUMNS))
 
 
 def count_runs(header: Sequence[str]) -> int:
-    """How many answers to a question the file has columns for; the first one is read."""
-    found = (_RUNS.match(name) for name in header)
-    return max((int(match[1]) for match in found if match), default=1)
+    """Count the answers to a question that the header has columns for."""
+    matches = (_RUNS.match(name) for name in header)
+    return max((int(match[1]) for match in matches if match), default=1)
 
 
 def read_open_rag_eval_row(row: Mapping[str, str]) -> OpenRagEvalRow | None:
-    """None for a row without an id of its question."""
+    """Read a row; None if it has no `query_id`."""
     query_id = row.get("query_id", "").strip()[:MAX_ID]
     if not query_id:
         return None
     reader = _OpenRagEvalReader(row)
     scores = [*reader.scores()]
     answer = reader.parsed("generated_answer")
-    parts = answer if isinstance(answer, list) else []
+    segments = answer if isinstance(answer, list) else []
     text = " ".join(
-        part["text"]
-        for part in parts
-        if isinstance(part, dict) and isinstance(part.get("text"), str)
+        segment["text"]
+        for segment in segments
+        if isinstance(segment, dict) and isinstance(segment.get("text"), str)
     )
     trace = ScoredTrace(query_id, "open-rag-eval", 0.0, "ok", scores)
     return OpenRagEvalRow(trace, TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT]))
@@ -106,21 +103,21 @@ class _OpenRagEvalReader:
         self._row = row
 
     def cell(self, name: str) -> str | None:
-        """What stands in a column; None where the file has no such column."""
+        """Return the text of a cell; None if the file has no such column."""
         return self._row.get(RUN + name, self._row.get(name))
 
     def parsed(self, name: str) -> Any:
-        """The JSON of a cell (numbers are JSON, too); None where it is empty or broken."""
+        """Parse the JSON of a cell (numbers included); None if it is empty or broken."""
         try:
             return json.loads(self.cell(name) or "null", parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             return None
 
-    def part(self, name: str, *path: str) -> Any:
-        found = self.parsed(name)
+    def nested(self, name: str, *path: str) -> Any:
+        value = self.parsed(name)
         for key in path:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
     def scores(self) -> Iterator[Score]:
         retrieval, generation = "retrieval_score_", "generation_score_"
@@ -128,33 +125,33 @@ class _OpenRagEvalReader:
         yield from self._read_score("relevance", UMBRELA, mean, self.parsed(mean))
         ranks = retrieval + "precision_metrics"
         for key, metric in (("precision@", "precision_at_k"), ("AP@", "average_precision_at_k")):
-            by_k = self.part(ranks, key)
+            by_k = self.nested(ranks, key)
             for k, value in by_k.items() if isinstance(by_k, dict) else ():
                 if k.isdecimal() and len(k) < 4 and 1 <= int(k) <= MAX_K:
                     yield from self._read_score(
                         name_at_cutoff(metric, int(k)), UMBRELA, ranks, value
                     )
-        yield from self._read_score("reciprocal_rank", UMBRELA, ranks, self.part(ranks, "MRR"))
+        yield from self._read_score("reciprocal_rank", UMBRELA, ranks, self.nested(ranks, "MRR"))
         yield from self._nuggets(generation + "autonugget_scores")
         hallucination = generation + "hallucination_score"
         yield from self._read_score("grounding", HHEM, hallucination, self.parsed(hallucination))
         cited = generation + "citation_scores"
         f1 = self.parsed(generation + "citation_f1_score")
         for metric, value in (
-            ("citation_passage_precision", self.part(cited, "weighted_precision")),
-            ("citation_recall", self.part(cited, "weighted_recall")),
-            ("citation_passage_f1", self.part(cited, "f1") if f1 is None else f1),
+            ("citation_passage_precision", self.nested(cited, "weighted_precision")),
+            ("citation_recall", self.nested(cited, "weighted_recall")),
+            ("citation_passage_f1", self.nested(cited, "f1") if f1 is None else f1),
         ):
             yield from self._read_score(metric, JUDGE_SCORER, cited, value)
         answered = generation + "no_answer_score"
-        said = {"yes": 1.0, "no": 0.0}.get(str(self.part(answered, "query_answered")))
-        yield from self._read_score("answered", JUDGE_SCORER, answered, said)
+        value = {"yes": 1.0, "no": 0.0}.get(str(self.nested(answered, "query_answered")))
+        yield from self._read_score("answered", JUDGE_SCORER, answered, value)
 
     def _nuggets(self, column: str) -> Iterator[Score]:
-        by_name = self.part(column, "nuggetizer_scores")
+        by_name = self.nested(column, "nuggetizer_scores")
         vital = "generation_score_vital_nuggetizer_score"
         if self.cell(column) is None and self.cell(vital) is not None:
-            # without what it was made of nobody can tell a score from a failure's 0.5
+            # Without the nugget scores a real 0.5 cannot be told from the 0.5 of a failure.
             yield from self._read_score("nugget_vital", AUTONUGGETIZER, vital, self.parsed(vital))
             return
         for name, metric in NUGGETS.items():
@@ -193,23 +190,29 @@ _PLAIN = {
 
 
 class OpenRagEvalRows:
-    """Makes rows, and remembers which columns never had a value."""
+    """Builder of CSV rows that tracks which columns never had a value."""
 
     def __init__(self) -> None:
         self._filled: Counter[str] = Counter()
 
     @property
     def empty(self) -> list[str]:
+        """Columns without a value in any row so far."""
         return [name for name in COLUMNS if not self._filled[name]]
 
     def row(self, scored: ScoredTrace, trace: Trace | None) -> list[str]:
-        """In the order of `HEADER`; `trace` gives query, passages and answer."""
+        """Build a row in the order of `OPEN_RAG_EVAL_HEADER`.
+
+        Args:
+            scored: The scored trace.
+            trace: Source of query, passages and answer; None leaves them empty.
+        """
         scores = {(score.metric, score.scorer): score for score in scored.results}
-        found = dict(_cells(scores))
+        values = dict(_cells(scores))
         if trace is not None:
-            found |= _texts(trace)
-        self._filled.update(list(found))
-        cells = [json.dumps(found[name]) if name in found else "" for name in COLUMNS]
+            values |= _texts(trace)
+        self._filled.update(list(values))
+        cells = [json.dumps(values[name]) if name in values else "" for name in COLUMNS]
         return [scored.trace_id, (trace and trace.query) or "", *cells]
 
 
@@ -238,25 +241,25 @@ def _cells(scores: dict[tuple[str, str], Score]) -> Iterator[tuple[str, Any]]:
         "f1": _value(scores, "citation_passage_f1", JUDGE_SCORER),
     }
     if any(value is not None for value in cited.values()):
-        known = {name: value for name, value in cited.items() if value is not None}
-        yield "generation_score_citation_scores", known
+        reported = {name: value for name, value in cited.items() if value is not None}
+        yield "generation_score_citation_scores", reported
     answered = _value(scores, "answered", JUDGE_SCORER)
     if answered is not None:
-        said = "yes" if answered >= 0.5 else "no"
-        yield "generation_score_no_answer_score", {"query_answered": said}
+        verdict = "yes" if answered >= 0.5 else "no"
+        yield "generation_score_no_answer_score", {"query_answered": verdict}
 
 
 def _ranks(scores: dict[tuple[str, str], Score]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    ranks: dict[str, Any] = {}
     for (metric, scorer), score in scores.items():
         key = {"precision_at_k": "precision@", "average_precision_at_k": "AP@"}.get(
             base_name(metric)
         )
         k = parse_cutoff(metric)
         if key and k and scorer == UMBRELA and score.value is not None:
-            found.setdefault(key, {})[k] = score.value
+            ranks.setdefault(key, {})[k] = score.value
     mrr = _value(scores, "reciprocal_rank", UMBRELA)
-    return found if mrr is None else {**found, "MRR": mrr}
+    return ranks if mrr is None else {**ranks, "MRR": mrr}
 
 
 def _grades(score: Score | None) -> dict[str, int]:
@@ -267,19 +270,19 @@ def _grades(score: Score | None) -> dict[str, int]:
 
 def _nuggets(scores: dict[tuple[str, str], Score]) -> dict[str, Any]:
     values = {name: _value(scores, metric, AUTONUGGETIZER) for name, metric in NUGGETS.items()}
-    known = {name: value for name, value in values.items() if value is not None}
-    if not known:
+    reported = {name: value for name, value in values.items() if value is not None}
+    if not reported:
         return {}
     items: list[dict[str, Any]] = []
     for metric in NUGGETS.values():
         score = scores.get((metric, AUTONUGGETIZER))
-        found = (score.detail or {}).get("nuggets") if score is not None else None
-        if isinstance(found, list) and found:
-            items = [item for item in found if isinstance(item, dict)]
+        nuggets = (score.detail or {}).get("nuggets") if score is not None else None
+        if isinstance(nuggets, list) and nuggets:
+            items = [item for item in nuggets if isinstance(item, dict)]
             break
     assigned = [item for item in items if item.get("support") in ASSIGNMENT]
     return {
-        "nuggetizer_scores": known,
+        "nuggetizer_scores": reported,
         "nuggets": [item.get("text") for item in assigned],
         "labels": [item.get("importance") for item in assigned],
         "assignments": [item["support"] for item in assigned],
@@ -288,44 +291,52 @@ def _nuggets(scores: dict[tuple[str, str], Score]) -> dict[str, Any]:
 
 
 def _texts(trace: Trace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     if trace.passages is not None:
-        found["retrieved_passages"] = {
+        columns["retrieved_passages"] = {
             f"[{n}]": passage.text or "" for n, passage in enumerate(trace.passages, start=1)
         }
     if trace.answer is not None:
-        found["generated_answer"] = list(_parts(trace, trace.answer))
-    return found
+        columns["generated_answer"] = list(_parts(trace, trace.answer))
+    return columns
 
 
 def _parts(trace: Trace, answer: str) -> Iterator[dict[str, Any]]:
-    """The answer in parts, each with what it cites: the text before a marker, or the stretch that
-    an explicit citation names."""
-    cited = resolve_citations(trace)
-    placed = sorted((m for m in cited.marks if m.start >= 0), key=lambda m: (m.start, m.end))
+    """Split the answer into segments with their citations.
+
+    A segment is the text before a marker, or the span of an explicit citation.
+    """
+    citations = resolve_citations(trace)
+    placed = sorted((m for m in citations.marks if m.start >= 0), key=lambda m: (m.start, m.end))
     if not placed:
-        every = [_ids(mark) for mark in cited.marks]
+        every = [_ids(mark) for mark in citations.marks]
         yield {
             "text": answer,
-            "citations": list(dict.fromkeys(one for ids in every for one in ids)),
+            "citations": list(dict.fromkeys(id_ for ids in every for id_ in ids)),
         }
         return
-    parts: list[dict[str, Any]] = []
-    at = 0
+    segments: list[dict[str, Any]] = []
+    position = 0
     for mark in placed:
-        end = max(at, mark.end)
-        if cited.explicit and mark.start > at:
-            parts.append({"text": answer[at : mark.start], "citations": []})
-            at = mark.start
-        text = answer[at:end] if cited.explicit else answer[at : max(at, mark.start)]
-        if text.strip() or not parts:
-            parts.append({"text": text.strip(), "citations": _ids(mark)})
-        else:  # two markers beside each other
-            parts[-1]["citations"] += [i for i in _ids(mark) if i not in parts[-1]["citations"]]
-        at = end
-    if answer[at:].strip():
-        parts.append({"text": answer[at:].strip(), "citations": []})
-    yield from parts
+        end = max(position, mark.end)
+        if citations.explicit and mark.start > position:
+            segments.append({"text": answer[position : mark.start], "citations": []})
+            position = mark.start
+        text = (
+            answer[position:end]
+            if citations.explicit
+            else answer[position : max(position, mark.start)]
+        )
+        if text.strip() or not segments:
+            segments.append({"text": text.strip(), "citations": _ids(mark)})
+        else:  # adjacent markers
+            segments[-1]["citations"] += [
+                i for i in _ids(mark) if i not in segments[-1]["citations"]
+            ]
+        position = end
+    if answer[position:].strip():
+        segments.append({"text": answer[position:].strip(), "citations": []})
+    yield from segments
 
 
 def _ids(mark: CitationMark) -> list[str]:

@@ -1,16 +1,12 @@
 """One run of a report: its scored traces summarised by series, with box plots.
 
-The numbers of a box plot, of scores that stand for different numbers of traces. Pure.
+The sums are those of the agent's windows, with a single window for all timestamps, so that a report
+and a gauge agree on the same traces.
 
-A quantile is the point where the cumulative weight passes p, and the middle of two neighbours
-where it meets p exactly (type 2 of Hyndman and Fan 1996; numpy: `averaged_inverted_cdf`). Of the
-usual definitions this one needs no other rule for weights: a score of weight 3 counts as three
-scores, and the median of an even number is the middle of the two in the middle.
-
-One run: a file of scored traces, summed up. Pure.
-
-The sums are those of the agent's windows, of one window that takes everything whenever it was: so
-a report and a gauge say the same of the same traces.
+Quantiles of box plots are weighted: a quantile is the point where the cumulative weight passes p,
+or the middle of two neighbours where it meets p exactly (type 2 of Hyndman and Fan 1996; numpy:
+`averaged_inverted_cdf`). This definition extends to weights unchanged: a score of weight 3 counts
+as three scores.
 """
 
 from __future__ import annotations
@@ -34,19 +30,26 @@ from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import tie_break, worst_sign
 
+# Tukey's whiskers (1977) end at the furthest score within this many box lengths of the box.
 WHISKER_REACH = 1.5
-"""Of the box's length: Tukey's whiskers (1977) end at the furthest score within so much of it."""
 
+# Distinct outliers drawn per box, furthest first: more would blur; `outside` counts them all.
 MAX_OUTLIERS = 200
-"""Different values drawn beyond the whiskers of a box, the furthest ones. A picture of more shows a
-smear; `outside` counts them all."""
 
 _QUARTILES = ((1, 4), (1, 2), (3, 4))
 
 
 @dataclass(frozen=True, slots=True)
 class BoxPlot:
-    """`n` scores; the whiskers `low` and `high` are scores; `outside` of them lie beyond."""
+    """Numbers of a box plot.
+
+    Args:
+        n: Number of scores.
+        low: Lower whisker, a score.
+        high: Upper whisker, a score.
+        outside: Number of scores beyond the whiskers.
+        outliers: Distinct values beyond the whiskers, ascending, at most `MAX_OUTLIERS`.
+    """
 
     n: int
     low: float
@@ -61,20 +64,27 @@ class BoxPlot:
 def _weighted_quantiles(
     values: Sequence[float], weights: Sequence[int], shares: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Quantiles of sorted values, at least one, with positive whole weights. A share is a fraction,
-    (1, 4): so that meeting it exactly is no matter of rounding."""
+    """Compute quantiles of at least one sorted value with positive whole weights.
+
+    Shares are ascending fractions such as (1, 4), so that no rounding decides on an exact match.
+    """
     sums = list(accumulate(weights))
-    found, place = [], 0
+    quantiles, index = [], 0
     for above, below in shares:  # ascending
-        while sums[place] * below < sums[-1] * above:
-            place += 1
-        meets = sums[place] * below == sums[-1] * above and place + 1 < len(values)
-        found.append((values[place] + values[place + 1]) / 2 if meets else values[place])
-    return found
+        while sums[index] * below < sums[-1] * above:
+            index += 1
+        meets = sums[index] * below == sums[-1] * above and index + 1 < len(values)
+        quantiles.append((values[index] + values[index + 1]) / 2 if meets else values[index])
+    return quantiles
 
 
 def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) -> BoxPlot | None:
-    """The box of scores with their inclusion probabilities, in any order; None of no score."""
+    """Compute the box plot of weighted scores; None without a score.
+
+    Args:
+        values: The scores, in any order.
+        probabilities: The inclusion probability of each score, 0 < p <= 1.
+    """
     if not values:
         return None
     pairs = sorted(zip(values, map(weight_units, probabilities), strict=True))
@@ -82,7 +92,7 @@ def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) ->
     q1, median, q3 = _weighted_quantiles(ordered, [number for _, number in pairs], _QUARTILES)
     reach = WHISKER_REACH * (q3 - q1)
     inside = [value for value in ordered if q1 - reach <= value <= q3 + reach]
-    # the quartiles lie within the scores, so there is a score on each side of the box or in it
+    # The quartiles lie within the range of the scores, so a score lies in the box or on each side.
     low, high = min(inside[0], q1), max(inside[-1], q3)
     beyond = [value for value in ordered if not q1 - reach <= value <= q3 + reach]
     shown = sorted(set(beyond), key=lambda value: (-max(low - value, value - high), value))
@@ -91,15 +101,15 @@ def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) ->
     )
 
 
-WINDOW = "1h"  # any will do: every trace is put at the same moment
+WINDOW = "1h"  # any window will do: all traces get the same timestamp
 SERVICE = "run"
-MAX_REASONS = 50  # different ones counted by name, of one series: they come from a file
-MAX_STRATA = 16  # as in a backtest: each has its sums
+MAX_REASONS = 50  # distinct reasons of a series counted by name: they come from a file
+MAX_STRATA = 16  # as in a backtest: each has its own sums
 
 
 @dataclass(slots=True)
 class SeriesScores:
-    """The scored traces of a series: `keys` are what pairs are found by, places in `Run.keys`."""
+    """Scores of a series; `keys` holds the index of each trace in `ScoredRun.keys`."""
 
     keys: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -111,16 +121,25 @@ class SeriesScores:
 
 @dataclass(frozen=True, slots=True)
 class WorstScore:
+    """Score of one of the worst traces."""
+
     trace_id: str
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class RunSeries:
-    """What a run says of one metric by one scorer (`fingerprint`: by which version of it).
+    """Results of a run for one metric by one version of a scorer.
 
-    `estimate` is None where nothing was scored; `reasons` says why, of each state. `plain` is the
-    interval of what was scored alone, before it is widened by what was not.
+    Args:
+        fingerprint: Version of the scorer, or empty.
+        scores: All scores of the series.
+        estimate: Mean with its interval; None where nothing was scored.
+        plain: Interval of the scored traces alone, before unscored traces widen it.
+        states: Number of results by state.
+        reasons: Number of results by state and reason.
+        worst: Worst traces, worst first.
+        weighted: True if any score has a probability below 1.
     """
 
     metric: str
@@ -138,8 +157,14 @@ class RunSeries:
 
 
 class ScoredRun:
-    """`name` is what people call it. Traces are added once each; `keys[i]` is what the i-th one is
-    paired by (None: nothing), `ids[i]` its id."""
+    """Scored traces of one file, summed up by series.
+
+    Each trace is added once. `keys[i]` is the pairing key of the i-th trace (None: unpaired) and
+    `ids[i]` its id.
+
+    Args:
+        name: Name shown in the report.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -155,8 +180,8 @@ class ScoredRun:
         self._strata: set[str] = set()
 
     def add(self, scored: ScoredTrace, key: str | None) -> None:
-        """Count a trace. It belongs to the run from here on."""
-        place = self.traces
+        """Count a trace, which the run owns afterwards; `key` is its pairing key."""
+        index = self.traces
         self.traces += 1
         self.services[scored.service] += 1
         self.keys.append(key)
@@ -167,63 +192,70 @@ class ScoredRun:
                     self._strata.add(score.stratum)
                 else:
                     score.stratum = OTHER_LABEL
-        scored, rest = split_slow_results(replace(scored, timestamp=0.0, service=SERVICE))
-        if rest is not None:
-            rest = replace(rest, results=[self._in_series(score) for score in rest.results])
-        for part in (scored, rest):
-            if part is not None:
-                for score in part.results:
-                    self._note(place, score)
-                self._windows.add(part, SERVICE)
+        scored, slow = split_slow_results(replace(scored, timestamp=0.0, service=SERVICE))
+        if slow is not None:
+            slow = replace(slow, results=[self._in_series(score) for score in slow.results])
+        for trace in (scored, slow):
+            if trace is not None:
+                for score in trace.results:
+                    self._note(index, score)
+                self._windows.add(trace, SERVICE)
 
     def _in_series(self, score: Score) -> Score:
         name, _ = self._fingerprints.assign_series(score)
         return score if name == score.scorer else replace(score, scorer=name)
 
-    def _note(self, place: int, score: Score) -> None:
+    def _note(self, index: int, score: Score) -> None:
         pair = (score.metric, score.scorer)
         if score.state is ScoreState.SCORED and score.value is not None:
             scores = self._scores.setdefault(pair, SeriesScores())
-            scores.keys.append(place)
+            scores.keys.append(index)
             scores.values.append(score.value)
             scores.probabilities.append(score.probability)
         elif score.reason:
             states = self._reasons.setdefault(pair, {})
             reasons = states.setdefault(str(score.state), Counter())
-            known = score.reason in reasons or len(reasons) < MAX_REASONS
-            reasons[score.reason if known else OTHER_LABEL] += 1
+            counted_by_name = score.reason in reasons or len(reasons) < MAX_REASONS
+            reasons[score.reason if counted_by_name else OTHER_LABEL] += 1
 
     def _names(self, metric: str, scorer: str) -> list[str]:
-        """The series whose results stand under a scorer's name: what no version has found and the
-        current version's. Under a version's own name its own."""
+        """List the series shown under the name of a scorer.
+
+        The plain name stands for results without a version and those of the current version; the
+        name of a version stands for itself.
+        """
         return list(dict.fromkeys((scorer, self._windows.current_scorer(metric, scorer))))
 
     def scores(self, metric: str, scorer: str) -> SeriesScores:
-        """The values behind a series, by the name that the windows know it by."""
-        found = SeriesScores()
+        """Collect the scores of a series, named as in the windows."""
+        combined = SeriesScores()
         for name in self._names(metric, scorer):
-            part = self._scores.get((metric, name), SeriesScores())
-            found.keys += part.keys
-            found.values += part.values
-            found.probabilities += part.probabilities
-        return found
+            scores = self._scores.get((metric, name), SeriesScores())
+            combined.keys += scores.keys
+            combined.values += scores.values
+            combined.probabilities += scores.probabilities
+        return combined
 
     def series(self, worst: int) -> Iterator[RunSeries]:
-        """Every series, in the order of the status page, each with so many worst traces."""
+        """Yield every series in the order of the status page.
+
+        Args:
+            worst: Most worst traces of a series.
+        """
         windows = self._windows
         pairs = windows.series(SERVICE)
         for metric, scorer in sorted(pairs, key=lambda pair: (display_rank(pair[0]), pair)):
             spec = metric_specs().get(base_name(metric))
             if spec is None or is_assisted(scorer) or is_overflow_series(scorer):
                 continue
-            who, fingerprint = split_scorer(windows.current_scorer(metric, scorer))
+            base_scorer, fingerprint = split_scorer(windows.current_scorer(metric, scorer))
             scores = self.scores(metric, scorer)
             reasons: dict[str, Counter[str]] = {}
             for name in self._names(metric, scorer):
                 for state, counted in self._reasons.get((metric, name), {}).items():
                     reasons.setdefault(state, Counter()).update(counted)
             yield RunSeries(
-                metric, who, fingerprint, spec, scores,
+                metric, base_scorer, fingerprint, spec, scores,
                 windows.estimate(SERVICE, "", metric, scorer, WINDOW),
                 self._plain(metric, scorer, spec),
                 compute_box_plot(scores.values, scores.probabilities),
@@ -241,30 +273,37 @@ class ScoredRun:
         return estimate_interval(cell, spec.kind == "ratio", spec.low, spec.high, history)
 
     def _worst(self, metric: str, scores: SeriesScores, most: int) -> Iterator[WorstScore]:
-        """The bad ends, worst first; among equals chance decides, the same each time. Of a ratio
-        the bad outcomes alone."""
+        """Yield the worst scores, worst first; a hash of the id breaks ties.
+
+        The best possible value is left out, so that a ratio shows bad outcomes only.
+        """
         sign = worst_sign(metric, metric_specs())
         spec = metric_specs()[base_name(metric)]
         if not sign:
             return
         best = spec.high if sign > 0 else spec.low
-        places = sorted(
-            (sign * value, tie_break(self.ids[place]), place)
-            for place, value in zip(scores.keys, scores.values, strict=True)
+        ranked = sorted(
+            (sign * value, tie_break(self.ids[index]), index)
+            for index, value in zip(scores.keys, scores.values, strict=True)
             if value != best
         )
-        for value, _, place in places[:most]:
-            yield WorstScore(
-                self.ids[place], sign * value + 0.0
-            )  # plus zero: -0.0 is no value to show
+        for value, _, index in ranked[:most]:
+            # Adding 0.0 turns -0.0 into 0.0.
+            yield WorstScore(self.ids[index], sign * value + 0.0)
 
     def latency(self) -> list[tuple[str, Sequence[Quantile]]]:
-        """Quantiles of the seconds of each stage."""
+        """Compute the latency quantiles, in seconds, of each stage that has any."""
         windows = self._windows
-        found = ((s, windows.quantiles(SERVICE, "", s, WINDOW)) for s in windows.stages(SERVICE))
-        return [(stage, numbers) for stage, numbers in found if numbers]
+        quantiles = (
+            (s, windows.quantiles(SERVICE, "", s, WINDOW)) for s in windows.stages(SERVICE)
+        )
+        return [(stage, numbers) for stage, numbers in quantiles if numbers]
 
 
 def history_variance(low: float | None, high: float | None) -> float | None:
-    """The variance of one pseudo-observation of a score within bounds, as in the windows."""
+    """Compute the variance of one pseudo-observation of a bounded score, as in the windows.
+
+    Returns:
+        The variance of a uniform distribution over the bounds; None without both bounds.
+    """
     return None if low is None or high is None else (high - low) ** 2 / 12

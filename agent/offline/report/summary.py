@@ -1,8 +1,7 @@
 """The report as data and as a JSON document.
 
-A report: what each run measured, how the others differ from the first, the worst traces. Pure.
-
-It is what the table, the JSON document, the page and the picture are made of.
+A report holds what each run measured, how the other runs differ from the first, and the worst
+traces. Terminal tables, the JSON document, the HTML page and its charts are all built from it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ANSWERED = "answered"
 
 @dataclass(frozen=True, slots=True)
 class TraceText:
-    """What a trace said, cut short, for who reads about its score."""
+    """Shortened query and answer of a trace, shown beside its score."""
 
     query: str = ""
     answer: str = ""
@@ -30,8 +29,14 @@ class TraceText:
 
 @dataclass(frozen=True, slots=True)
 class ReportColumn:
-    """One run as it is shown. `texts` are known by trace id; two runs may have other answers to
-    the same one."""
+    """One run of a report.
+
+    Args:
+        traces: Number of traces.
+        latency: Quantiles, in seconds, by stage.
+        notes: Remarks about the input.
+        texts: Texts of worst traces by trace id; runs may differ in their answers.
+    """
 
     name: str
     traces: int
@@ -42,14 +47,22 @@ class ReportColumn:
     texts: Mapping[str, TraceText] = field(default_factory=dict)
 
     def find(self, key: tuple[str, str]) -> list[RunSeries]:
-        """The series of a (metric, scorer): one for each version of the scorer."""
+        """List the series of a (metric, scorer): one for each version of the scorer."""
         return [s for s in self.series if (s.metric, s.scorer) == key]
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreReport:
-    """`keys` are the (metric, scorer) that any run has, in the order they are shown; `missing`
-    those of which no run has a value."""
+    """Runs, their comparisons with the first, and the order of display.
+
+    Args:
+        columns: The runs in the order of the call.
+        comparisons: Comparisons of later runs with the first.
+        keys: Each (metric, scorer) with a value in any run, in the order of display.
+        missing: Each (metric, scorer) without a value in every run.
+        paired_by: `trace_id`, `query` or `tag:NAME`.
+        seed: Seed of the randomisation tests.
+    """
 
     columns: Sequence[ReportColumn]
     comparisons: Sequence[RunComparison]
@@ -60,11 +73,11 @@ class ScoreReport:
 
     @property
     def tests(self) -> int:
-        """How many p were adjusted together."""
+        """Number of p values that were adjusted together."""
         return sum(item.p is not None for item in self.comparisons)
 
     def comparison(self, run: int, series: RunSeries) -> RunComparison | None:
-        """Of run number `run` with the first, in the series of the first."""
+        """Return the comparison of run number `run` with the first in a series of the first."""
         key = (run, series.metric, series.scorer, series.fingerprint)
         for item in self.comparisons:
             if (item.run, item.metric, item.scorer, item.fingerprint) == key:
@@ -73,7 +86,7 @@ class ScoreReport:
 
 
 def _is_wanted(metric: str, wanted: Collection[str]) -> bool:
-    """Whether a metric is among those wanted (none: all), by its whole name or without cut-off."""
+    """Tell whether a metric is wanted, by its name with or without cut-off (none wanted: all)."""
     return not wanted or metric in wanted or base_name(metric) in wanted
 
 
@@ -86,22 +99,32 @@ def build_report(
     metrics: Collection[str] = (),
     notes: Sequence[Sequence[str]] = (),
 ) -> ScoreReport:
-    """`metrics` are the only ones shown and tested (none: all); `notes[i]` is what must be said of
-    run i."""
+    """Build the report of one or more runs.
+
+    Args:
+        runs: The runs; later ones are compared with the first.
+        paired_by: `trace_id`, `query` or `tag:NAME`, as used for the keys of the runs.
+        seed: Seed of the randomisation tests.
+        worst: Most worst traces of a series.
+        metrics: The only metrics to show and test; empty for all.
+        notes: Remarks about each run; empty for none.
+    """
     series = [[s for s in run.series(worst) if _is_wanted(s.metric, metrics)] for run in runs]
     columns = [
         ReportColumn(
             run.name,
             run.traces,
             sorted(run.services),
-            found,
+            run_series,
             run.latency() if not metrics else [],
             tuple(notes[number]) if notes else (),
         )
-        for number, (run, found) in enumerate(zip(runs, series, strict=True))
+        for number, (run, run_series) in enumerate(zip(runs, series, strict=True))
     ]
-    keys = {(s.metric, s.scorer) for found in series for s in found}
-    known = {(s.metric, s.scorer) for found in series for s in found if s.estimate is not None}
+    keys = {(s.metric, s.scorer) for run_series in series for s in run_series}
+    scored = {
+        (s.metric, s.scorer) for run_series in series for s in run_series if s.estimate is not None
+    }
     ordered = sorted(
         keys,
         key=lambda key: (display_rank(key[0]), key[0].partition(":")[0], _cutoff_number(key), key),
@@ -109,8 +132,8 @@ def build_report(
     return ScoreReport(
         columns,
         compare_runs(list(zip(runs, series, strict=True)), paired_by == "trace_id", seed),
-        [key for key in ordered if key in known],
-        [key for key in ordered if key not in known],
+        [key for key in ordered if key in scored],
+        [key for key in ordered if key not in scored],
         paired_by,
         seed,
     )
@@ -121,13 +144,19 @@ def _cutoff_number(key: tuple[str, str]) -> int:
 
 
 def metric_title(metric: str) -> str:
-    """`precision@5` for people."""
+    """Format the name of a metric with its cut-off, such as `precision@5`."""
     name, k = base_name(metric), parse_cutoff(metric)
     return name.removesuffix("_at_k") + f"@{k}" if k else name
 
 
 def format_metric_value(value: float, spec: MetricSpec, signed: bool = False) -> str:
-    """A value of a metric, or a difference of two."""
+    """Format a value of a metric, or a difference of two values.
+
+    Args:
+        value: The value or the difference.
+        spec: The metric; ratios are shown in percent.
+        signed: True for a difference.
+    """
     sign = "+" if signed else ""
     if spec.kind == "ratio":  # a difference of shares is in percentage points
         return f"{100 * value:{sign}.1f} {'pp' if signed else '%'}"
@@ -140,8 +169,11 @@ VERSION = 1
 
 
 def report_document(report: ScoreReport) -> str:
-    """ASCII only: no name from outside steers a terminal. Every key is there, null where nothing
-    is known."""
+    """Render the report as a JSON document.
+
+    The text is ASCII only, so that names from input files cannot control a terminal. Every key is
+    present, null where there is no value.
+    """
     out = {
         "version": VERSION,
         "paired_by": report.paired_by,
@@ -178,16 +210,16 @@ def _named(item: RunSeries | RunComparison) -> Iterator[tuple[str, Any]]:
 
 
 def _series(series: RunSeries, column: ReportColumn) -> dict[str, Any]:
-    found, box = series.estimate, series.box
+    estimate, box = series.estimate, series.box
     return {
         **dict(_named(series)),
         "kind": series.spec.kind,
-        "value": found and found.value,
-        "lower": found and found.lower,
-        "upper": found and found.upper,
-        "samples": found.samples if found else 0,
-        "effective_samples": found and found.effective_samples,
-        "unscored": found and found.unscored,
+        "value": estimate and estimate.value,
+        "lower": estimate and estimate.lower,
+        "upper": estimate and estimate.upper,
+        "samples": estimate.samples if estimate else 0,
+        "effective_samples": estimate and estimate.effective_samples,
+        "unscored": estimate and estimate.unscored,
         "weighted": series.weighted,
         "box": box and {**asdict(box), "outliers": list(box.outliers)},
         "states": dict(series.states),
@@ -204,8 +236,8 @@ def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _text_item(trace_id: str, column: ReportColumn) -> dict[str, str]:
-    known = column.texts.get(trace_id)
-    return asdict(known) if known else {}
+    text = column.texts.get(trace_id)
+    return asdict(text) if text else {}
 
 
 def _comparison(item: RunComparison, report: ScoreReport) -> dict[str, Any]:

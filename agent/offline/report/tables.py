@@ -15,7 +15,7 @@ from ragmeter.offline.report.summary import ANSWERED, ScoreReport, format_metric
 
 NAME = 40  # characters of a run's name
 SHOWN_REASONS = 3
-WORST_SHOWN = 3  # of a metric and run: the terminal shows where to look, the page the rest
+WORST_SHOWN = 3  # per metric and run: the HTML page lists more
 MAX_TEXT = 90  # characters of a query or an answer on a line
 HEADLINE = ("answered", "grounding", "relevance", "citation_f1", "nugget_vital")
 
@@ -34,6 +34,7 @@ def _add(table: Table, *cells: str) -> None:
 
 
 def report_tables(report: ScoreReport) -> Iterator[Table]:
+    """Yield the summary table, then the comparison and the worst traces if there are any."""
     yield _summary_table(report)
     if len(report.columns) > 1:
         yield _comparison_table(report)
@@ -43,20 +44,22 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
 
 
 def series_label(series: RunSeries) -> str:
-    """`precision@5 (umbrela)`, with the version of the scorer where it has one."""
+    """Format the label of a series, such as `precision@5 (umbrela)`, with the scorer's version."""
     version = f" @{bound_label(series.fingerprint, 12)}" if series.fingerprint else ""
     return f"{metric_title(series.metric)} ({series.scorer}){version}"
 
 
 def format_interval(series: RunSeries) -> str:
-    found = series.estimate
-    if found is None:
+    """Format the 95 % interval of the mean; empty without an estimate."""
+    estimate = series.estimate
+    if estimate is None:
         return ""
-    return f"{format_metric_value(found.lower, series.spec)} … {format_metric_value(found.upper, series.spec)}"
+    lower, upper = (format_metric_value(v, series.spec) for v in (estimate.lower, estimate.upper))
+    return f"{lower} … {upper}"
 
 
 def format_quartiles(series: RunSeries) -> str:
-    """Of a share of yes and no quartiles say nothing."""
+    """Format the quartiles; empty for ratios, whose binary scores have no useful quartiles."""
     box = series.box
     if box is None or series.spec.kind == "ratio":
         return ""
@@ -66,30 +69,31 @@ def format_quartiles(series: RunSeries) -> str:
 
 
 def format_median(series: RunSeries) -> str:
-    return "" if not format_quartiles(series) or series.box is None else format_metric_value(
-        series.box.median, series.spec
-    )  # fmt: skip
+    """Format the median; empty where `format_quartiles` is."""
+    if not format_quartiles(series) or series.box is None:
+        return ""
+    return format_metric_value(series.box.median, series.spec)
 
 
 def format_states(series: RunSeries) -> str:
-    """`24 scored, 3 unscored (judge_timeout 2, no_text 1)`."""
-    parts = []
+    """Format counts by state, such as `24 scored, 3 unscored (judge_timeout 2, no_text 1)`."""
+    descriptions = []
     for state, count in series.states.items():
         if count:
             reasons = series.reasons.get(state)
-            why = ""
+            explanation = ""
             if reasons and state == "unscored":
                 most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
                 shown = [f"{bound_label(name, 40)} {n:,}" for name, n in most[:SHOWN_REASONS]]
                 if len(most) > SHOWN_REASONS:
                     shown.append("…")
-                why = f" ({', '.join(shown)})"
-            parts.append(f"{count:,} {state.replace('_', ' ')}{why}")
-    return ", ".join(parts)
+                explanation = f" ({', '.join(shown)})"
+            descriptions.append(f"{count:,} {state.replace('_', ' ')}{explanation}")
+    return ", ".join(descriptions)
 
 
 def _summary_table(report: ScoreReport) -> Table:
-    """Each series of each run: mean with its 95 % interval, median and quartiles, states."""
+    """Build the table of each series of each run: mean, median, quartiles and states."""
     heading = "; ".join(
         f"{bound_label(column.name, NAME)}: {column.traces:,} traces" for column in report.columns
     )
@@ -105,8 +109,10 @@ def _summary_table(report: ScoreReport) -> Table:
             for series in column.find(key):
                 mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
                 shown = series_label(series)
-                cells = [mean or "–", format_interval(series), format_median(series), format_quartiles(series),
-                         format_states(series)]  # fmt: skip
+                cells = [
+                    mean or "–", format_interval(series), format_median(series),
+                    format_quartiles(series), format_states(series),
+                ]  # fmt: skip
                 first = "" if shown == name else shown
                 _add(table, first, *([bound_label(column.name, NAME)] if several else []), *cells)
                 name = shown
@@ -122,20 +128,20 @@ def _summary_table(report: ScoreReport) -> Table:
 
 
 def missing_values_line(report: ScoreReport) -> str | None:
-    """One line for what no run has a value of."""
+    """Format a line on the metrics without a value in every run; None if there are none."""
     if not report.missing:
         return None
-    parts = []
+    descriptions = []
     for key in report.missing:
-        found = [s for column in report.columns for s in column.find(key)]
-        reasons = {r for s in found for counted in s.reasons.values() for r in counted}
-        why = f": {', '.join(bound_label(r, 40) for r in sorted(reasons)[:SHOWN_REASONS])}"
-        parts.append(f"{metric_title(key[0])} ({key[1]}{why if reasons else ''})")
-    return f"no run has a value of: {'; '.join(parts)}"
+        series = [s for column in report.columns for s in column.find(key)]
+        reasons = {r for s in series for counted in s.reasons.values() for r in counted}
+        explanation = f": {', '.join(bound_label(r, 40) for r in sorted(reasons)[:SHOWN_REASONS])}"
+        descriptions.append(f"{metric_title(key[0])} ({key[1]}{explanation if reasons else ''})")
+    return f"no run has a value of: {'; '.join(descriptions)}"
 
 
 def answered_line(report: ScoreReport) -> Iterator[str]:
-    """The share of questions answered, by run and scorer."""
+    """Yield a line on the share of questions answered for each run and scorer."""
     for column in report.columns:
         for series in column.series:
             if series.metric == ANSWERED and series.estimate is not None:
@@ -147,13 +153,14 @@ def answered_line(report: ScoreReport) -> Iterator[str]:
 
 
 def format_p_value(p: float | None) -> str:
+    """Format a p value; empty without a test."""
     if p is None:
         return ""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _comparison_table(report: ScoreReport) -> Table:
-    """Each run against the first."""
+    """Build the table of differences from the first run."""
     first = report.columns[0]
     table = _table(
         f"difference from {bound_label(first.name, NAME)}",
@@ -175,20 +182,23 @@ def _comparison_table(report: ScoreReport) -> Table:
 
 
 def _cells(item: RunComparison, series: RunSeries) -> Sequence[str]:
-    word = describe_difference(item, series.spec.good)
+    verdict = describe_difference(item, series.spec.good)
     if item.p is None or item.difference is None or item.lower is None or item.upper is None:
-        return ("", "", "", "", "", word)
+        return ("", "", "", "", "", verdict)
     spec = series.spec
     test = f"paired, {item.pairs:,}" if item.method == "paired" else "unpaired"
-    limits = f"{format_metric_value(item.lower, spec, True)} … {format_metric_value(item.upper, spec, True)}"
+    difference, lower, upper = (
+        format_metric_value(value, spec, True)
+        for value in (item.difference, item.lower, item.upper)
+    )
     return (
-        format_metric_value(item.difference, spec, True), limits, format_p_value(item.p), format_p_value(item.adjusted), test,
-        word,
+        difference, f"{lower} … {upper}", format_p_value(item.p), format_p_value(item.adjusted),
+        test, verdict,
     )  # fmt: skip
 
 
 def comparison_caption(report: ScoreReport) -> list[str]:
-    """What the numbers of the comparison rest on."""
+    """List the lines that explain the tests behind the comparison; empty without a test."""
     if not report.tests:
         return []
     methods = {item.method for item in report.comparisons}
@@ -215,12 +225,12 @@ def comparison_caption(report: ScoreReport) -> list[str]:
 
 
 def _worst_table(report: ScoreReport) -> Table | None:
-    """The worst traces of each run by its main metrics; texts where they are known."""
+    """Build the table of the worst traces by the headline metrics, with texts if available."""
     several = len(report.columns) > 1
-    told = any(column.texts for column in report.columns)
+    has_texts = any(column.texts for column in report.columns)
     table = _table(
         "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
-        ("score", True), ("trace", False), *((("query and answer", False),) * told),
+        ("score", True), ("trace", False), *((("query and answer", False),) * has_texts),
     )  # fmt: skip
     for key in report.keys:
         if key[0] not in HEADLINE:
@@ -236,9 +246,9 @@ def _worst_table(report: ScoreReport) -> Table | None:
                         format_metric_value(item.value, series.spec),
                         bound_label(item.trace_id, 80),
                     ]
-                    if told:
-                        known = column.texts.get(item.trace_id)
-                        texts = (known.query, known.answer) if known else ()
+                    if has_texts:
+                        trace_text = column.texts.get(item.trace_id)
+                        texts = (trace_text.query, trace_text.answer) if trace_text else ()
                         cells.append("\n".join(_excerpt(text) for text in texts if text))
                     _add(table, *cells)
     return table if table.row_count else None
