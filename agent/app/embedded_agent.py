@@ -33,37 +33,56 @@ from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
 
+log = logging.getLogger(__name__)
+
+# Shorter waits are not reported: the judge keeps up.
+_WAIT_REPORT_SECONDS = 2.0
+
+_POLL_SECONDS = 0.5
+
 
 @contextlib.asynccontextmanager
 async def serve_agent(
-    instrument: EmbeddedAgent, settings: Settings, access: AccessPolicy | None = None
+    agent: EmbeddedAgent, settings: Settings, access: AccessPolicy | None = None
 ) -> AsyncIterator[tuple[str, str]]:
-    """Both ports open; yields the base URLs for traces and for the page. `access` is made of the
-    settings where nobody else needs to know it. Raises `ConfigError` and `PortInUse`."""
+    """Serve both HTTP ports while the context is open.
+
+    Args:
+        agent: The agent that takes the traces.
+        settings: The settings in force.
+        access: Access policy of both ports; None builds one from the settings.
+
+    Yields:
+        The base URLs for traces and for the status page.
+
+    Raises:
+        ConfigError: The access settings cannot be used.
+        PortInUse: Another process listens on a port.
+    """
     access = access or AccessPolicy(settings)
     mute_protocol_errors()
     limits = settings.limits
-    endpoint = TracesEndpoint(instrument, limits.body_bytes, limits.trace_bytes)
-    page = metrics_app(instrument, refused=access.refused)
+    endpoint = TracesEndpoint(agent, limits.body_bytes, limits.trace_bytes)
+    page = metrics_app(agent, refused=access.refused)
     traces = web.Application()
-    indexing = IndexEndpoint(instrument, limits.body_bytes)
-    labels = FeedbackEndpoint(instrument, limits.body_bytes)
+    indexing = IndexEndpoint(agent, limits.body_bytes)
+    labels = FeedbackEndpoint(agent, limits.body_bytes)
     for app in (page, traces):
         endpoint.add_to(app)
         indexing.add_to(app)
         if settings.feedback.traces:
             labels.add_to(app)
-    otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
+    otlp = OtlpEndpoint(agent.assembly, limits.body_bytes, redactor=agent.redactor)
     otlp.add_to(traces)
-    BaselinesEndpoint(instrument).add_to(page)
-    InspectionEndpoint(instrument.inspection).add_to(page)
+    BaselinesEndpoint(agent).add_to(page)
+    InspectionEndpoint(agent.inspection).add_to(page)
     await endpoint.start()
     await otlp.start()
     await indexing.start()
     await labels.start()
     http = settings.http
     try:
-        async with contextlib.AsyncExitStack() as stack:  # what takes traces closes first
+        async with contextlib.AsyncExitStack() as stack:  # the port for traces closes first
             await stack.enter_async_context(access.watch_files())
             shown = await stack.enter_async_context(
                 listen(page, http.host, http.metrics_port, access, connections=limits.connections)
@@ -86,15 +105,6 @@ async def serve_agent(
         await labels.stop()
 
 
-log = logging.getLogger("ragmeter")
-
-
-# A judge that keeps up is not worth a line.
-_WAIT_REPORT_SECONDS = 2.0
-
-_POLL_SECONDS = 0.5
-
-
 async def run_agent(
     settings: Settings,
     rules: Sequence[AlertRule],
@@ -106,131 +116,148 @@ async def run_agent(
     say: Callable[[str], None],
     show: Callable[[EmbeddedAgent], None],
 ) -> int:
-    """Run until stopped; returns the exit status: 1 when the agent died, or when it ends after a
-    replay of which nothing could be read.
+    """Run the embedded agent until it is stopped.
 
-    `reread` gives the settings as they are written by now, `say` gets lines for the terminal,
-    `show` prints the windows after a replay. Raises `StateError`, `PortInUse` and OSError (a
-    replay file that cannot be read), `ConfigError` (a port that anybody could use, a file of a
-    token or certificate that cannot be).
+    Args:
+        settings: The settings in force.
+        rules: The alert rules.
+        files: Files of traces to import before serving.
+        feedback: Files of feedback to import after the traces.
+        exit_after_replay: End after the imports and open no port.
+        reread: Loads the settings again for a reload.
+        say: Receives each message for the terminal.
+        show: Prints the windows after the imports.
+
+    Returns:
+        The exit status: 1 if the agent died, or if `exit_after_replay` and a file had no
+        readable item.
+
+    Raises:
+        StateError: The saved state cannot be used.
+        PortInUse: Another process listens on a port.
+        ConfigError: A port is open to anybody, or a token or certificate file cannot be used.
+        OSError: A file to import cannot be read.
     """
     access = None if exit_after_replay else AccessPolicy(settings)
     senders = AlertSenders(settings.alerts)
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
-    instrument = EmbeddedAgent(
+    agent = EmbeddedAgent(
         settings,
         rules,
         live=not files and not exit_after_replay,
         tiers=lambda saved: build_slow_tiers(settings, saved),
         outputs=AgentOutputs(senders.notify, senders.announced, exporter.put),
     )
-    await exporter.start(instrument)
-    instrument.start()
-    watching = asyncio.create_task(_watch_for_stalls(instrument))
+    await exporter.start(agent)
+    agent.start()
+    watching = asyncio.create_task(_watch_for_stalls(agent))
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
-    stop = SignalHandlers(SettingsReload(settings, reread, instrument, access)).stop
+    stop = SignalHandlers(SettingsReload(settings, reread, agent, access)).stop
     status = 0
     try:
         async with contextlib.AsyncExitStack() as stack:
             urls = None
             if not exit_after_replay:
-                urls = await stack.enter_async_context(serve_agent(instrument, settings, access))
+                urls = await stack.enter_async_context(serve_agent(agent, settings, access))
             client = await stack.enter_async_context(httpx.AsyncClient())
-            senders.start(client, instrument)
+            senders.start(client, agent)
             stack.push_async_callback(senders.stop)
             for path in files:
-                read = await _import_files(instrument, settings, path, stop, say)
+                read = await _import_files(agent, settings, path, stop, say)
                 if exit_after_replay and not read:
                     status = 1
-            for path in feedback:  # after the traces that it speaks of
+            for path in feedback:  # after the traces to which it refers
                 with contextlib.suppress(StateUnavailable):  # the agent died and says why itself
-                    heard = await asyncio.to_thread(
-                        import_feedback, instrument, path, stop.is_set, say
+                    imported = await asyncio.to_thread(
+                        import_feedback, agent, path, stop.is_set, say
                     )
-                    if exit_after_replay and not heard:
+                    if exit_after_replay and not imported:
                         status = 1
             if (files or feedback) and not stop.is_set():
-                show(instrument)
+                show(agent)
             if urls and not stop.is_set():
                 say(f"traces in:   POST {urls[0]}/v1/rag/traces")
                 say(f"labels in:   POST {urls[0]}/v1/feedback")
                 say(f"metrics:     {urls[1]}/metrics")
                 say(f"status page: {urls[1]}/")
                 say("serving until Ctrl-C")
-            while urls and not stop.is_set() and not instrument.fatal:
+            while urls and not stop.is_set() and not agent.fatal:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
     finally:
         watching.cancel()  # the drain has a limit of its own
-        emptied = await asyncio.to_thread(instrument.stop, settings.limits.drain_seconds)
-        await exporter.stop()  # last: what was drained has results too
-    if instrument.fatal:
-        log.error(instrument.fatal)
+        emptied = await asyncio.to_thread(agent.stop, settings.limits.drain_seconds)
+        await exporter.stop()  # last: draining produces results too
+    if agent.fatal:
+        log.error(agent.fatal)
         status = 1
     elif not emptied:
         say("stopped with traces in the queue: they are durable and counted at the next start")
     return status
 
 
-async def _watch_for_stalls(instrument: EmbeddedAgent) -> None:
-    """Ends the process where something has stalled: at once, for what hangs may hold what an
-    orderly end would wait for. What was accepted is durable, and a restart goes on with it."""
+async def _watch_for_stalls(agent: EmbeddedAgent) -> None:
+    """End the process at once when a thread has stalled.
+
+    An orderly shutdown could wait forever for what the stalled thread holds. Accepted traces are
+    durable, and a restart continues with them.
+    """
     while True:
         try:
-            stalled = instrument.check_stalled()
+            stalled = agent.check_stalled()
         except Exception:
-            log.exception("looking for stalls failed")  # and the next look may not
+            log.exception("looking for stalls failed")  # the next check may succeed
             stalled = None
         if stalled:
             log.error("%s; a restart goes on where it stopped", stalled)
-            faulthandler.dump_traceback(all_threads=True)  # for whoever reads the log after it
+            faulthandler.dump_traceback(all_threads=True)  # shows in the log where it stalled
             logging.shutdown()
             os._exit(1)
         await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _import_files(
-    instrument: EmbeddedAgent,
+    agent: EmbeddedAgent,
     settings: Settings,
     path: Path,
     stop: asyncio.Event,
     say: Callable[[str], None],
 ) -> bool:
-    """Whether anything could be read, or there was nothing to read."""
+    """Return False if the file has items and none could be read."""
     source = InputFile(path)
     with FileProgress(Path(source.name).name, source.size) as progress:
         try:
             done = await asyncio.to_thread(
                 import_traces,
-                instrument,
+                agent,
                 path,
                 settings.limits.trace_bytes,
                 progress=progress.read,
                 stopped=stop.is_set,
                 warn=say,
             )
-            await _wait_until_idle(instrument, source.name, stop, say)
+            await _wait_until_idle(agent, source.name, stop, say)
         except StateUnavailable:
             return True  # the agent died and says why itself
     if stop.is_set():
         say(f"{source.name}: stopped after {done.items} items")
     else:
-        say(f"{source.name}: {_exit_status(done, settings)}")
+        say(f"{source.name}: {_import_summary(done, settings)}")
     return done.bad == 0 or done.bad < done.items
 
 
 async def _wait_until_idle(
-    instrument: EmbeddedAgent, name: str, stop: asyncio.Event, say: Callable[[str], None]
+    agent: EmbeddedAgent, name: str, stop: asyncio.Event, say: Callable[[str], None]
 ) -> None:
-    """Wait for what is queued and drawn; say what is waited for where that takes time."""
-    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_replayed, stop.is_set))
+    """Wait for queued and drawn traces; report what is pending if that takes time."""
+    idle = asyncio.create_task(asyncio.to_thread(agent.wait_replayed, stop.is_set))
     done, _ = await asyncio.wait([idle], timeout=_WAIT_REPORT_SECONDS)
-    before = _pending_text(instrument)
+    before = _pending_text(agent)
     if before and not done:
         say(f"{name}: read; {before}")
     await idle
-    left = _pending_text(instrument)
+    left = _pending_text(agent)
     if left and stop.is_set():
         say(f"{name}: {left}; they are durable and scored after the next start")
     elif left:  # live traffic: there is always some
@@ -239,9 +266,9 @@ async def _wait_until_idle(
         say(f"{name}: none waits any more")
 
 
-def _pending_text(instrument: EmbeddedAgent) -> str:
-    """How many traces wait for the slow tiers, in words; empty where none does."""
-    pending = instrument.health().pending
+def _pending_text(agent: EmbeddedAgent) -> str:
+    """Return how many traces wait for the slow tiers, in words; empty if none does."""
+    pending = agent.health().pending
     return " and ".join(
         f"{number:,} {'trace waits' if number == 1 else 'traces wait'} for the {tier}"
         for tier, number in pending.items()
@@ -249,7 +276,7 @@ def _pending_text(instrument: EmbeddedAgent) -> str:
     )
 
 
-def _exit_status(done: ImportResult, settings: Settings) -> str:
+def _import_summary(done: ImportResult, settings: Settings) -> str:
     parts = []
     if done.items:
         parts.append(f"{done.items} items")

@@ -109,7 +109,7 @@ def metrics_show(
 
 
 def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
-    """The default rules by metric."""
+    """Return the default rules by metric."""
     from ragmeter.alerts.rule_sets import load_default_rules
     from ragmeter.alerts.rules import RuleError
     from ragmeter.core.metric_specs import base_name

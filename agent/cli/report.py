@@ -12,6 +12,8 @@ from ragmeter.console.terminal import exit_error, print_message
 
 
 class ReportFormat(StrEnum):
+    """Output format of `ragmeter report`."""
+
     TABLE = "table"
     JSON = "json"
     OPEN_RAG_EVAL = "open-rag-eval"
@@ -31,7 +33,7 @@ def report(
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", hidden=True),  # names its replacement; remove it one release later
+        typer.Option("--png", hidden=True),  # its error names --html; remove it one release later
     ] = None,
     form: Annotated[
         ReportFormat,

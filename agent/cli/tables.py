@@ -23,7 +23,7 @@ MAX_TEXT = 70
 
 
 def _add_text_row(table: Table, *cells: str) -> None:
-    """Cells as text: what comes from traces and rules must not be read as markup."""
+    """Add cells as text, so that names from traces and rules are not read as markup."""
     table.add_row(*map(Text, cells))
 
 
@@ -38,26 +38,27 @@ def _state_counts(states: Mapping[str, int]) -> str:
     return ", ".join(f"{states[name]} {name}" for name in STATE_COLUMNS if states.get(name))
 
 
-def _in_display_order(reading: AgentView, service: str) -> list[tuple[str, str]]:
-    found = [pair for pair in reading.windows.series(service) if not is_overflow_series(pair[1])]
-    return sorted(found, key=lambda pair: (display_rank(pair[0]), pair))
+def _in_display_order(view: AgentView, service: str) -> list[tuple[str, str]]:
+    series = [pair for pair in view.windows.series(service) if not is_overflow_series(pair[1])]
+    return sorted(series, key=lambda pair: (display_rank(pair[0]), pair))
 
 
-def _window_rows(reading: AgentView, service: str) -> Iterator[tuple[str, ...]]:
-    windows = reading.windows
+def _window_rows(view: AgentView, service: str) -> Iterator[tuple[str, ...]]:
+    windows = view.windows
     nothing: dict[str, list[str]] = {}
-    for metric, scorer in _in_display_order(reading, service):
+    for metric, scorer in _in_display_order(view, service):
         estimates: dict[str, Estimate] = {}
         for window in windows.names:
-            found = windows.estimate(service, "", metric, scorer, window)
-            if found is not None:
-                estimates[window] = found
+            current = windows.estimate(service, "", metric, scorer, window)
+            if current is not None:
+                estimates[window] = current
         name = f"{metric} ({scorer})"
         if not estimates:
             longest = windows.states(service, "", metric, scorer, windows.names[-1])
             nothing.setdefault(_state_counts(longest), []).append(metric)
         for window, estimate in estimates.items():
-            interval = f"{_format_number(metric, estimate.lower)} … {_format_number(metric, estimate.upper)}"
+            lower, upper = (_format_number(metric, x) for x in (estimate.lower, estimate.upper))
+            interval = f"{lower} … {upper}"
             value = _format_number(metric, estimate.value)
             yield (
                 name,
@@ -85,12 +86,12 @@ def _window_rows(reading: AgentView, service: str) -> Iterator[tuple[str, ...]]:
         yield "no estimate: " + ", ".join(metrics), windows.names[-1], "–", "", "", states
 
 
-def windows_table(reading: AgentView, service: str) -> Table:
-    """Each metric of a service by window: estimate, 95 % interval, scored samples, state counts.
+def windows_table(view: AgentView, service: str) -> Table:
+    """Build the table of a service: estimates, 95 % intervals, samples and states by window.
 
     A window is left out where fewer traces than `limits.min_samples` were scored.
     """
-    windows = reading.windows
+    windows = view.windows
     seen = windows.count_traces(service, "", windows.names[-1])
     table = Table(
         title=Text(f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}", "bold"),
@@ -103,20 +104,20 @@ def windows_table(reading: AgentView, service: str) -> Table:
     table.add_column("95 % interval", justify="right", no_wrap=True)
     table.add_column("samples", justify="right", no_wrap=True)
     table.add_column("states", overflow="fold", max_width=34)
-    for row in _window_rows(reading, service):
+    for row in _window_rows(view, service):
         _add_text_row(table, *row)
     return table
 
 
 def _excerpt(text: str) -> str:
-    """The start of a text of a trace, on one line and free of terminal control."""
+    """Return the start of a text on one line, free of terminal control characters."""
     line = bound_label(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
     return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
 
 
-def worst_table(reading: AgentView, service: str) -> Table | None:
-    """The worst traces of a service by its main metrics, or None where nothing was scored."""
-    windows = reading.windows
+def worst_table(view: AgentView, service: str) -> Table | None:
+    """Build the table of the worst traces of a service, or None if nothing was scored."""
+    windows = view.windows
     table = Table(
         title=Text(f"{bound_label(service, 60)}: worst traces", "bold"),
         title_justify="left",
@@ -129,9 +130,9 @@ def worst_table(reading: AgentView, service: str) -> Table | None:
     for metric in WORST_METRICS:
         name = metric
         for worst in windows.worst(service, metric, "builtin", windows.names[-1], WORST_SHOWN):
-            kept = reading.evidence(service, worst.trace_id) or {}
-            trace = kept.get("trace", {})
-            texts = [trace.get(part) or "" for part in ("query", "answer")]
+            evidence = view.evidence(service, worst.trace_id) or {}
+            trace = evidence.get("trace", {})
+            texts = [trace.get(name) or "" for name in ("query", "answer")]
             shown = "\n".join(_excerpt(text) for text in texts if text)
             value = _format_number(metric, worst.value)
             _add_text_row(table, name, value, bound_label(worst.trace_id, 200), shown)
@@ -139,9 +140,9 @@ def worst_table(reading: AgentView, service: str) -> Table | None:
     return table if table.row_count else None
 
 
-def alerts_table(reading: AgentView) -> Table | None:
-    """The alerts that are pending or firing, or None."""
-    alerts: list[Alert] = [alert for alert in reading.alerts() if alert.state != "resolved"]
+def alerts_table(view: AgentView) -> Table | None:
+    """Build the table of pending and firing alerts, or None if there are none."""
+    alerts: list[Alert] = [alert for alert in view.alerts() if alert.state != "resolved"]
     if not alerts:
         return None
     table = Table(title="alerts", title_justify="left", title_style="bold")

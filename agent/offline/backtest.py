@@ -1,15 +1,9 @@
-"""The backtest: scored traces through the aggregator, with estimates sampled over event time.
+"""Backtest: find which alerts would have fired for scored traces, and when.
 
-The estimates behind the rules over event time, sampled for a picture. Pure.
-
-How long a file is shows only at its end, so sampling starts at the finest grid and the grid
-doubles whenever there are too many points: memory is bounded, and the same file always gives the
-same points.
-
-Scored traces through the aggregate half: what would have fired, and when. Pure.
-
-The same `Aggregator` that the running agent feeds, by event time alone: the same traces in the
-same order and the same rules give the same alerts, be it live, in a replay or here.
+It feeds the same `Aggregator` as the running agent and follows event time only, so the same
+traces in the same order with the same rules give the same alerts, live or here. `EstimateTracks`
+samples the estimates behind the rules for the timeline. The length of a file is unknown until its
+end, so the sampling grid doubles whenever there are too many points, which bounds memory.
 """
 
 from __future__ import annotations
@@ -32,30 +26,42 @@ from ragmeter.offline.scored_lines import ScoredLine, split_slow_results
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 
+# The plot is 760 pixels wide: at least one point every other pixel, at most about one a pixel.
 MAX_POINTS = 400
-"""A picture's plot is 760 pixels wide: at least a point every other pixel, at most two a pixel."""
 
 MAX_TRACKS = 2_000  # of 25 kB each at most
 
-_TrackKey = tuple[str, str, str]
-"""(rule, service, segment), as alerts have it."""
+# Remembered alerts; one that flaps takes a place each time it fires. Later ones are only counted.
+MAX_ALERTS = 10_000
 
+# Names of strata come from the file, and each has its sums in every bucket; the agent has five.
+MAX_STRATA = 16
+
+SETTLE = 1024  # traces between two clearings of what the agent would have committed
+
+_TrackKey = tuple[str, str, str]  # (rule, service, segment), as in alerts
+
+# (time, value, lower, upper); NaN where there is no estimate
 EstimatePoint = tuple[float, float, float, float]
-"""(time, value, lower, upper); not a number where that is not known."""
 
 
 def find_rule(rules: Sequence[AlertRule], alert: Alert) -> AlertRule | None:
-    """The rule that raised an alert; None for what is no rule (a detector)."""
+    """Return the rule that raised an alert, or None if a detector raised it."""
     return next((rule for rule in rules if rule.name == alert.rule), None)
 
 
 def _has_single_estimate(rule: AlertRule) -> bool:
-    """Whether a rule watches one number of one window; a burn rate has several."""
+    """Return False for burn rates, which watch several numbers or windows."""
     return rule.absence or rule.metric is not None or rule.latency is not None
 
 
 class EstimateTracks:
-    """`step` is the finest grid in seconds."""
+    """Estimates behind the rules, sampled on a grid over event time.
+
+    Args:
+        rules: The rules to follow.
+        step: Finest grid in seconds; it doubles when there are too many points.
+    """
 
     def __init__(self, rules: Sequence[AlertRule], step: float) -> None:
         self._rules = rules
@@ -64,24 +70,24 @@ class EstimateTracks:
         self._next: int | None = None
         self._taken = 0
         self._points: dict[_TrackKey, array[float]] = {}
+        # (metric, scorer, window) of alerts without a rule that has a single estimate
         self._watched: dict[_TrackKey, tuple[str, str, str]] = {}
-        """(metric, scorer, window) of alerts that no rule raised."""
 
     def due_times(self, until: float) -> Iterator[float]:
-        """Times on the grid up to `until` that were not given yet."""
+        """Yield the grid times up to `until` that were not yielded yet."""
         if self._next is not None:
             while self._next * self._step <= until:
                 at, self._next = self._next, self._next + self._every
                 yield at * self._step
 
     def skip_to(self, until: float) -> None:
-        """Go on behind `until`: what lies between is not asked for any more."""
+        """Continue after `until` and drop the grid times before it."""
         at = (math.floor(until / self._step) // self._every + 1) * self._every
         if self._next is None or at > self._next:
             self._next = at
 
     def follow_alert(self, alert: Alert) -> None:
-        """Follow what an alert is about, from now on, where no rule does."""
+        """Sample the estimate of an alert from now on, unless its rule is sampled already."""
         key = (alert.rule, alert.service, alert.segment)
         rule = find_rule(self._rules, alert)
         if (rule is None or not _has_single_estimate(rule)) and len(self._watched) < MAX_TRACKS:
@@ -105,9 +111,8 @@ class EstimateTracks:
                         segments = windows.segments(service)
                     wanted = [name for name in segments if name.startswith(f"{rule.segment}=")]
                 for segment in wanted:
-                    found = read_condition(rule, windows, service, segment)
                     key = (rule.name, service, segment)
-                    self._put(key, now, found)
+                    self._put(key, now, read_condition(rule, windows, service, segment))
         for key, (metric, scorer, window) in self._watched.items():
             if window in names:
                 self._put(key, now, windows.estimate(*key[1:], metric, scorer, window))
@@ -116,47 +121,38 @@ class EstimateTracks:
             self._thin()
 
     def points(self, key: _TrackKey) -> list[EstimatePoint]:
-        """What was sampled, oldest first."""
+        """Return the sampled points of one alert, oldest first."""
         flat = self._points.get(key, array("d"))
         return [(flat[i], flat[i + 1], flat[i + 2], flat[i + 3]) for i in range(0, len(flat), 4)]
 
-    def _put(self, key: _TrackKey, now: float, found: ConditionValue | Estimate | None) -> None:
+    def _put(self, key: _TrackKey, now: float, value: ConditionValue | Estimate | None) -> None:
         track = self._points.get(key)
         if track is None:
-            if found is None or len(self._points) >= MAX_TRACKS:
+            if value is None or len(self._points) >= MAX_TRACKS:
                 return
             track = self._points[key] = array("d")
-        numbers = (found.value, found.lower, found.upper) if found else (None, None, None)
+        numbers = (value.value, value.lower, value.upper) if value else (None, None, None)
         track.append(now)
         track.extend(math.nan if number is None else number for number in numbers)
 
     def _thin(self) -> None:
-        """Twice the grid; drop the points that are not on it."""
+        """Double the grid and drop the points that are not on it."""
         self._every *= 2
         for key, track in self._points.items():
-            kept = array("d")
+            thinned = array("d")
             for i in range(0, len(track), 4):
                 if round(track[i] / self._step) % self._every == 0:
-                    kept.extend(track[i : i + 4])
-            self._points[key] = kept
+                    thinned.extend(track[i : i + 4])
+            self._points[key] = thinned
         times = {track[i] for track in self._points.values() for i in range(0, len(track), 4)}
         self._taken = len(times)
         if self._next is not None:
             self._next += -self._next % self._every
 
 
-MAX_ALERTS = 10_000
-"""Alerts remembered, one that flaps each time it fires; what fires later is only counted."""
-
-MAX_STRATA = 16
-"""Names of strata come from a file, and each has its sums in every bucket; the agent has five."""
-
-SETTLE = 1024  # traces between two clearings of what the agent would have committed
-
-
 @dataclass(slots=True)
 class BacktestCounts:
-    """What became of the lines. A late trace came after every window had closed for it."""
+    """Counts of lines and traces; a late trace came after every window had closed for it."""
 
     lines: int = 0
     bad: int = 0
@@ -169,15 +165,21 @@ class BacktestCounts:
 
 
 class Backtest:
-    """Feed it each trace, then `finish`, then read. `tracks` samples the estimates behind the
-    rules for a picture. `counts.lines` and `counts.bad` are the caller's."""
+    """One run over scored traces: `feed` each trace, call `finish`, then read the results.
+
+    The caller maintains `counts.lines` and `counts.bad`.
+
+    Args:
+        settings: The settings in force.
+        rules: The rules to try.
+        tracks: Samples the estimates behind the rules; None samples nothing.
+    """
 
     def __init__(
         self, settings: Settings, rules: Sequence[AlertRule], tracks: EstimateTracks | None = None
     ) -> None:
         self.counts = BacktestCounts()
-        self.first: float | None = None
-        """Event time of the earliest trace that was not late."""
+        self.first: float | None = None  # event time of the earliest trace that was not late
         self._aggregator = Aggregator(settings, rules, ())
         self._ids = DedupeIds(settings.limits.dedupe_hours * 3600)
         self._tracks = tracks
@@ -190,11 +192,14 @@ class Backtest:
 
     @property
     def windows(self) -> Windows:
+        """The aggregated windows."""
         return self._aggregator.windows
 
     def alerts(self) -> list[Alert]:
-        """Every alert that fired, as it was then but for its end and its worst traces, and those
-        pending at the end; in the order of time."""
+        """Return the alerts that fired and those pending at the end, in the order of time.
+
+        A fired alert is as it was when it fired, with its later end and worst traces.
+        """
         return sorted(
             self._alerts.values(),
             key=lambda alert: (
@@ -204,8 +209,7 @@ class Backtest:
         )
 
     def feed(self, line: ScoredLine) -> None:
-        """Count a trace as the running agent would: a known id once, and what a slow tier has
-        found under the name of the instrument's version."""
+        """Count a trace as the running agent would, each id once."""
         scored, counts = line.trace, self.counts
         counts.unknown_results += line.unknown
         counts.invalid_values += line.invalid
@@ -229,15 +233,15 @@ class Backtest:
             self._settle()
 
     def finish(self) -> None:
-        """The file has ended: event time stays where the last trace has brought it."""
+        """Finish after the last trace; event time stays where that trace has brought it."""
         self._settle()
         if self._tracks is not None and self.windows.now is not None:
             self._tracks.sample(self.windows, self.windows.now)
         for alert in self._aggregator.engine.alerts():
             if alert.state == "pending":
                 self._alerts[alert.id, alert.since, False] = alert
-            elif alert.state == "firing" and (known := self._known(alert)):
-                known.worst = alert.worst
+            elif alert.state == "firing" and (fired := self._find_fired(alert)):
+                fired.worst = alert.worst
 
     def _bound_strata(self, scores: Iterable[Score]) -> None:
         for score in scores:
@@ -263,19 +267,19 @@ class Backtest:
         if now is None or timestamp > now:
             tracks.skip_to(timestamp)
 
-    def _known(self, alert: Alert) -> Alert | None:
+    def _find_fired(self, alert: Alert) -> Alert | None:
         return (
             None if alert.fired_at is None else self._alerts.get((alert.id, alert.fired_at, True))
         )
 
     def _note(self, moved: Iterable[Alert]) -> None:
         for alert in moved:
-            known = self._known(alert)
-            if known is not None:
-                known.state, known.reason = alert.state, alert.reason
-                known.resolved_at, known.worst = alert.resolved_at, alert.worst
+            fired = self._find_fired(alert)
+            if fired is not None:
+                fired.state, fired.reason = alert.state, alert.reason
+                fired.resolved_at, fired.worst = alert.resolved_at, alert.worst
             elif alert.state != "firing" or alert.fired_at is None:
-                continue  # the end of one that found no room
+                continue  # the end of an alert that was left out
             elif len(self._alerts) >= MAX_ALERTS:
                 self.counts.alerts_left_out += 1
             else:

@@ -42,6 +42,7 @@ from ragmeter.windows.windows import Windows
 VERSION = 1
 MAX_SERVICES_DRAWN = 100
 TABLE_ROWS = 500  # alerts; --format json has them all
+REPORT_EVERY = 256  # lines between two updates of the progress bar
 
 
 def _format_utc(time: float | None) -> str | None:
@@ -52,8 +53,10 @@ def _format_utc(time: float | None) -> str | None:
 
 
 def backtest_document(backtest: Backtest) -> Iterator[str]:
-    """The lines of one JSON object, one estimate, quantile or alert a line. ASCII only: no name
-    from outside steers a terminal, and no encoding changes a byte."""
+    """Yield the lines of one JSON object, one estimate, quantile or alert a line.
+
+    They are ASCII only, so that names from outside cannot control a terminal.
+    """
     windows = backtest.windows
     head = {
         "version": VERSION,
@@ -89,7 +92,7 @@ def _dump(value: object) -> str:
 
 
 def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: null."""
+    """Replace NaN and infinity, which JSON lacks, by None."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in item.items()
@@ -117,17 +120,17 @@ def _estimates(windows: Windows) -> Iterator[dict[str, Any]]:
             if fingerprint:
                 labels["fingerprint"] = fingerprint
             for name in windows.names:
-                found = windows.estimate(service, segment, metric, scorer, name)
+                estimate = windows.estimate(service, segment, metric, scorer, name)
                 states = windows.states(service, segment, metric, scorer, name)
                 yield {
                     **labels,
                     "window": name,
-                    "value": found and found.value,
-                    "lower": found and found.lower,
-                    "upper": found and found.upper,
-                    "effective_samples": found and found.effective_samples,
+                    "value": estimate and estimate.value,
+                    "lower": estimate and estimate.lower,
+                    "upper": estimate and estimate.upper,
+                    "effective_samples": estimate and estimate.effective_samples,
                     "samples": states["scored"],
-                    "unscored": found and found.unscored,
+                    "unscored": estimate and estimate.unscored,
                     "states": dict(states),
                 }
 
@@ -152,25 +155,21 @@ def _latency(windows: Windows) -> Iterator[dict[str, Any]]:
 
 
 def _alert(alert: Alert) -> dict[str, Any]:
-    known = alert.to_dict()
+    fields = alert.to_dict()
     for name in ("since", "fired_at", "resolved_at", "updated_at", "no_data", "metric"):
-        known.pop(name)
+        fields.pop(name)
     first = ("id", "rule", "severity", "state", "service", "segment")
     return {
-        **{name: known.pop(name) for name in first},
+        **{name: fields.pop(name) for name in first},
         "pending_at": _format_utc(alert.since),
         "fired_at": _format_utc(alert.fired_at),
         "resolved_at": _format_utc(alert.resolved_at),
         **_metric(alert.metric),
-        **known,
+        **fields,
     }
 
 
-# For people -------------------------------------------------------------------------------------
-
-
 def _backtest_table(backtest: Backtest) -> Table:
-    """What would have fired, in the order of time."""
     alerts = backtest.alerts()
     fired = sum(alert.fired_at is not None for alert in alerts)
     title = f"alerts that would have fired: {fired}"
@@ -198,26 +197,26 @@ def _backtest_table(backtest: Backtest) -> Table:
 
 
 def _times(alert: Alert) -> Iterator[str]:
-    for word, time in (
+    for state, time in (
         ("pending", alert.since),
         ("fired", alert.fired_at),
         ("resolved", alert.resolved_at),
     ):
         if time is not None:
-            yield f"{word:<8} {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+            yield f"{state:<8} {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def build_timeline(
     backtest: Backtest, rules: Sequence[AlertRule], tracks: EstimateTracks
 ) -> Timeline:
-    """Every service that the windows hold at the end or that an alert names."""
+    """Build the timeline of all services in the windows at the end or in an alert."""
     windows, alerts = backtest.windows, backtest.alerts()
     start, end = backtest.first or 0.0, windows.now or 0.0
     lanes: dict[tuple[str, str, str], list[Alert]] = {}
     for alert in alerts:
         lanes.setdefault((alert.service, alert.rule, alert.segment), []).append(alert)
     services = sorted({*windows.services(), *(service for service, _, _ in lanes)})
-    # those with alerts first where there is no room for all
+    # Services with alerts come first: there may not be room for all.
     loud = {service for service, _, _ in lanes}
     services.sort(key=lambda name: (name not in loud, name))
     drawn = [
@@ -226,7 +225,8 @@ def build_timeline(
     ]
     counts = backtest.counts
     notes = [
-        f"{counts.traces} traces, {_format_utc(math.floor(start))} to {_format_utc(math.floor(end))}; times are UTC"
+        f"{counts.traces} traces, {_format_utc(math.floor(start))}"
+        f" to {_format_utc(math.floor(end))}; times are UTC"
     ]
     if len(services) > len(drawn):
         notes.append(f"{len(services) - len(drawn)} more services are not drawn")
@@ -243,12 +243,12 @@ def _lane(
     watched = first.metric
     if rule is not None and rule.latency is not None:
         watched = f"{rule.latency.stage} p{100 * rule.latency.quantile:g}"
-    parts = (first.segment, watched, first.scorer and f"({first.scorer})", first.window)
+    labels = (first.segment, watched, first.scorer and f"({first.scorer})", first.window)
     condition = f"; {first.statistic} {first.op} {first.threshold:g}"
     return TimelineLane(
         name=first.rule,
         severity=first.severity,
-        about=" ".join(part for part in parts if part) + condition,
+        about=" ".join(label for label in labels if label) + condition,
         spans=[
             AlertSpan(
                 alert.since,
@@ -263,9 +263,6 @@ def _lane(
         spec=find_spec(metric_specs(), first.metric),
         seconds=rule is not None and rule.latency is not None,
     )
-
-
-REPORT_EVERY = 256  # lines between two updates of the progress bar
 
 
 def run_backtest(
@@ -332,9 +329,8 @@ def run_backtest(
 
 
 def _report_counts(backtest: Backtest, say: Callable[[str], None]) -> None:
-    """One line on what was read, with what of it did not count."""
     counts = backtest.counts
-    told = [f"{counts.traces} traces"]
+    messages = [f"{counts.traces} traces"]
     for number, what in (
         (counts.bad, "lines unreadable"),
         (counts.duplicates, "duplicates left out"),
@@ -344,5 +340,5 @@ def _report_counts(backtest: Backtest, say: Callable[[str], None]) -> None:
         (counts.alerts_left_out, "alerts beyond the limit left out"),
     ):
         if number:
-            told.append(f"{number} {what}")
-    say(", ".join(told))
+            messages.append(f"{number} {what}")
+    say(", ".join(messages))

@@ -15,12 +15,19 @@ from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
 from ragmeter.windows.windows import Windows
 
-_MOMENT = 1_700_000_400.0  # of all traces: one bucket, so that a file of a year fits a window
+# Timestamp given to all traces: they share one bucket, so that a file of a year fits a window.
+_MOMENT = 1_700_000_400.0
 
 
 def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> Windows | None:
-    """The windows after all lines of `path`, each trace once; None where none could be read.
-    Raises OSError."""
+    """Fill windows with all traces of a scored file, each trace once.
+
+    Returns:
+        The windows; None if no trace could be read.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     backtest = Backtest(settings, ())
     counts, limit = backtest.counts, settings.limits.trace_bytes
     for text, number in read_scored_lines(path, limit):
@@ -44,33 +51,40 @@ def break_down_files(
     options: BreakdownOptions,
     say: Callable[[str], None],
 ) -> dict[str, Any] | None:
-    """The breakdown of the last file against the first, or of one file alone, in the form of
-    `/api/segments.json`. None where a file has nothing to read. Raises OSError, `NoPast`."""
-    held = [fill_windows(path, settings, say) for path in paths]
-    before, now = (held[0], held[-1]) if len(held) > 1 else (None, held[-1])
-    if now is None or (len(held) > 1 and before is None):
+    """Break down the last file against the first, or one file alone.
+
+    Returns:
+        A document in the form of `/api/segments.json`; None if a file holds no readable trace.
+
+    Raises:
+        OSError: A file cannot be read.
+        NoPastError: A service of the last file has no traffic in the first.
+    """
+    filled = [fill_windows(path, settings, say) for path in paths]
+    before, now = (filled[0], filled[-1]) if len(filled) > 1 else (None, filled[-1])
+    if now is None or (len(filled) > 1 and before is None):
         return None
-    known = {
+    tags = {
         segment.partition("=")[0]
-        for windows in held
+        for windows in filled
         if windows is not None
         for name in windows.services()
         for segment in windows.segments(name)
     }
     for tag in settings.segments:
-        if tag not in known:
+        if tag not in tags:
             say(f"no trace has {tag}")
-    found = []
+    documents = []
     for name in now.services():
         if service in (None, name):
             source = FileBreakdownSource(before, now, name)
             for metric, scorer in source.changed():
                 say(f"{name}: {metric} ({scorer}) is of another instrument now: left out")
-            found.append(build_document(build_breakdown(source, options)))
+            documents.append(build_document(build_breakdown(source, options)))
     return {
         "stream_time": None,
         "window": None,
         "windows": [],
-        "segments": [tag for tag in settings.segments if tag in known],
-        "services": found,
+        "segments": [tag for tag in settings.segments if tag in tags],
+        "services": documents,
     }
