@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
-from ragmeter.core.pacing import backoff_seconds, parse_retry_after
+from ragmeter.core.clocks import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
 
 # Seconds for one whole request. A timeout per read would let a target drip bytes for ever.

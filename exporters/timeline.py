@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.exporters import svg
 from ragmeter.exporters.page.rendering import load_style_sheet
-from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane
+from ragmeter.offline.backtest_report import AlertSpan, Timeline, TimelineLane
 
 WIDTH, GUTTER, RIGHT = 1160, 300, 80
 PLOT = WIDTH - GUTTER - RIGHT

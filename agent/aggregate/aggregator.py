@@ -33,8 +33,8 @@ from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.metrics.canary.scorers import is_canary_scorer
 from ragmeter.metrics.canary.scores import expected_canary_pairs
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import ControlLearner, SamplingControl

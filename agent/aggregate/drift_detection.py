@@ -25,7 +25,7 @@ from ragmeter.core.series import split_scorer
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
 from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.drift.series import milestones_for
-from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.ranking import UMBRELA

@@ -17,7 +17,7 @@ from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_duration, parse_whole_seconds
 from ragmeter.core.series import split_scorer
-from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.windows.failures import FailedShare
 from ragmeter.windows.series import Estimate, Quantile

@@ -14,15 +14,18 @@ import httpx
 from pydantic import ValidationError
 
 from ragmeter.canaries.suite import (
+    MISSING,
     CanaryQuestion,
     CanarySuite,
     CitationPaths,
     PassagePaths,
     ReplyPaths,
+    fill_template,
+    resolve_json_path,
+    template_names,
 )
-from ragmeter.canaries.templates import MISSING, fill_template, resolve_json_path, template_names
+from ragmeter.core.clocks import parse_retry_after
 from ragmeter.core.errors import RagmeterError
-from ragmeter.core.pacing import parse_retry_after
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
 MAX_PASSAGES = 200

@@ -162,7 +162,7 @@ def prometheus(
 ) -> None:
     """Print recording and alerting rules for Prometheus, with the agent's own thresholds."""
     from ragmeter.alerts.rules import RuleError
-    from ragmeter.app.configuration import prometheus_rules
+    from ragmeter.app.exports import prometheus_rules
     from ragmeter.config.loader import ConfigError, load_settings
 
     alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}

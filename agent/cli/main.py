@@ -288,7 +288,7 @@ def backtest(
     """Replay scored traces through windows and rules: which alerts would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.alerts.rules import RuleError
-    from ragmeter.app.reports import render_backtest
+    from ragmeter.app.exports import render_backtest
     from ragmeter.console.terminal import UsageError
     from ragmeter.offline.backtest_report import run_backtest
 
@@ -342,7 +342,7 @@ def config_show(config: ConfigOption = None) -> None:
 def config_check(config: ConfigOption = None) -> None:
     """Check the settings and what they name: rules, probes, key files, ports, the local model."""
     from ragmeter.alerts.rules import RuleError
-    from ragmeter.app.configuration import check_settings
+    from ragmeter.app.exports import check_settings
     from ragmeter.scorers.hhem.model import ModelError
 
     settings = load_or_exit(config)

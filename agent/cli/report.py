@@ -74,7 +74,7 @@ def report(
     ] = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""
-    from ragmeter.app.reports import render_report
+    from ragmeter.app.exports import render_report
     from ragmeter.config.loader import ConfigError, load_settings
     from ragmeter.console.terminal import UsageError
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report

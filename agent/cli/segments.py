@@ -107,7 +107,7 @@ def _segments_of_files(
 ) -> dict[str, Any]:
     from ragmeter.core.metric_specs import find_spec
     from ragmeter.metrics.registry import metric_specs
-    from ragmeter.offline.file_breakdown import break_down_files
+    from ragmeter.offline.whole_file import break_down_files
 
     if options.metric is not None and find_spec(metric_specs(), options.metric) is None:
         raise exit_error(f"metric {options.metric!r} is not known", 2)

@@ -13,8 +13,7 @@ from ragmeter.aggregate.feedback_join import OUTCOMES
 from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
-from ragmeter.ingest.feedback import read_feedback
-from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead
+from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.store.rows import SourceProgress
 

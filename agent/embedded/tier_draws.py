@@ -20,7 +20,7 @@ from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import HashedWording, ScoredTrace
 from ragmeter.core.tiers import TIERS, MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.tier_worker import FinishedDraw, TierWorker
-from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import Sampler, StratumClassifier

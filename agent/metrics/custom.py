@@ -17,7 +17,7 @@ from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import NoScore, Score, make_score
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.metrics")
+log = logging.getLogger(__name__)
 
 CUSTOM_SCORER = "own"  # of metrics of the traffic
 CANARY_CUSTOM_SCORER = "canary/own"  # of metrics of canaries
@@ -79,8 +79,8 @@ class CustomMetric:
 
     def _checked_value(self, value: object) -> float | NoScore:
         if isinstance(value, NoScore):
-            reason = value.reason if self._is_valid_reason(value.reason) else "other"
-            return NoScore(reason, bool(value.applies))
+            valid = self._is_valid_reason(value.reason)
+            return NoScore(value.reason if valid else "other", bool(value.applies))
         spec = self.spec
         if not isinstance(value, Real):  # NumPy's numbers are
             return NoScore("bad_value")

@@ -28,7 +28,7 @@ from ragmeter.metrics import (
     relevance,
 )
 from ragmeter.metrics.canary import specs as canary
-from ragmeter.metrics.canary.scorers import add_canary_scorers
+from ragmeter.metrics.canary.specs import add_canary_scorers
 from ragmeter.metrics.custom import CustomMetric
 
 ENTRY_POINT_GROUP = "ragmeter.metrics"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,72 @@ from ragmeter.console.terminal import (
 )
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import base_name, find_spec, parse_cutoff
+from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.ingest.files import MAX_SHOWN, STDIN
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.offline.backtest import Backtest, EstimateTracks, find_rule
+from ragmeter.offline.backtest import Backtest, EstimatePoint, EstimateTracks, find_rule
 from ragmeter.offline.scored_lines import (
     InvalidScoredLine,
     decode_scored_line,
     input_size,
     read_scored_lines,
 )
-from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane
 from ragmeter.windows.windows import Windows
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSpan:
+    """One time that an alert was pending or firing; times are event times.
+
+    Args:
+        pending: Begin.
+        fired: Time from which it fired; None if it did not.
+        resolved: End; None if it lasted to the end of the backtest.
+        title: Hint that a browser shows.
+    """
+
+    pending: float
+    fired: float | None
+    resolved: float | None
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLane:
+    """One alert of one service with its estimates.
+
+    Args:
+        name: Name of the rule.
+        severity: Severity of the rule.
+        about: Metric, segment, window and condition.
+        spans: Times at which it was pending or fired.
+        points: (time, value, lower, upper) in order; NaN for a gap.
+        threshold: Value beyond which it fires.
+        spec: How its numbers are written; None for an unknown metric.
+        seconds: Its numbers are seconds.
+    """
+
+    name: str
+    severity: str
+    about: str
+    spans: Sequence[AlertSpan]
+    points: Sequence[EstimatePoint] = ()
+    threshold: float | None = None
+    spec: MetricSpec | None = None
+    seconds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Services in the order in which they are drawn, each with its lanes."""
+
+    title: str
+    start: float
+    end: float
+    services: Sequence[tuple[str, Sequence[TimelineLane]]]
+    notes: Sequence[str] = field(default_factory=tuple)
+
 
 VERSION = 1
 MAX_SERVICES_DRAWN = 100

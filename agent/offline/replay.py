@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ragmeter.core.clocks import parse_duration
-from ragmeter.core.pacing import Pace
+from ragmeter.core.clocks import Pace, parse_duration
 from ragmeter.ingest.files import STDIN, InputFile, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import Pace, backoff_seconds, parse_retry_after
 from ragmeter.core.errors import RagmeterError
-from ragmeter.core.pacing import Pace, backoff_seconds, parse_retry_after
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.files import InputFile
 from ragmeter.offline.replay import (

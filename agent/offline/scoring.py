@@ -25,8 +25,7 @@ from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, Tier, TierScorer
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.ingest.feedback import read_feedback
-from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
+from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows

@@ -11,8 +11,8 @@ from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import BUILTIN_SCORER, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
-from ragmeter.metrics.canary.scorers import canary_judge_pairs
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
+from ragmeter.metrics.canary.specs import canary_judge_pairs
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.trace import Trace

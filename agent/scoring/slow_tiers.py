@@ -21,7 +21,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
-from ragmeter.metrics.canary.scorers import canary_judge_pairs, relabel_canary_scores
+from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.scorers.judge import prompts

@@ -13,7 +13,7 @@ from deploy.dashboards.panels import fixed, lines, on_page
 from deploy.dashboards.promql import INTERVAL, of_service, target, whole
 from deploy.dashboards.thresholds import Lines
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
-from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.intervals import ASSISTED_SUFFIX
 

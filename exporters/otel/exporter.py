@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import httpx
 
 from ragmeter.config.reporting import ResultsExportSettings
+from ragmeter.core.clocks import backoff_seconds
 from ragmeter.core.counters import Counters
-from ragmeter.core.pacing import backoff_seconds
 from ragmeter.core.score import ScoredTrace
 from ragmeter.exporters.dispatch import DeliveryOutcome
 from ragmeter.exporters.otel.encoding import (

@@ -19,7 +19,6 @@ from markupsafe import Markup
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters.page import numbers, tables
 from ragmeter.exporters.page.alerts import alerts_view, firing_counts
-from ragmeter.exporters.page.charts import sparkline
 from ragmeter.exporters.page.numbers import (
     LABEL,
     metric_words,
@@ -30,6 +29,7 @@ from ragmeter.exporters.page.numbers import (
 )
 from ragmeter.exporters.page.traces import TracePage, trace_excerpt
 from ragmeter.exporters.page.views import PageBase, ServicePageView, StatusView, TraceView
+from ragmeter.exporters.svg import sparkline
 
 QUANTILES = (0.5, 0.95, 0.99)
 STATE_NAMES = {

@@ -21,7 +21,7 @@ from ragmeter.core.metric_specs import (
 )
 from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
-from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import CONFIRMING_SCORES
-from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.traces import START, make_trace

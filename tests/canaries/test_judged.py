@@ -14,7 +14,7 @@ from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
 from ragmeter.exporters.prometheus import PrometheusExporter
-from ragmeter.metrics.canary.scorers import canary_judge_pairs, is_canary_scorer
+from ragmeter.metrics.canary.specs import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import SPECS as OF_JUDGES
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import Sampler

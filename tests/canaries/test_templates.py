@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ragmeter.canaries.templates import (
+from ragmeter.canaries.suite import (
     MISSING,
     JsonPath,
     fill_template,

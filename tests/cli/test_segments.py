@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from ragmeter.breakdown.terminal_table import build_segments_table
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
-from ragmeter.offline.file_breakdown import fill_windows
+from ragmeter.offline.whole_file import fill_windows
 from tests.exporters.broken_down import fallen
 from tests.exporters.server import serving
 from tests.scored import line_dict, result

@@ -13,8 +13,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.exporters.timeline import GUTTER, MAX_LANES, PLOT, render_timeline
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import MAX_POINTS, EstimatePoint, EstimateTracks
-from ragmeter.offline.backtest_report import build_timeline
-from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane
+from ragmeter.offline.backtest_report import AlertSpan, Timeline, TimelineLane, build_timeline
 from ragmeter.windows.windows import Windows
 from tests.exporters.browser import browser
 from tests.offline.test_backtest import outage, rules, run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragmeter.core.feedback import Feedback
-from ragmeter.ingest.feedback import MAX_BYTES, read_feedback
+from ragmeter.ingest.files import MAX_BYTES, read_feedback
 
 
 def line(name: str) -> bytes:

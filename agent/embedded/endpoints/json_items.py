@@ -28,7 +28,7 @@ from ragmeter.embedded.endpoints.request_bodies import (
     send_continue,
 )
 from ragmeter.embedded.intake import IntakeItem, QueueFull, StateUnavailable, count_failures
-from ragmeter.ingest.feedback import decode_feedback_body
+from ragmeter.ingest.files import decode_feedback_body
 from ragmeter.ingest.native import (
     MAX_ITEMS,
     BodyLimitExceeded,

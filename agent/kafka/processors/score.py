@@ -17,7 +17,7 @@ from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.aggregate.index_events import decode_index_event, is_index_event
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.embedded.intake import feedback_rows
-from ragmeter.ingest.feedback import INVALID, decode_feedback
+from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.kafka.processors.acknowledged import AckedProcessor, arrival_time
 from ragmeter.kafka.processors.delivery import ProcessorContext, TracePreparer

@@ -32,7 +32,7 @@ from ragmeter.metrics.canary.retrieval import (
     retrieval_scores,
     scope_miss,
 )
-from ragmeter.metrics.canary.scorers import canary_judge_pairs
+from ragmeter.metrics.canary.specs import canary_judge_pairs
 from ragmeter.metrics.citations import resolve_citations, source_indicator_quality
 from ragmeter.metrics.custom import CANARY_CUSTOM_SCORER
 from ragmeter.metrics.missing_fields import restore_missing_reasons

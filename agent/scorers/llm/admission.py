@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from ragmeter.core.pacing import backoff_seconds
+from ragmeter.core.clocks import backoff_seconds
 from ragmeter.scorers.llm.billing import AttemptOutcome
 from ragmeter.scorers.llm.replies import FailedAttempt
 

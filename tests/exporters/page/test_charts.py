@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from ragmeter.exporters.page.charts import pool_points, sparkline
+from ragmeter.exporters.svg import pool_points, sparkline
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
 from tests.exporters.fakes import estimate

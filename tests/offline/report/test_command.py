@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.app.reports import render_report
+from ragmeter.app.exports import render_report
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import UsageError
