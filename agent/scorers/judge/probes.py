@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
-from ragmeter.core.tiers import MetricScorer, ScoringCost, TierScorer
+from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.metrics.judge_agreement import (
     PROBE_SERVICE,
     ComparableVerdicts,
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 # Every probe gets a result for both.
 _AGREEMENT, _CHANGE = "judge_probe_agreement", "judge_probe_change"
-_PROBE_PAIRS: tuple[MetricScorer, ...] = ((_AGREEMENT, JUDGE_SCORER), (_CHANGE, JUDGE_SCORER))
 
 # Seconds after a run without any verdict, unless the schedule is sooner.
 RETRY_SECONDS = 3600.0

@@ -14,7 +14,6 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE, SPECS, extract_verdicts
 from ragmeter.scorers.judge.probes import (
-    _PROBE_PAIRS,
     RETRY_SECONDS,
     ProbeRunner,
     load_probes,
@@ -28,7 +27,7 @@ from tests.scorers.judge.fakes import FakeJudge, family
 from tests.traces import START
 
 SETTINGS = JudgeSettings.model_validate({"metrics": ["relevance", "answered", "citations"]})
-NAMES = [metric for metric, _ in _PROBE_PAIRS]
+NAMES = ["judge_probe_agreement", "judge_probe_change"]
 
 
 class Clock:
@@ -155,7 +154,7 @@ def test_the_first_run_is_the_baseline_of_the_next() -> None:
     assert only(first, "judge_probe_change") == {(ScoreState.NOT_APPLICABLE, "first_run")}
     assert 0 < mean(first, "judge_probe_agreement") < 1
     assert all(trace.service == PROBE_SERVICE for trace in first)
-    assert [(s.metric, s.scorer) for s in first[0].results] == list(_PROBE_PAIRS)
+    assert [(s.metric, s.scorer) for s in first[0].results] == [(name, "judge") for name in NAMES]
     clock.now += 24 * 3600
     second = run(probes)
     assert mean(second, "judge_probe_change") == 0.0
