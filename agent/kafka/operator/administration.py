@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 _WAIT_MS = 30_000  # for leaders of new partitions
+_RETRY_SECONDS = 0.5
 _AGE_SECONDS = 5.0  # longest wait for the oldest records; their age is only additional information
 
 
@@ -38,25 +39,45 @@ class ProvisionResult:
 
 
 def provision(settings: Settings, *, apply: bool = False, dry_run: bool = False) -> ProvisionResult:
-    """Create missing topics and, with `apply`, change what can be changed without harm."""
+    """Create missing topics and, with `apply`, change what can be changed without harm.
+
+    A broker that has just become the controller may be missing in the metadata with which a client
+    began, and kafka-python (3.0) gives up at once on a broker that it does not know. Everything
+    here can be repeated, so it is, with a new client, for as long as brokers may take to answer.
+    """
+    from kafka.errors import UnknownBrokerIdError
+
+    give_up_at = time.monotonic() + settings.kafka.timeout_seconds
+    while True:
+        try:
+            with admin(settings.kafka) as client:
+                return _provision(client, settings, apply=apply, dry_run=dry_run)
+        except UnknownBrokerIdError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(_RETRY_SECONDS)
+
+
+def _provision(
+    client: KafkaAdminClient, settings: Settings, *, apply: bool, dry_run: bool
+) -> ProvisionResult:
     result = ProvisionResult()
-    with admin(settings.kafka) as client:
-        topics = required_topics(settings)
-        actual = _describe_topics(client, topics)
-        for topic in match_partitions(topics, actual):
-            if topic.name not in actual:
-                (result.missing if dry_run else result.created).append(topic)
-                continue
-            differences = compare_topic(topic, actual[topic.name])
-            safe = [one for one in differences if one.safe and apply and not dry_run]
-            result.applied += safe
-            result.differ += [one for one in differences if one not in safe]
-            if not differences:
-                result.sound.append(topic)
-        if result.created:
-            _create(client, result.created)
-        for difference in result.applied:
-            _apply(client, difference)
+    topics = required_topics(settings)
+    actual = _describe_topics(client, topics)
+    for topic in match_partitions(topics, actual):
+        if topic.name not in actual:
+            (result.missing if dry_run else result.created).append(topic)
+            continue
+        differences = compare_topic(topic, actual[topic.name])
+        safe = [one for one in differences if one.safe and apply and not dry_run]
+        result.applied += safe
+        result.differ += [one for one in differences if one not in safe]
+        if not differences:
+            result.sound.append(topic)
+    if result.created:
+        _create(client, result.created)
+    for difference in result.applied:
+        _apply(client, difference)
     return result
 
 

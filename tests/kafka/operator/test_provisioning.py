@@ -9,12 +9,13 @@ import pytest
 import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource
+from kafka.errors import UnknownBrokerIdError
 from typer.testing import CliRunner
 
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import ProvisionResult, provision
-from ragmeter.kafka.operator.clients import guarded
+from ragmeter.kafka.operator.clients import KafkaCommandError, guarded
 from tests.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.real
@@ -115,3 +116,32 @@ def test_a_wrong_password_is_one_line(
     assert done.output.count("\n") == 1, done.output
     assert "refuses kafka.security.username" in done.output
     assert "wrong-word" not in done.output
+
+
+def test_a_controller_that_the_client_does_not_know_yet_is_asked_again(
+    settings_of: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    create = KafkaAdminClient.create_topics
+
+    def create_topics(client: KafkaAdminClient, *args: object, **options: object) -> object:
+        calls.append(client)
+        if len(calls) <= 2:
+            raise UnknownBrokerIdError(3)
+        return create(client, *args, **options)
+
+    monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
+    assert len(run(settings_of()).created) == 9
+    assert len({id(client) for client in calls[:3]}) == 3  # each time with new metadata
+
+
+def test_a_controller_that_stays_unknown_is_an_error(
+    settings_of: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_topics(*args: object, **options: object) -> None:
+        raise UnknownBrokerIdError(3)
+
+    monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
+    settings = with_changes(settings_of(), timeout_seconds=1)
+    with pytest.raises(KafkaCommandError, match="UnknownBrokerIdError: 3"):
+        run(settings)
