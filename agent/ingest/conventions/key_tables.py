@@ -7,7 +7,7 @@ JSON text, quoted text or numbers as text, as products write them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -39,14 +39,29 @@ _MAX_TAG_TEXT = 256  # characters; longer values are prose and no tag
 _MASKS = ("<fully masked due to failed mask function>", "[Scrubbed due to ")
 
 
+_Mark = Callable[[Span, Any], bool]
+_MARKS: dict[str, _Mark] = {
+    "scopes": lambda span, names: span.scope in names,
+    "scope_prefixes": lambda span, names: span.scope.startswith(names),
+    "name_prefixes": lambda span, names: span.name.startswith(names),
+    "attributes": lambda span, names: not span.attributes.keys().isdisjoint(names),
+    "attribute_prefixes": lambda span, names: any(key.startswith(names) for key in span.attributes),
+    "events": lambda span, names: any(event.name in names for event in span.events),
+    "event_prefixes": lambda span, names: any(e.name.startswith(names) for e in span.events),
+    "values": lambda span, of: any(
+        span.attributes.get(key) in values for key, values in of.items()
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class KeyTable:
     """The attribute names of a convention, by the field of `SpanContent` that they hold.
 
     Args:
         convention: Name of the convention.
-        matches: `scopes`, `attributes` or `operations` (values of `gen_ai.operation.name`) any of
-            which makes a span one of this convention; empty where code decides.
+        needs: Attributes all of which a span of this convention has.
+        matches: Alternatives, each of marks of a span (`_MARKS`), all of which must hold.
         kind: Attributes that hold the kind of a span.
         roles: Role by kind in lower case.
         unknown: Role of a kind that is present but not listed.
@@ -56,7 +71,8 @@ class KeyTable:
     """
 
     convention: str
-    matches: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    matches: tuple[tuple[tuple[_Mark, Any], ...], ...] = ()
     kind: tuple[str, ...] = ()
     roles: Mapping[str, SpanRole] = field(default_factory=dict)
     unknown: SpanRole = SpanRole.OTHER
@@ -82,7 +98,12 @@ def key_table(convention: str) -> KeyTable:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in _all_tables()[convention].items()
     }
-    fields["matches"] = {name: frozenset(of) for name, of in fields.get("matches", {}).items()}
+    fields["matches"] = tuple(
+        tuple(
+            (_MARKS[mark], tuple(of) if isinstance(of, list) else of) for mark, of in marks.items()
+        )
+        for marks in fields.get("matches", ())
+    )
     fields["unknown"] = SpanRole(fields.get("unknown", SpanRole.OTHER))
     fields["roles"] = {
         kind: SpanRole(role) for role, kinds in fields.get("roles", {}).items() for kind in kinds
@@ -96,15 +117,9 @@ def _all_tables() -> Any:
 
 
 def matches_table(table: KeyTable, span: Span) -> bool:
-    """Return whether a span has any of the marks that the table lists under `matches`."""
-    marks = table.matches
-    return (
-        span.scope in marks.get("scopes", ())
-        or not span.attributes.keys().isdisjoint(marks.get("attributes", ()))
-        or (
-            "operations" in marks
-            and span.attributes.get("gen_ai.operation.name") in tuple(marks["operations"])
-        )
+    """Return whether a span has all that one of the table's alternatives asks for."""
+    return all(key in span.attributes for key in table.needs) and any(
+        all(has_mark(span, names) for has_mark, names in marks) for marks in table.matches
     )
 
 

@@ -1,12 +1,4 @@
-"""OpenInference (Arize): `openinference.span.kind`, flattened messages and documents.
-
-The source is spec/semantic_conventions.md of Arize-ai/openinference. If the sender's limits cost a
-span its kind, the keys that are left tell it. Some instrumentors deviate from the specification:
-- LangChain writes document ids into the retriever's `output.value` only.
-- LlamaIndex nests a RETRIEVER without documents in one that has them.
-- Haystack (old) calls prompt builders and every unknown component LLM.
-- Bedrock's RetrieveAndGenerate is one RETRIEVER with query, cited passages and answer.
-"""
+"""OpenInference (Arize): flattened messages and documents, and what instrumentors make of them."""
 
 from __future__ import annotations
 
@@ -43,18 +35,6 @@ from ragmeter.ingest.spans import KIND, AttributeValue, Span
 
 _MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
-
-
-def matches_openinference(span: Span) -> bool:
-    """Return whether a span has OpenInference's kind or the keys of its lists."""
-    attributes = span.attributes
-    if KIND in attributes or span.scope.startswith("openinference."):
-        return True
-    # without its kind: a span that has lost its first attributes, or an application's own
-    return any(
-        key.startswith(("retrieval.documents.", "llm.output_messages.", "reranker.output_"))
-        for key in attributes
-    )
 
 
 def preview_wrapper(span: Span) -> SpanContent | None:
