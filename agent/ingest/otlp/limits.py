@@ -22,7 +22,6 @@ MAX_TRACE_STATE = 1_024  # characters; W3C asks for 512 to be kept
 _MAX_NUMBERS = 256
 
 _Record = TypeVar("_Record")
-_Scope = TypeVar("_Scope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,15 @@ class SpanAllowance:
 
 
 @dataclass(slots=True)
+class RecordScope:
+    """What the records of one scope share; `resource` are the attributes of the resource."""
+
+    resource: dict[str, AttributeValue]
+    name: str = ""
+    version: str = ""
+
+
+@dataclass(slots=True)
 class DecodedRequest:
     """The result of decoding one request.
 
@@ -135,8 +143,8 @@ class RequestDecoder:
 
     def decode(
         self,
-        records: Iterable[tuple[_Record, _Scope, int]],
-        decode_record: Callable[[_Record, _Scope, SpanAllowance], Span | LogEvent | None],
+        records: Iterable[tuple[_Record, RecordScope, int]],
+        decode_record: Callable[[_Record, RecordScope, SpanAllowance], Span | LogEvent | None],
     ) -> DecodedRequest:
         """Decode records; one that is broken or too much costs only itself and is counted.
 
