@@ -33,17 +33,6 @@ class SettingsSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def setting(default: _T, description: str, **bounds: Any) -> _T:
-    """Declare a setting.
-
-    Args:
-        default: Its default.
-        description: Its meaning, for the configuration reference.
-        bounds: Constraints of pydantic's `Field`.
-    """
-    return Field(default, description=description, **bounds)  # type: ignore[no-any-return]
-
-
 def split_names(value: object) -> object:
     """Split `a,b`, the form of a list in the environment."""
     if isinstance(value, str):

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -141,7 +142,23 @@ def dump_settings(settings: Settings) -> str:
 
 def render_reference() -> str:
     """Return the configuration reference as Markdown."""
-    return _REFERENCE_HEAD + "".join(_reference_row(*leaf) for leaf in iter_settings())
+    meanings = load_meanings()
+    rows = (_reference_row(*leaf, meanings[leaf[0]]) for leaf in iter_settings())
+    return _REFERENCE_HEAD + "".join(rows)
+
+
+def load_meanings() -> dict[str, str]:
+    """Load the meaning of every setting by its key, from `meanings.yaml`."""
+    tree = yaml.safe_load(files(__package__).joinpath("meanings.yaml").read_text("utf-8"))
+    return dict(_flatten(tree))
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -276,7 +293,7 @@ def _plain_value(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else str(value)
 
 
-def _reference_row(key: str, field: FieldInfo, default: Any) -> str:
+def _reference_row(key: str, field: FieldInfo, default: Any, meaning: str) -> str:
     shown = "none" if default is None else f"`{json.dumps(_plain_value(default))}`"
     bounds = ", ".join(
         text.format(getattr(item, name))
@@ -284,5 +301,5 @@ def _reference_row(key: str, field: FieldInfo, default: Any) -> str:
         for name, text in _BOUNDS.items()
         if getattr(item, name, None) is not None
     )
-    meaning = (field.description or "") + (f" ({bounds})" if bounds else "")
+    meaning += f" ({bounds})" if bounds else ""
     return f"| `{key}` | {_type_text(field.annotation)} | {shown} | {meaning} |\n"

@@ -6,7 +6,7 @@ import json as jsonlib
 
 import pytest
 
-from ragmeter.ingest.otlp import protobuf
+from ragmeter.ingest.otlp import json_format, protobuf
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import MAX_TREE
 from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits, UndecodableBody
