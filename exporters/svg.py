@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from markupsafe import Markup, escape
 
@@ -19,9 +19,7 @@ from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import format_clock, format_interval, format_value, visible
 from ragmeter.windows.estimators import wilson_interval
-
-if TYPE_CHECKING:
-    from ragmeter.windows.series import Estimate
+from ragmeter.windows.series import Estimate
 
 # A chart never shows less than this share of a bounded metric's range: noise must look small.
 LEAST_SPAN = 0.1

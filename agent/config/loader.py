@@ -95,12 +95,7 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     overrides: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Load the settings; later sources override earlier ones, key by key.
-
-    Args:
-        path: A YAML file.
-        environ: The environment.
-        overrides: A tree of settings.
+    """Load the settings of a YAML file, then the environment, then a tree; the last one wins.
 
     Raises:
         ConfigError: The text names the key, the value and what is allowed.

@@ -95,11 +95,7 @@ class ExportedResult:
 
 
 class ResultSelection:
-    """The filters of the settings.
-
-    Args:
-        settings: The section `results_export`.
-        texts: Whether explanations may be sent.
+    """The filters of the settings; without `texts` no explanations are sent.
 
     Raises:
         ConfigError: A metric or scorer does not exist; a typing error would export nothing.

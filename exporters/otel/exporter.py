@@ -56,15 +56,7 @@ class ExportChannel:
     `put` may be called from any one thread, before `run` too; all else belongs to the event loop.
     Results counted: sent, rejected (the receiver took the request but not these), refused (it took
     none and will not), queue_full, gave_up (not taken within `retry_seconds`), error (a bug of
-    ours), not_sent (at the end).
-
-    Args:
-        signal: `logs` or `spans`.
-        transport: Posts to the receiver.
-        encode: Encodes a batch.
-        headers: Gives the headers of the next request; may read a file.
-        count: Counts results.
-        settings: Bounds of queue, batches and retries.
+    ours), not_sent (at the end). `headers` gives those of the next request and may read a file.
     """
 
     def __init__(
@@ -223,12 +215,7 @@ class ResultsExporter:
     """Exports durable scores; without an endpoint it does nothing.
 
     Whatever a receiver does costs the worker a list and nothing more: `put` never waits and never
-    raises.
-
-    Args:
-        settings: The section `results_export`.
-        texts: Whether explanations, which quote the trace, may be sent.
-        clock: Unix time.
+    raises. Without `texts` no explanations are sent, which quote the trace.
 
     Raises:
         ConfigError: The settings cannot work.

@@ -88,15 +88,10 @@ def compress(body: bytes) -> bytes:
 
 
 class OtlpTransport:
-    """Posts requests to one path of the receiver.
+    """Posts requests to one path of the receiver, below its base URL.
 
-    Args:
-        client: The HTTP client.
-        endpoint: Base URL of the receiver.
-        path: Path of the signal below it.
-        read_rejected: Reads the number of items and the words of a partial success.
-        timeout: Seconds for one request.
-        now: Unix time, for dates in `Retry-After`.
+    `read_rejected` reads the number of items and the words of a partial success; dates in
+    `Retry-After` are measured by `now`.
 
     Raises:
         ValueError: The URL cannot be used.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ragmeter.core.metric_specs import find_spec
+from ragmeter.alerts.alert import Alert
+from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.exporters.page.numbers import (
     LABEL,
     format_age,
@@ -20,10 +20,6 @@ from ragmeter.exporters.page.numbers import (
     one_line,
 )
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.alerts.alert import Alert
-    from ragmeter.core.metric_specs import MetricSpec
 
 MAX_CARDS = 50  # alerts of a state on one page
 MAX_WORST = 5  # links to traces on a card

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ragmeter.aggregate.consistency import Agreement, AnswerComparison
+from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.breakdown.breakdown import Breakdown
+from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.exporters.page.numbers import THIN, format_count, format_share, one_line
 from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.consistency import Agreement, AnswerComparison
-    from ragmeter.aggregate.indexes import IndexVersion
-    from ragmeter.breakdown.breakdown import Breakdown
-    from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 
 MAX_UNREPORTED = 3  # segments of a tag shown without a finding, by what they add to a moved mean
 MAX_SEGMENT_ROWS = 40  # the rest is in the JSON

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+from ragmeter.aggregate.consistency import AnswerComparison
+from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.core.metric_specs import (
@@ -23,14 +27,8 @@ from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-    from ragmeter.aggregate.consistency import AnswerComparison
-    from ragmeter.aggregate.indexes import IndexVersion
-    from ragmeter.alerts.alert import Alert
-    from ragmeter.windows.series import Estimate, Quantile
-    from ragmeter.windows.windows import Windows
+from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.windows import Windows
 
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
 WORST = 5  # traces of a metric
