@@ -205,11 +205,9 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
 
 def mute_protocol_errors() -> None:
     """Keep requests that are not HTTP out of the log: they get a 400, and anybody can send them."""
-    logging.getLogger("aiohttp.server").addFilter(_is_no_protocol_error)
-
-
-def _is_no_protocol_error(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    logging.getLogger("aiohttp.server").addFilter(
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    )
 
 
 def limit_accept_errors(

@@ -53,9 +53,8 @@ class ReceiverHeaders:
             elif text is not None:
                 self._held = _parse_header_pairs(text.get_secret_value())
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"results_export.headers_file: {file}: {_failure_reason(error)}"
-            ) from None
+            why = (isinstance(error, OSError) and error.strerror) or "not a text file"
+            raise ConfigError(f"results_export.headers_file: {file}: {why}") from None
         except ValueError as error:
             key = "headers" if file is None else "headers_file"
             raise ConfigError(f"results_export.{key}: {error}") from None
@@ -66,10 +65,6 @@ class ReceiverHeaders:
             with contextlib.suppress(OSError, ValueError):  # being replaced just now
                 self._held = read_headers(self._file)
         return self._held
-
-
-def _failure_reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or "not a text file"
 
 
 def _parse_header_pairs(text: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.exporters.page.numbers import (
-    LABEL,
     format_age,
     format_count,
     format_interval,
@@ -159,7 +158,7 @@ def _times(alert: Alert, now: float | None) -> list[str]:
     elif alert.fired_at is not None:
         facts.append(f"true since {format_time(alert.since)}")
     if alert.state == "resolved" and alert.reason:
-        facts.append(one_line(alert.reason, LABEL))
+        facts.append(one_line(alert.reason))
     return [*facts, _subject(alert)]
 
 
@@ -176,7 +175,7 @@ def _evidence(alert: Alert) -> list[str]:
     """List who measured it and why it failed; of an error budget how much of it is gone."""
     facts = []
     if alert.fingerprint:
-        facts.append(f"instrument {one_line(alert.fingerprint, LABEL)}")
+        facts.append(f"instrument {one_line(alert.fingerprint)}")
     if alert.unscored:
         reasons = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
         facts.append(one_line(reasons.replace("_", " "), 200))
@@ -200,4 +199,4 @@ def _subject(alert: Alert) -> str:
         quantile = f" p{100 * float(alert.labels['quantile']):g}"
     except (KeyError, ValueError):
         quantile = ""
-    return f"latency {one_line(alert.labels.get('stage', ''), LABEL)}{quantile}"
+    return f"latency {one_line(alert.labels.get('stage', ''))}{quantile}"

@@ -20,7 +20,6 @@ from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters.page import numbers, tables
 from ragmeter.exporters.page.alerts import alerts_view, firing_counts
 from ragmeter.exporters.page.numbers import (
-    LABEL,
     metric_words,
     one_line,
     service_url,
@@ -84,7 +83,7 @@ def make_environment() -> Environment:
         "excerpt": trace_excerpt,
         "integer": "{:,}".format,
         "interval": _interval,
-        "label": _label,
+        "label": one_line,
         "seconds": numbers.format_seconds,
         "time": numbers.format_time,
         "trace_value": numbers.format_trace_value,
@@ -112,10 +111,6 @@ def _visible_text(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return "" if value is None else visible(str(value))
-
-
-def _label(text: str, limit: int = LABEL) -> str:
-    return one_line(text, limit)
 
 
 def _interval(estimate: Any, spec: MetricSpec) -> str:
@@ -154,7 +149,7 @@ def service_page(view: ServicePageView, name: str) -> str:
     alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
     return _page(
         "service.html",
-        f"{one_line(view.service.name, LABEL)} · {name}",
+        f"{one_line(view.service.name)} · {name}",
         view.base,
         name,
         alerts=alerts_view(alerts, view.base.now),
@@ -165,7 +160,7 @@ def service_page(view: ServicePageView, name: str) -> str:
 
 def trace_page(view: TraceView, name: str) -> str:
     """Render the page of one trace."""
-    title = f"Trace {one_line(view.trace_id, LABEL)} · {name}"
+    title = f"Trace {one_line(view.trace_id)} · {name}"
     return _page("trace.html", title, view.base, name, page=TracePage(view))
 
 

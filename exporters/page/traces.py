@@ -11,7 +11,6 @@ from typing import Any
 
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
 from ragmeter.exporters.page.numbers import (
-    LABEL,
     clip,
     excerpt,
     format_seconds,
@@ -146,7 +145,7 @@ class TracePage:
             span = ""
             if isinstance(answer, str) and isinstance(start, int) and isinstance(end, int):
                 span = one_line(answer[start:end], 160) if answer[start:end] else ""
-            ids = [one_line(str(name), LABEL) for name in _list(item.get("passage_ids"))[:20]]
+            ids = [one_line(str(name)) for name in _list(item.get("passage_ids"))[:20]]
             citations.append((span, ", ".join(ids) or "nothing"))
         return citations
 
@@ -213,7 +212,7 @@ class TracePage:
         missing, notes = self._trace.get("missing"), self._trace.get("not_kept")
         reason = missing.get(name) if isinstance(missing, dict) else None
         if isinstance(reason, str):
-            return one_line(reason.replace("_", " "), LABEL)
+            return one_line(reason.replace("_", " "))
         return _withheld(notes.get(name)) if isinstance(notes, dict) else ""
 
 
@@ -224,7 +223,7 @@ def _passage(item: Any, number: int, text: str) -> TextBlock:
     if isinstance(score, int | float):
         label += f" · score {score:.3g}"
     missing = _withheld(passage.get("not_kept")) or "no text was traced"
-    return TextBlock(f"{label} · ", text, missing, one_line(_text(passage, "id"), LABEL))
+    return TextBlock(f"{label} · ", text, missing, one_line(_text(passage, "id")))
 
 
 def _withheld(note: Any) -> str:

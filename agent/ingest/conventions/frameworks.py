@@ -20,7 +20,6 @@ from ragmeter.ingest.conventions.key_tables import (
     read_by_table,
     read_role,
 )
-from ragmeter.ingest.conventions.messages import last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -28,7 +27,12 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+)
 from ragmeter.ingest.conventions.values import (
     first_text,
     is_hidden,

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
-from ragmeter.ingest.conventions.messages import last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -21,7 +20,12 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+)
 from ragmeter.ingest.conventions.values import (
     is_hidden,
     is_truncated_json,

@@ -9,7 +9,6 @@ from ragmeter.ingest.conventions.documents import (
     read_tool_documents,
 )
 from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
-from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -19,7 +18,12 @@ from ragmeter.ingest.conventions.span_content import (
     fill_id_and_score,
     first_event_time,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_flattened_messages,
+)
 from ragmeter.ingest.conventions.values import (
     first_text,
     flattened_items,
@@ -146,13 +150,22 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         content.query, content.query_gap = None, ContentGap.HIDDEN
     elif content.query is None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
-    # a reply may have no role
-    text = last_text_of(replies, "assistant") or last_text_of(replies, "") or _completion(span)
+    choices = flattened_items(attributes, "llm.choices")
+    completions = (scalar_text(choice.get("completion.text")) for _, choice in choices)
+    text = (
+        last_text_of(replies, "assistant")
+        or last_text_of(replies, "")  # a reply may have no role
+        or next((text for text in completions if text is not None), None)
+    )
     content.calls_tools = text is None and any(message.tools for message in replies)
     if is_hidden(text):
         content.answer_gap = ContentGap.HIDDEN
     elif text is not None:
-        content.answer, content.answer_gap = _answer_in_plain(text)
+        content.answer = text
+        if looks_like_json(text):  # what a user reads is at its key `answer`
+            answer, gap = find_answer(text)
+            if answer is not None:
+                content.answer, content.answer_gap = answer, gap
     elif not content.calls_tools:
         content.answer, content.answer_gap = find_answer(attributes.get("output.value"))
     variables = parse_nested_json(attributes.get("llm.prompt_template.variables"))
@@ -160,20 +173,6 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         for key in ("context", "context_str", "documents"):
             if content.context is None and isinstance(variables.get(key), str):
                 content.context = scalar_text(variables[key])
-
-
-def _answer_in_plain(text: str) -> tuple[str | None, ContentGap | None]:
-    """Return the text of a message as it is; of JSON, what a user reads is at its key `answer`."""
-    if looks_like_json(text):
-        answer, gap = find_answer(text)
-        return (answer, gap) if answer is not None else (text, None)
-    return text, None
-
-
-def _completion(span: Span) -> str | None:
-    choices = (choice for _, choice in flattened_items(span.attributes, "llm.choices"))
-    texts = (scalar_text(choice.get("completion.text")) for choice in choices)
-    return next((text for text in texts if text is not None), None)
 
 
 def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeValue) -> None:

@@ -16,7 +16,6 @@ from ragmeter.ingest.conventions.documents import (
     read_tool_documents,
 )
 from ragmeter.ingest.conventions.key_tables import add_tag, key_table, missing_documents_gap
-from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -26,7 +25,12 @@ from ragmeter.ingest.conventions.span_content import (
     first_event_time,
     has_texts,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_flattened_messages,
+)
 from ragmeter.ingest.conventions.values import (
     first_count,
     first_text,
@@ -65,7 +69,9 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     output = attributes.get(_ENTITY + "output")
     documents: list[RetrievedDocument] | None = None
     content.role = _role(span)
-    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or _may_retrieve(span):
+    # a user may name a task so: `retrieve_documents`, but not `retrieval_chain`
+    may_retrieve = attributes.get(_KIND) == "task" and _RETRIEVES.match(_entity(span)) is not None
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or may_retrieve:
         documents = read_documents(_outputs(output))
         if content.role is SpanRole.CHAIN and has_texts(documents):
             content.role = SpanRole.RETRIEVER
@@ -120,12 +126,6 @@ def _role(span: Span) -> SpanRole:
     ):
         return SpanRole.LLM
     return SpanRole.OTHER
-
-
-def _may_retrieve(span: Span) -> bool:
-    """Return whether a user named a task so: `retrieve_documents`, but not `retrieval_chain`."""
-    kind = span.attributes.get(_KIND)
-    return kind == "task" and _RETRIEVES.match(_entity(span)) is not None
 
 
 def _outputs(value: Any) -> Any:

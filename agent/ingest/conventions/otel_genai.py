@@ -23,14 +23,20 @@ from ragmeter.ingest.conventions.key_tables import (
     key_table,
     read_by_table,
 )
-from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     SpanContent,
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question, with_gap
+from ragmeter.ingest.conventions.texts import (
+    ChatMessage,
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+    with_gap,
+)
 from ragmeter.ingest.conventions.values import (
     first_count,
     first_text,
@@ -265,7 +271,11 @@ def read_content_events(span: Span, full: bool = True) -> SpanContent:
             completion = _value(span, _COMPLETION, "gen_ai.completion")
             content.calls_tools = asks_tools_only(completion)
             if not content.calls_tools:
-                content.answer, content.answer_gap = _find_completion(completion)
+                is_reply = isinstance(completion, str) and completion.startswith("assistant: ")
+                text = (
+                    last_text_of(read_message_lines(completion), "assistant") if is_reply else None
+                )
+                content.answer, content.answer_gap = find_answer(text or completion)
     return content
 
 
@@ -283,12 +293,6 @@ def _find_prompt(value: Any) -> tuple[str | None, ContentGap | None]:
     )
     text = last_text_of(messages, "user")
     return find_question(text if text is not None else opened)
-
-
-def _find_completion(value: Any) -> tuple[str | None, ContentGap | None]:
-    is_reply = isinstance(value, str) and value.startswith("assistant: ")
-    text = last_text_of(read_message_lines(value), "assistant") if is_reply else None
-    return find_answer(text if text is not None else value)
 
 
 def read_message_lines(text: Any) -> list[ChatMessage]:

@@ -17,9 +17,14 @@ from pydantic import ValidationError
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.span_content import SpanRole
-from ragmeter.ingest.requests.boundaries import annotate_tree, find_requests
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
-from ragmeter.ingest.requests.tree import SpanNode, SpanTree, build_span_tree
+from ragmeter.ingest.requests.tree import (
+    SpanNode,
+    SpanTree,
+    annotate_tree,
+    build_span_tree,
+    find_requests,
+)
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import MAX_ID, Trace
 

@@ -15,6 +15,7 @@ from ragmeter.ingest.requests.tree import SpanNode
 
 _MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
+_GAPS = (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY)  # worst first
 _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may have thousands
 
 
@@ -59,7 +60,9 @@ def collect_passages(node: SpanNode) -> RetrievedPassages:
         retrieved = RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
     if retrieved.documents is not None:
         retrieved.documents = _unique(retrieved.documents)
-        retrieved.gap = retrieved.gap or _worst_gap(retrieved.documents)
+        gaps = {document.gap for document in retrieved.documents}
+        worst = (gap for gap in _GAPS if gap in gaps)
+        retrieved.gap = retrieved.gap or next(worst, None)
     return retrieved
 
 
@@ -236,9 +239,3 @@ def _same(first: RetrievedDocument, second: RetrievedDocument) -> bool:
         return _text_key(first.text) == _text_key(second.text)
     short, long = sorted((first.text, second.text), key=len)
     return long.startswith(short.rstrip(".…"))
-
-
-def _worst_gap(documents: list[RetrievedDocument]) -> ContentGap | None:
-    gaps = {document.gap for document in documents}
-    order = (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY)
-    return next((gap for gap in order if gap in gaps), None)
