@@ -16,7 +16,6 @@ from typing import Literal, TypeVar
 from markupsafe import Markup, escape
 
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import format_clock, format_interval, format_value, visible
 from ragmeter.windows.estimators import wilson_interval
 from ragmeter.windows.series import Estimate
@@ -157,11 +156,11 @@ def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup |
     known = [(time, estimate) for time, estimate in points if estimate is not None]
     if not known:
         return None
-    low, high = svg.fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec)
+    low, high = fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec)
     first, last = points[0][0], points[-1][0]
     # a single point stands at the right end, where the newest always is
-    x = svg.Scale(first if last > first else first - 1, last, PAD, WIDTH - PAD)
-    y = svg.Scale(low, high, HEIGHT - PAD, PAD)
+    x = Scale(first if last > first else first - 1, last, PAD, WIDTH - PAD)
+    y = Scale(low, high, HEIGHT - PAD, PAD)
     time, latest = known[-1]
     title = (
         f"{label}, {format_clock(first)} to {format_clock(last)} UTC: "
@@ -169,19 +168,19 @@ def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup |
         f"95 % interval {format_interval(latest.lower, latest.upper, spec)}; "
         f"scale {format_interval(low, high, spec)}"
     )
-    shapes = [f"<title>{svg.safe(title)}</title>"]
-    shapes += [svg.line("axis", 0, WIDTH, at, at) for at in (PAD, HEIGHT - PAD)]
-    for run in svg.unbroken_runs(points, lambda point: point[1] is not None):
+    shapes = [f"<title>{safe(title)}</title>"]
+    shapes += [line("axis", 0, WIDTH, at, at) for at in (PAD, HEIGHT - PAD)]
+    for run in unbroken_runs(points, lambda point: point[1] is not None):
         places = [(x(t), y(e.value), y(e.lower), y(e.upper)) for t, e in run if e is not None]
         if len(places) > 1:
-            shapes += svg.banded_line("trace", places)
+            shapes += banded_line("trace", places)
             continue
         ((at, value, lower, upper),) = places
-        shapes += [svg.line("whisker", at, at, lower, upper), svg.circle("dot", at, value, 1.5)]
-    shapes.append(svg.circle("dot", x(time), y(latest.value), 2.2))
+        shapes += [line("whisker", at, at, lower, upper), circle("dot", at, value, 1.5)]
+    shapes.append(circle("dot", x(time), y(latest.value), 2.2))
     for at, number in ((PAD + 3.5, high), (HEIGHT - PAD + 1.5, low)):
-        shapes.append(svg.text("scale", WIDTH + 4, at, format_value(number, spec)))
-    return svg.svg_element("spark", WIDTH + SCALE, HEIGHT, title, shapes)
+        shapes.append(text("scale", WIDTH + 4, at, format_value(number, spec)))
+    return svg_element("spark", WIDTH + SCALE, HEIGHT, title, shapes)
 
 
 def pool_points(points: Sequence[Point], kind: Literal["mean", "ratio"]) -> list[Point]:

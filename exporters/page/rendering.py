@@ -26,7 +26,7 @@ from ragmeter.exporters.page.numbers import (
     trace_url,
     visible,
 )
-from ragmeter.exporters.page.traces import TracePage, trace_excerpt
+from ragmeter.exporters.page.traces import trace_excerpt, trace_parts
 from ragmeter.exporters.page.views import PageBase, ServicePageView, StatusView, TraceView
 from ragmeter.exporters.svg import sparkline
 
@@ -161,7 +161,7 @@ def service_page(view: ServicePageView, name: str) -> str:
 def trace_page(view: TraceView, name: str) -> str:
     """Render the page of one trace."""
     title = f"Trace {one_line(view.trace_id)} · {name}"
-    return _page("trace.html", title, view.base, name, page=TracePage(view))
+    return _page("trace.html", title, view.base, name, page=trace_parts(view))
 
 
 def error_page(status: int, reason: str, detail: str) -> str:

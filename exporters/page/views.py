@@ -165,16 +165,6 @@ class ServiceView:
         names = sorted({row.group for row in rows}, key=[*METRIC_GROUPS, OTHER_GROUP].index)
         return [(name, [row for row in rows if row.group == name]) for name in names]
 
-    @property
-    def unmeasured(self) -> list[MetricRow]:
-        """Metrics that no trace has a value of."""
-        return [row for row in self.rows if not row.measured]
-
-    @property
-    def busy_segments(self) -> list[SegmentRow]:
-        """Segments with traffic."""
-        return [item for item in self.segments if item.seen]
-
     def row(self, metric: str) -> MetricRow | None:
         """Return the first row of a metric."""
         return next((row for row in self.rows if row.spec.name == metric), None)
@@ -253,11 +243,8 @@ def service_breakdown(
     Raises:
         NoPastError: The options compare with a time before the window, and there is none.
     """
-
-    def windows() -> Windows:
-        return agent.windows
-
-    return build_breakdown(WindowBreakdownSource(windows, service, window, agent.lock), options)
+    source = WindowBreakdownSource(lambda: agent.windows, service, window, agent.lock)
+    return build_breakdown(source, options)
 
 
 def status_view(agent: AgentView) -> StatusView:
