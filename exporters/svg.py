@@ -44,9 +44,7 @@ class Scale:
 def fit_domain(numbers: Sequence[float], spec: MetricSpec | None) -> tuple[float, float]:
     """Return the ends of an axis that shows all numbers and at least `LEAST_SPAN` of the range.
 
-    Args:
-        numbers: All values and interval ends to show; at least one.
-        spec: Limits the axis to the metric's range; None for seconds.
+    Without `spec`, whose range limits the axis, the numbers are seconds.
     """
     low, high = min(numbers), max(numbers)
     whole = abs(high) if spec is None or spec.high is None else spec.high - spec.low
@@ -109,11 +107,9 @@ def text(kind: str, x: float, y: float, content: str, anchor: str = "") -> str:
 
 
 def banded_line(kind: str, points: Sequence[tuple[float, float, float, float]]) -> tuple[str, str]:
-    """Draw values as a line over the band of their intervals.
+    """Draw values as a line over the band of their intervals, which has the CSS class `band`.
 
-    Args:
-        kind: CSS class of the line; that of the band is `band`.
-        points: x, y of the value, y of the lower and y of the upper end, in pixels.
+    Points are x, y of the value, y of the lower and y of the upper end, in pixels.
     """
     over = [f"{x:.1f},{upper:.1f}" for x, _, _, upper in points]
     under = [f"{x:.1f},{lower:.1f}" for x, _, lower, _ in reversed(points)]
@@ -144,13 +140,8 @@ Point = tuple[float, "Estimate | None"]
 def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup | None:
     """Draw estimates over time; gaps stay gaps, and a lone point is a whisker.
 
-    Args:
-        points: (Unix time, estimate) in order; the estimate is None without enough evidence.
-        spec: The metric: its range bounds the scale.
-        label: Name of the series in the description for screen readers.
-
-    Returns:
-        The SVG, or None where no point has enough evidence.
+    The points come in order of Unix time, without an estimate where the evidence is not enough;
+    the result is None if that is everywhere. The label names the series to screen readers.
     """
     points = pool_points(points, spec.kind)
     known = [(time, estimate) for time, estimate in points if estimate is not None]

@@ -48,7 +48,6 @@ class RedactionRuleSettings(SettingsSection):
 
 
 def _expand_rule_name(value: object) -> object:
-    """Accept a built-in rule by its name alone."""
     value = split_names(value)
     if isinstance(value, list):
         return [{"name": item} if isinstance(item, str) else item for item in value]

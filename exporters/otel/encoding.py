@@ -172,21 +172,13 @@ def encode_spans(results: Sequence[ExportedResult]) -> bytes:
 
 
 def read_rejected_logs(reply: bytes) -> tuple[int, str]:
-    """Read how many records the receiver did not take, and its words.
-
-    Raises:
-        DecodeError: The reply is not of this type.
-    """
+    """Read how many records the receiver did not take, and its words; a `DecodeError` may come."""
     partial = ExportLogsServiceResponse.FromString(reply).partial_success
     return partial.rejected_log_records, partial.error_message
 
 
 def read_rejected_spans(reply: bytes) -> tuple[int, str]:
-    """Read how many spans the receiver did not take, and its words.
-
-    Raises:
-        DecodeError: The reply is not of this type.
-    """
+    """Read how many spans the receiver did not take, and its words; a `DecodeError` may come."""
     partial = ExportTraceServiceResponse.FromString(reply).partial_success
     return partial.rejected_spans, partial.error_message
 
@@ -201,7 +193,6 @@ def _scope() -> InstrumentationScope:
 
 
 def _attributes(pairs: Iterable[tuple[str, _Plain]]) -> list[KeyValue]:
-    """Encode the attributes that are not None."""
     return [
         _pair(name, value) if name in UNIQUE else _cached_pair(name, value)
         for name, value in pairs
@@ -229,7 +220,6 @@ def _without_surrogates(text: str) -> str:
 
 
 def _score_id(result: ExportedResult) -> bytes:
-    """Hash the identity of a score to 24 bytes."""
     about = (result.service, result.trace_id, result.metric, result.scorer, result.fingerprint)
     return blake2b(ascii(about).encode(), digest_size=24, person=b"ragmeter").digest()
 

@@ -250,23 +250,14 @@ class ResultsExporter:
         ):
             if not wanted:
                 continue
+            url, seconds = self._settings.endpoint, self._settings.timeout_seconds
             transport = OtlpTransport(
-                client,
-                self._settings.endpoint,
-                path,
-                read_rejected,
-                timeout=self._settings.timeout_seconds,
-                now=self._clock,
+                client, url, path, read_rejected, timeout=seconds, now=self._clock
             )
-            channel = ExportChannel(
-                signal,
-                transport,
-                encode,
-                self._headers.current,
-                count=self._count,
-                settings=self._settings,
+            headers, count = self._headers.current, self._count
+            channel = self._channels[signal] = ExportChannel(
+                signal, transport, encode, headers, count=count, settings=self._settings
             )
-            self._channels[signal] = channel
             self._tasks[signal] = asyncio.create_task(channel.run())
 
     def put(self, done: Sequence[tuple[Trace, ScoredTrace]]) -> None:

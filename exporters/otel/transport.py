@@ -31,14 +31,10 @@ PROTOBUF = "application/x-protobuf"
 
 
 class ReceiverHeaders:
-    """The headers of requests to the receiver, from a text or a file.
+    """The headers of requests to the receiver, as in OTEL_EXPORTER_OTLP_HEADERS or one a line.
 
     A file is read anew for each request, as secrets are rotated; while it cannot be read, the last
     good headers hold.
-
-    Args:
-        text: `name=value,name=value` as in OTEL_EXPORTER_OTLP_HEADERS.
-        file: A file with one header a line.
 
     Raises:
         ConfigError: There are no valid headers to begin with; the text names no value.

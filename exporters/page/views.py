@@ -178,12 +178,9 @@ class ServiceView:
 
 @dataclass(slots=True)
 class PageBase:
-    """Facts of the agent that every page shows.
+    """Facts of the agent that every page shows; `now` is stream time, None before any trace.
 
-    Args:
-        now: Stream time as Unix time; None before the first trace.
-        windows: Names of the windows, the shortest first.
-        window: The window of the charts, states and segments.
+    Of the windows, the shortest first, `window` is that of the charts, states and segments.
     """
 
     now: float | None

@@ -96,7 +96,6 @@ def read_google_adk(span: Span, full: bool = True) -> SpanContent:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list, empty for any other value."""
     items = value[:MAX_DOCUMENTS] if isinstance(value, list) else []
     return [item for item in items if isinstance(item, dict)]
 
@@ -119,7 +118,6 @@ def _adk_question(contents: Any) -> str | None:
 
 
 def _fill_grounding(content: SpanContent, grounding: Any) -> None:
-    """Set documents and citations from the metadata of a grounded reply."""
     chunks = grounding.get("grounding_chunks") if isinstance(grounding, dict) else None
     if not isinstance(chunks, list) or not chunks:
         return

@@ -63,7 +63,6 @@ class KeyTable:
     """The attribute names of a convention, by the field of `SpanContent` that they hold.
 
     Args:
-        convention: Name of the convention.
         needs: Attributes all of which a span of this convention has.
         matches: Alternatives, each of marks of a span (`_MARKS`), all of which must hold.
         kind: Attributes that hold the kind of a span.
@@ -151,13 +150,9 @@ def read_by_table(
     full: bool = True,
     role: SpanRole | None = None,
 ) -> SpanContent:
-    """Read the fields that a table lists.
+    """Read the fields that a table lists; `role` is for conventions that do not tell it by kind.
 
-    Args:
-        table: The attribute names.
-        attributes: Attributes of the span.
-        full: False leaves out question and answer where `defer_content` allows it.
-        role: Role of the span where the convention does not tell it by `table.kind`.
+    Without `full`, question and answer are left out where `defer_content` allows it.
     """
     role = read_role(table, attributes) if role is None else role
     content = SpanContent(role=role, convention=table.convention)

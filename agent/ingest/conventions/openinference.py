@@ -11,11 +11,9 @@ from ragmeter.ingest.conventions.documents import (
 from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
-    RetrievedDocument,
     SpanContent,
     SpanRole,
     defer_content,
-    fill_id_and_score,
     first_event_time,
 )
 from ragmeter.ingest.conventions.texts import (
@@ -186,7 +184,8 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
         documents = other
     elif other is not None and len(other) == len(documents):
         for document, same in zip(documents, other, strict=True):
-            _complete(document, same)
+            if document.may_be(same):  # the same position, and the texts do not differ
+                document.fill_from(same, text=document.gap is not ContentGap.HIDDEN)
     content.documents = documents
     if cut or (span.dropped and not documents):
         content.documents_gap = ContentGap.PASSAGES_TRUNCATED
@@ -195,15 +194,6 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     if is_text and content.role is SpanRole.RETRIEVER:
         # the one span of Bedrock's RetrieveAndGenerate
         content.answer, content.answer_gap = find_answer(output_value)
-
-
-def _complete(document: RetrievedDocument, same: RetrievedDocument) -> None:
-    """Fill what only the output has; the same position is the same document unless texts differ."""
-    if not fill_id_and_score(document, same):
-        return
-    if document.text is None and document.gap is not ContentGap.HIDDEN and same.text is not None:
-        document.text, document.gap = same.text, same.gap
-    document.metadata = document.metadata or same.metadata
 
 
 def _tags(metadata: AttributeValue, names: AttributeValue) -> dict[str, str]:

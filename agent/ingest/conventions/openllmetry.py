@@ -16,6 +16,7 @@ from ragmeter.ingest.conventions.documents import (
     read_tool_documents,
 )
 from ragmeter.ingest.conventions.key_tables import add_tag, key_table, missing_documents_gap
+from ragmeter.ingest.conventions.otel_genai import fill_usage
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -32,7 +33,6 @@ from ragmeter.ingest.conventions.texts import (
     read_flattened_messages,
 )
 from ragmeter.ingest.conventions.values import (
-    first_count,
     first_text,
     has_flattened_items,
     is_hidden,
@@ -84,7 +84,8 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     if content.role is SpanRole.EMBEDDING:
         return content
     if content.role is SpanRole.LLM:
-        _fill_usage(span, content)
+        fill_usage(content, attributes)
+        content.first_token_ns = first_event_time(span, "llm.content.completion.chunk")
         if full or not defer_content(content):
             _fill_call(span, content)
         return content
@@ -160,20 +161,7 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         content.answer_gap = ContentGap.ANSWER_TRUNCATED
 
 
-def _fill_usage(span: Span, content: SpanContent) -> None:
-    attributes = span.attributes
-    content.model = first_text(attributes, ("gen_ai.response.model", "gen_ai.request.model"))
-    content.input_tokens = first_count(
-        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-    )
-    content.output_tokens = first_count(
-        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-    )
-    content.first_token_ns = first_event_time(span, "llm.content.completion.chunk")
-
-
 def _tags(span: Span) -> dict[str, str]:
-    """Return the application's association properties."""
     tags: dict[str, str] = {}
     for key, value in span.attributes.items():
         if key.startswith(_ASSOCIATION) and len(tags) < _MAX_TAGS:

@@ -73,13 +73,7 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
     content.error_type = scalar_text(attributes.get("error.type"))
     if content.role is SpanRole.EMBEDDING:
         return content
-    content.model = first_text(attributes, _MODEL)
-    content.input_tokens = first_count(
-        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-    )
-    content.output_tokens = first_count(
-        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-    )
+    fill_usage(content, attributes)
     content.cost_usd = parse_number(attributes.get("gen_ai.usage.cost"))
     wait_seconds = parse_number(attributes.get("gen_ai.response.time_to_first_chunk"))
     if wait_seconds is not None and 0 <= wait_seconds < 1e6 and span.start > 0:
@@ -92,6 +86,17 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
         _fill_variables(attributes, content)
         _fill_messages(span, content)
     return content
+
+
+def fill_usage(content: SpanContent, attributes: Mapping[str, Any]) -> None:
+    """Set model and tokens from the old and new names of the GenAI conventions."""
+    content.model = first_text(attributes, _MODEL)
+    content.input_tokens = first_count(
+        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+    )
+    content.output_tokens = first_count(
+        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+    )
 
 
 def _role(span: Span) -> SpanRole:
@@ -122,7 +127,6 @@ def _fill_retrieval(span: Span, content: SpanContent) -> None:
 
 
 def _fill_variables(attributes: Mapping[str, Any], content: SpanContent) -> None:
-    """Read the variables of a prompt template."""
     for name in _QUESTIONS:
         text = scalar_text(attributes.get(_VARIABLE + name))
         if text is not None and content.query is None:
@@ -188,7 +192,6 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
 
 
 def _unreadable_gap(value: Any, truncated: ContentGap) -> ContentGap | None:
-    """Return why messages that are present could not be read."""
     if not isinstance(value, str):
         return None
     return ContentGap.HIDDEN if is_hidden(value) else truncated if looks_like_json(value) else None

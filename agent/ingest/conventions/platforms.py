@@ -209,7 +209,6 @@ def read_mlflow(span: Span, full: bool = True) -> SpanContent:
 
 
 def _mlflow_prompt(linked: Any) -> str | None:
-    """Return the first linked prompt as name@version."""
     if not isinstance(linked, list) or not linked or not isinstance(linked[0], dict):
         return None
     name, version = scalar_text(linked[0].get("name")), scalar_text(linked[0].get("version"))

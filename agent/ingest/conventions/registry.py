@@ -21,7 +21,6 @@ from ragmeter.ingest.conventions.key_tables import key_table, matches_table, rea
 from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
-    fill_id_and_score,
     has_texts,
 )
 from ragmeter.ingest.spans import Span
@@ -200,4 +199,5 @@ def _merge_documents(into: SpanContent, other: SpanContent) -> None:
     elif into.documents and len(into.documents) == len(other.documents):
         # the same list in two ways: ids and scores may be in the second only
         for document, same in zip(into.documents, other.documents, strict=True):
-            fill_id_and_score(document, same)
+            if document.may_be(same):
+                document.fill_from(same, text=False, metadata=False)

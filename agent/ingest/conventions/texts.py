@@ -40,12 +40,9 @@ _DOCUMENT_KEYS = frozenset(("page_content", "score", "metadata", "meta", "docume
 
 @dataclass(slots=True)
 class ChatMessage:
-    """One message.
+    """One message, which may have a text and may ask for tools.
 
-    Args:
-        role: `system`, `user`, `assistant`, `tool`, or the sender's own word in lower case.
-        text: None if the message has no text.
-        tools: The message asks for tool calls.
+    The role is `system`, `user`, `assistant`, `tool`, or the sender's own word in lower case.
     """
 
     role: str

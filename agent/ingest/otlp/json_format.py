@@ -122,12 +122,7 @@ def _check_size(body: bytes) -> None:
 
 
 def get_field(item: dict[str, Any], *names: str) -> Any:
-    """Return the first value that is present and not null.
-
-    Args:
-        item: An object of OTLP/JSON.
-        names: Names in camel case, each of which may be spelled in snake case too.
-    """
+    """Return the first value that is not null; names in camel case may be in snake case too."""
     for name in names:
         value = item.get(name)
         if value is None:
@@ -239,13 +234,7 @@ def parse_attributes(raw: object, allowance: SpanAllowance) -> dict[str, Attribu
 
 
 def parse_value(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    """Read an `AnyValue`, or a bare scalar as it is.
-
-    Args:
-        raw: The value as parsed from JSON.
-        allowance: Counts list elements, and what is left out.
-        depth: Levels of lists and maps that may be read.
-    """
+    """Read an `AnyValue`, with `depth` levels of lists and maps, or a bare scalar as it is."""
     if isinstance(raw, dict):
         for key, inner in raw.items():
             read = _SCALARS.get(key)

@@ -51,12 +51,9 @@ class OtlpLimits:
 
 
 class UndecodableBody(RagmeterError):
-    """Nothing of a body could be read.
+    """Nothing of a body could be read; the text is for the sender.
 
-    Args:
-        reason: A short code. `too_large` is a body that holds more than one may (413), anything
-            else is broken (400).
-        message: Text for the sender.
+    The reason `too_large` is a body that holds more than one may (413), any other is broken (400).
     """
 
     def __init__(self, reason: str, message: str = "") -> None:
@@ -103,14 +100,9 @@ class RecordScope:
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """The result of decoding one request.
+    """The spans or log events of one request, and how many records could not be read, by reason.
 
-    Args:
-        spans: Spans of a trace request.
-        events: Events of a log request.
-        rejected: Number of spans or log records that could not be read.
-        ignored: Number of log records that are in order and carry no content of a span.
-        reasons: Number of rejected records by the code of the reason.
+    `ignored` are log records that are in order and carry no content of a span.
     """
 
     spans: list[Span] = field(default_factory=list)

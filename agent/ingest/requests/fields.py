@@ -249,7 +249,6 @@ class _RequestFields:
         return self._first(copies, _ANSWER)
 
     def _in_tools(self) -> set[int]:
-        """Return the identities of the nodes below tools of this request."""
         inside: set[int] = set()
         for node in self.nodes[1:]:  # parents first
             parent = node.parent
@@ -368,7 +367,6 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
 
 
 def _first_text(nodes: Iterable[SpanNode], name: str) -> str | None:
-    """Return the first text in a field of the content of spans."""
     values = (getattr(node.preview, name) for node in nodes)
     text = next((value for value in values if isinstance(value, str) and value.strip()), None)
     return None if text is None else _replace_surrogates(text)

@@ -51,12 +51,8 @@ def read_outcome(
     """Return the status and the error of a request.
 
     A failed inner span that a retry or another model made up for is not an error of the request,
-    unless the request has no answer.
-
-    Args:
-        nodes: The request itself, then all nodes below it.
-        server: The server span above the request.
-        answered: Whether the request has an answer.
+    unless the request has no answer. `nodes` are the request itself, then all nodes below it;
+    `server` is the server span above.
     """
     failed_top = [node for node in (nodes[0], server) if node is not None and _failed(node)]
     # the failure that ended last comes first; a parent ends after the child that broke it
@@ -118,7 +114,6 @@ def _failed(node: SpanNode) -> bool:
 
 
 def _gave_up(nodes: Sequence[SpanNode], failed: Sequence[SpanNode]) -> bool:
-    """Return whether the last call or retrieval of a request failed."""
     steps = [node for node in nodes if node.role in _STEP_ROLES]
     if not steps:
         return False

@@ -131,7 +131,7 @@ def _retrieved_by(node: SpanNode, nesting: int) -> RetrievedPassages:
     documents = [_copy(document) for document in own[:_MAX_PASSAGES]]
     if below is not None and below.documents:
         for document, other in _matches(documents, below.documents):
-            _fill_in(document, other, text=document.gap is not ContentGap.HIDDEN)
+            document.fill_from(other, text=document.gap is not ContentGap.HIDDEN)
     return RetrievedPassages(documents, node.preview.documents_gap, [node])
 
 
@@ -144,21 +144,10 @@ def _reranked(node: SpanNode, given: list[RetrievedDocument]) -> list[RetrievedD
         return None
     documents = [_copy(document) for document in node.preview.documents[:_MAX_PASSAGES]]
     for document, other in _matches(documents, given):
-        _fill_in(document, other, score=False)
+        document.fill_from(other, score=False)
     if documents and not any(document.id or document.text for document in documents):
         return None
     return documents
-
-
-def _fill_in(
-    document: RetrievedDocument, other: RetrievedDocument, *, score: bool = True, text: bool = True
-) -> None:
-    document.id = document.id or other.id
-    if score and document.score is None:
-        document.score, document.score_kind = other.score, other.score_kind
-    if text and document.text is None and other.text is not None:
-        document.text, document.gap = other.text, other.gap
-    document.metadata = document.metadata or other.metadata
 
 
 def _matches(
@@ -216,7 +205,7 @@ def _unique(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
             ):
                 first = earlier
         if first is not None:
-            _fill_in(first, document)
+            first.fill_from(document)
             if first.gap is not None and document.gap is None and document.text is not None:
                 first.text, first.gap = document.text, None  # the copy is whole
             continue

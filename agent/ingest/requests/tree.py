@@ -116,12 +116,9 @@ class SpanNode:
 
 @dataclass(slots=True)
 class SpanTree:
-    """The tree of one trace.
+    """The tree of one trace, whose roots are the children of `root`, a node without a span.
 
-    Attributes:
-        root: Node without a span; its children are the roots of the trace.
-        own: Number of subtrees left out because ragmeter sent them.
-        evaluators: Number of subtrees left out because they carry evaluations.
+    `own` and `evaluators` count subtrees left out: those that ragmeter sent, and evaluations.
     """
 
     root: SpanNode
@@ -341,7 +338,6 @@ def _has_content(node: SpanNode) -> bool:
 
 
 def _is_agent(node: SpanNode) -> bool:
-    """Return whether a span is one run of an agent or workflow."""
     if node.span is None:
         return False
     kinds = (node.span.attributes.get(key) for key in _KINDS)
