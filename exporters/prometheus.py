@@ -56,7 +56,7 @@ _ZEROS: dict[str, dict[str, tuple[Labels, ...]]] = {
         "rag_slo_bad_events_squared_total": ((),),
     },
     "ragmeter_seen_total": {
-        "ragmeter_results_total": tuple((("state", state),) for state in STATES),
+        "ragmeter_results_total": tuple((("state", state),) for state in STATES)
     },
     "ragmeter_traces_received_total": {
         "ragmeter_traces_duplicate_total": ((),),

@@ -202,9 +202,7 @@ def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[WorstCase]]]:
                         f"{series.scorer} · {one_line(column.name, MAX_NAME)}",
                         [
                             _case(
-                                column,
-                                item.trace_id,
-                                format_metric_value(item.value, series.spec),
+                                column, item.trace_id, format_metric_value(item.value, series.spec)
                             )
                             for item in series.worst
                         ],

@@ -7,13 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from ragmeter.config.base import (
-    Distinct,
-    NameList,
-    SettingsSection,
-    SplitList,
-    split_names,
-)
+from ragmeter.config.base import Distinct, NameList, SettingsSection, SplitList, split_names
 from ragmeter.core.redaction_rules import BUILTIN_RULES, compile_pattern
 
 TextField = Literal["query", "answer", "passages", "history", "error", "tags", "reference"]

@@ -19,13 +19,7 @@ from markupsafe import Markup
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters.page import numbers, tables
 from ragmeter.exporters.page.alerts import alerts_view, firing_counts
-from ragmeter.exporters.page.numbers import (
-    metric_words,
-    one_line,
-    service_url,
-    trace_url,
-    visible,
-)
+from ragmeter.exporters.page.numbers import metric_words, one_line, service_url, trace_url, visible
 from ragmeter.exporters.page.traces import trace_excerpt, trace_parts
 from ragmeter.exporters.page.views import PageBase, ServicePageView, StatusView, TraceView
 from ragmeter.exporters.svg import sparkline

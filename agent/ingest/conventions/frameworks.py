@@ -404,7 +404,8 @@ def read_vercel_ai(span: Span, full: bool = True) -> SpanContent:
 def _personal_tags() -> tuple[str, ...]:
     """Return the metadata that is session or user and must not become a tag."""
     table = key_table("vercel_ai")
-    return tuple(key.removeprefix(table.tag_prefixes[0]) for key in (*table.session, *table.user))
+    keys = (*table.scalars["session"], *table.scalars["user"])
+    return tuple(key.removeprefix(table.tag_prefixes[0]) for key in keys)
 
 
 def _vercel_ai_role(operation: str) -> SpanRole:

@@ -43,6 +43,19 @@ _MAX_TAG_TEXT = 256  # characters; longer values are prose and no tag
 _MASKS = ("<fully masked due to failed mask function>", "[Scrubbed due to ")
 
 
+def _scalar(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = scalar_text(parse_nested_json(value, times=1))
+    return text if text is None or not is_hidden(text) else None
+
+
+_PARSERS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("model", "prompt_version", "session", "user"), _scalar),
+    **dict.fromkeys(("input_tokens", "output_tokens"), parse_count),
+    "cost_usd": parse_cost,
+}
+_OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embedding calls
 _Mark = Callable[[Span, Any], bool]
 _MARKS: dict[str, _Mark] = {
     "scopes": lambda span, names: span.scope in names,
@@ -68,6 +81,7 @@ class KeyTable:
         kind: Attributes that hold the kind of a span.
         roles: Role by kind in lower case.
         unknown: Role of a kind that is present but not listed.
+        scalars: Attributes that hold the fields of `_PARSERS`, by field.
         failed: Attributes that mark a failure, with the value (in lower case) that does.
         tags: Tag names by attribute.
         tag_prefixes: Attributes with these prefixes are tags named by the rest of the name.
@@ -82,13 +96,7 @@ class KeyTable:
     query: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
-    model: tuple[str, ...] = ()
-    prompt_version: tuple[str, ...] = ()
-    input_tokens: tuple[str, ...] = ()
-    output_tokens: tuple[str, ...] = ()
-    cost_usd: tuple[str, ...] = ()
-    session: tuple[str, ...] = ()
-    user: tuple[str, ...] = ()
+    scalars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     tag_prefixes: tuple[str, ...] = ()
@@ -107,6 +115,7 @@ def key_table(convention: str) -> KeyTable:
         )
         for marks in fields.get("matches", ())
     )
+    fields["scalars"] = {name: fields.pop(name) for name in _PARSERS if name in fields}
     fields["unknown"] = SpanRole(fields.get("unknown", SpanRole.OTHER))
     fields["roles"] = {
         kind: SpanRole(role) for role, kinds in fields.get("roles", {}).items() for kind in kinds
@@ -145,10 +154,7 @@ def read_role(table: KeyTable, attributes: Mapping[str, Any]) -> SpanRole:
 
 
 def read_by_table(
-    table: KeyTable,
-    attributes: Mapping[str, Any],
-    full: bool = True,
-    role: SpanRole | None = None,
+    table: KeyTable, attributes: Mapping[str, Any], full: bool = True, role: SpanRole | None = None
 ) -> SpanContent:
     """Read the fields that a table lists; `role` is for conventions that do not tell it by kind.
 
@@ -163,14 +169,9 @@ def read_by_table(
             first_value(attributes, table.answer),
             first_value(attributes, table.documents),
         )
-    content.prompt_version = _scalar(first_value(attributes, table.prompt_version))
-    if role is not SpanRole.EMBEDDING:
-        content.model = _scalar(first_value(attributes, table.model))
-        content.input_tokens = parse_count(first_value(attributes, table.input_tokens))
-        content.output_tokens = parse_count(first_value(attributes, table.output_tokens))
-    content.cost_usd = parse_cost(first_value(attributes, table.cost_usd))
-    content.session = _scalar(first_value(attributes, table.session))
-    content.user = _scalar(first_value(attributes, table.user))
+    for name, keys in table.scalars.items():
+        if role is not SpanRole.EMBEDDING or name not in _OF_MODEL_CALLS:
+            setattr(content, name, _PARSERS[name](first_value(attributes, keys)))
     content.failed = any(
         str(attributes.get(key, "")).lower() == value for key, value in table.failed.items()
     )
@@ -262,10 +263,3 @@ def add_tag(content: SpanContent, name: str, value: Any) -> None:
     text = ("true" if value else "false") if isinstance(value, bool) else scalar_text(value) or ""
     if name and text and len(text) <= _MAX_TAG_TEXT and len(content.tags) < MAX_TAGS:
         content.tags[name[:_MAX_TAG_TEXT]] = text
-
-
-def _scalar(value: Any) -> str | None:
-    if value is None:
-        return None
-    text = scalar_text(parse_nested_json(value, times=1))
-    return text if text is None or not is_hidden(text) else None

@@ -18,11 +18,7 @@ from ragmeter.ingest.conventions import (
     platforms,
 )
 from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
-from ragmeter.ingest.conventions.span_content import (
-    SpanContent,
-    SpanRole,
-    has_texts,
-)
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
 from ragmeter.ingest.spans import Span
 
 # The attributes whose values, and not only names, may decide whether a convention matches.
