@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
@@ -153,9 +153,6 @@ class ResultSelection:
         return text if len(text) <= self._chars else text[: self._chars] + CUT_MARK
 
 
-ResultEncoder = Callable[[Sequence[ExportedResult]], bytes]
-
-
 def encode_logs(results: Sequence[ExportedResult]) -> bytes:
     """Encode the body for `/v1/logs`."""
     scope = ScopeLogs(scope=_scope(), log_records=[_record(result) for result in results])
@@ -171,16 +168,31 @@ def encode_spans(results: Sequence[ExportedResult]) -> bytes:
     return ExportTraceServiceRequest(resource_spans=groups).SerializeToString()
 
 
-def read_rejected_logs(reply: bytes) -> tuple[int, str]:
-    """Read how many records the receiver did not take, and its words; a `DecodeError` may come."""
+def _read_rejected_logs(reply: bytes) -> tuple[int, str]:
     partial = ExportLogsServiceResponse.FromString(reply).partial_success
     return partial.rejected_log_records, partial.error_message
 
 
-def read_rejected_spans(reply: bytes) -> tuple[int, str]:
-    """Read how many spans the receiver did not take, and its words; a `DecodeError` may come."""
+def _read_rejected_spans(reply: bytes) -> tuple[int, str]:
     partial = ExportTraceServiceResponse.FromString(reply).partial_success
     return partial.rejected_spans, partial.error_message
+
+
+class Signal(NamedTuple):
+    """A kind of OTLP request: its path, how results become a body, and what a reply says.
+
+    `read_rejected` returns how many items of a request the receiver did not take, and its words; it
+    raises `DecodeError` if the reply is none.
+    """
+
+    name: str
+    path: str
+    encode: Callable[[Sequence[ExportedResult]], bytes]
+    read_rejected: Callable[[bytes], tuple[int, str]]
+
+
+LOGS = Signal("logs", "/v1/logs", encode_logs, _read_rejected_logs)
+SPANS = Signal("spans", "/v1/traces", encode_spans, _read_rejected_spans)
 
 
 def _resource() -> Resource:

@@ -60,8 +60,8 @@ def collect_passages(node: SpanNode) -> RetrievedPassages:
         retrieved = RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
     if retrieved.documents is not None:
         retrieved.documents = _unique(retrieved.documents)
-        gaps = {document.gap for document in retrieved.documents}
-        worst = (gap for gap in _GAPS if gap in gaps)
+        seen = {document.gap for document in retrieved.documents}
+        worst = (gap for gap in _GAPS if gap in seen)
         retrieved.gap = retrieved.gap or next(worst, None)
     return retrieved
 
