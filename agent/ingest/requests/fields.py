@@ -167,7 +167,7 @@ class _RequestFields:
         }
         self.calls = sorted(
             (one for one in self.nodes if one.role is SpanRole.LLM and id(one) not in inside),
-            key=lambda call: (call.end, -call.start, call.span_id),
+            key=lambda call: (call.end, -call.start, call.span.span_id),
         )
 
     def query(self) -> _FieldChoice:
@@ -199,7 +199,7 @@ class _RequestFields:
 
     def _of_trace(self, field: _TextField) -> _FieldChoice | None:
         for node in (*self.node.ancestors(), *self.nodes):
-            raw = node.span.attributes.get(field.trace_key) if node.span is not None else None
+            raw = node.span.attributes.get(field.trace_key)
             text, gap = field.find(raw) if raw is not None else (None, None)
             if text is not None:
                 return self._choice(text, gap, node, field)
@@ -268,7 +268,7 @@ class _RequestFields:
             for child in self.node.children
             if child.role is SpanRole.CHAIN and not child.retrievals and child.end >= last
         ]
-        steps.sort(key=lambda step: (step.end, step.start, step.span_id), reverse=True)
+        steps.sort(key=lambda step: (step.end, step.start, step.span.span_id), reverse=True)
         return self._first((step for step in steps if step.content().answer is not None), _ANSWER)
 
     def passages(self) -> tuple[list[dict[str, Any]] | None, ContentGap | None]:
@@ -295,7 +295,7 @@ class _RequestFields:
     def timings(self) -> dict[str, float]:
         """Return seconds by stage, without stages that no span shows."""
         top = self._server or self.node
-        total = covered_seconds([top] if top.span is not None and top.span.end > 0 else self.nodes)
+        total = covered_seconds([top] if top.span.end > 0 else self.nodes)
         start = top.start or min((node.start for node in self.nodes if node.start), default=0)
         inside = {id(below) for retrieval in self.retrievals for below in retrieval.walk()}
         stages = {
@@ -358,7 +358,7 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
             if len(tags) >= MAX_TAGS - len(_RESOURCE_TAGS):
                 break
             tags.setdefault(_replace_surrogates(name), _replace_surrogates(value))
-    resources = [node.span.resource for node in request.nodes if node.span is not None]
+    resources = [node.span.resource for node in request.nodes]
     for name, keys in _RESOURCE_TAGS.items():
         values = _scalar_texts(resources, keys)
         if name not in tags and (text := next(values, None)):
@@ -374,7 +374,7 @@ def _first_text(nodes: Iterable[SpanNode], name: str) -> str | None:
 
 def _attribute(nodes: Iterable[SpanNode], *keys: str) -> str | None:
     """Return an attribute that spans without a convention may have, above all server spans."""
-    attributes = (node.span.attributes for node in nodes if node.span is not None)
+    attributes = (node.span.attributes for node in nodes)
     text = next(_scalar_texts(attributes, keys), None)
     return None if text is None else _replace_surrogates(text)
 

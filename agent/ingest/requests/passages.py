@@ -67,7 +67,7 @@ def collect_passages(node: SpanNode) -> RetrievedPassages:
 
 
 def _time_order(node: SpanNode) -> tuple[int, int, str]:
-    return (node.start, node.end, node.span_id)
+    return (node.start, node.end, node.span.span_id)
 
 
 def _gather(tops: Sequence[SpanNode], nesting: int) -> RetrievedPassages | None:
@@ -102,8 +102,7 @@ def _gather(tops: Sequence[SpanNode], nesting: int) -> RetrievedPassages | None:
         retrieved = _retrieved_by(step, nesting)
         merged.gap = merged.gap or retrieved.gap
         if retrieved.documents is None:
-            failed = step.span is not None and step.span.status == 2
-            incomplete = incomplete or not failed
+            incomplete = incomplete or step.span.status != 2
             continue
         captured = True
         unranked += retrieved.documents

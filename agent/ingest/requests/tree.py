@@ -34,6 +34,7 @@ _KINDS = (
     *("langfuse.observation.type", "mlflow.spanType"),
 )
 _MAX_QUESTION_SPANS = 100  # spans searched for the question; real traces have it among three
+MISSING = Span("", "")  # in the place of a span that is not there
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +44,7 @@ class SpanNode:
     The counts are filled in by `annotate_tree`. Times are Unix nanoseconds.
 
     Attributes:
-        span: None for the root and for a missing parent that several spans name.
+        span: `MISSING` for the root and for a missing parent that several spans name.
         preview: Content of the span, possibly without question and answer; `content` has all.
         is_retrieval: Whether the span is a retrieval of its own.
         retrievals: Number of top-level retrievals in this subtree, the node included.
@@ -52,7 +53,7 @@ class SpanNode:
         last_call: Latest time at which one of them may have seen what was retrieved.
     """
 
-    span: Span | None
+    span: Span
     preview: SpanContent
     parent: SpanNode | None = None
     children: list[SpanNode] = field(default_factory=list)
@@ -64,7 +65,7 @@ class SpanNode:
 
     def content(self) -> SpanContent:
         """Return the whole content, which is read on the first call."""
-        if self.preview.light and self.span is not None:
+        if self.preview.light:
             self.preview = read_span(self.span)
         return self.preview
 
@@ -74,19 +75,14 @@ class SpanNode:
         return self.preview.role
 
     @property
-    def span_id(self) -> str:
-        """Id of the span; empty for a missing span."""
-        return self.span.span_id if self.span is not None else ""
-
-    @property
     def start(self) -> int:
         """Start of the span; 0 for a missing span."""
-        return self.span.start if self.span is not None else 0
+        return self.span.start
 
     @property
     def end(self) -> int:
         """End of the span, never before its start; 0 for a missing span."""
-        return max(self.span.end, self.span.start) if self.span is not None else 0
+        return max(self.span.end, self.span.start)
 
     def walk(self) -> Iterator[SpanNode]:
         """Yield the node and all below it, parents first, children by time."""
@@ -104,14 +100,14 @@ class SpanNode:
             yield node
             node = node.parent
 
-    def first_span(self) -> Span | None:
-        """Return the topmost span of the subtree, None for a subtree without spans."""
-        return next((node.span for node in self.walk() if node.span is not None), None)
+    def first_span(self) -> Span:
+        """Return the topmost span of the subtree, `MISSING` for a subtree without spans."""
+        return next((node.span for node in self.walk() if node.span is not MISSING), MISSING)
 
     def time_order(self) -> tuple[int, int, str]:
         """Return a sort key by time; a missing parent begins with its first child."""
         span = self.first_span()
-        return (span.start, span.end, span.span_id) if span is not None else (0, 0, "")
+        return (span.start, span.end, span.span_id)
 
 
 @dataclass(slots=True)
@@ -138,16 +134,16 @@ class SpanTree:
 def build_span_tree(spans: Sequence[Span]) -> SpanTree:
     """Build the tree of one trace; each span is read once, some only as a preview."""
     nodes = {span.span_id: SpanNode(span, SpanContent()) for span in _unique(spans)}
-    root = SpanNode(None, SpanContent())
+    root = SpanNode(MISSING, SpanContent())
     absent: dict[str, SpanNode] = {}
     for node in nodes.values():
-        parent_id = node.span.parent_id if node.span is not None else ""
+        parent_id = node.span.parent_id
         parent = nodes.get(parent_id)
         if not parent_id or parent is node:
             parent = root
         elif parent is None:
             # spans that name the same parent belong together, even if it never arrives
-            parent = absent.setdefault(parent_id, SpanNode(None, SpanContent(), root))
+            parent = absent.setdefault(parent_id, SpanNode(MISSING, SpanContent(), root))
         node.parent = parent
     _break_cycles(nodes, root)
     for node in nodes.values():
@@ -202,15 +198,11 @@ def _read_spans(tree: SpanTree) -> None:
     for node in tree.root.walk():
         remaining = []
         for child in node.children:
-            span = child.span
-            if span is None:
-                remaining.append(child)
-                continue
-            if is_own_span(span):
+            if is_own_span(child.span):
                 tree.own += 1
                 continue
-            child.preview = preview_span(span)
-            if child.role is SpanRole.EVALUATOR or is_evaluation_span(span):
+            child.preview = preview_span(child.span)
+            if child.role is SpanRole.EVALUATOR or is_evaluation_span(child.span):
                 tree.evaluators += 1
             else:
                 remaining.append(child)
@@ -263,7 +255,7 @@ def _is_retrieval(node: SpanNode, tool_names: Container[str]) -> bool:
         return True
     if content.role is SpanRole.VECTOR_DB:
         return content.documents is not None or _reads_database(node)
-    if content.role is SpanRole.TOOL and content.documents is not None and node.span is not None:
+    if content.role is SpanRole.TOOL and content.documents is not None:
         values = [node.span.attributes.get(key) for key in _TOOL_NAMES]
         # the last word: GenAI conventions name the span "execute_tool search"
         values += [node.span.name, node.span.name.rpartition(" ")[2]]
@@ -272,8 +264,6 @@ def _is_retrieval(node: SpanNode, tool_names: Container[str]) -> bool:
 
 
 def _reads_database(node: SpanNode) -> bool:
-    if node.span is None:
-        return False
     for key in ("db.operation.name", "db.operation"):
         operation = node.span.attributes.get(key)
         if isinstance(operation, str):
@@ -320,8 +310,9 @@ def _is_request_part(node: SpanNode) -> bool:
 
 def _is_request(node: SpanNode, parts: list[SpanNode], whole: bool) -> bool:
     """Return whether a span is one request, though parts of it could be requests themselves."""
-    is_application = node.span is not None and node.role is not SpanRole.OTHER
-    if is_application and (len(parts) == 1 or _has_content(node) or _is_agent(node)):
+    if node.role is not SpanRole.OTHER and (
+        len(parts) == 1 or _has_content(node) or _is_agent(node)
+    ):
         return True
     if len(parts) == 1 or (whole and node.parent is None):
         return False  # the server above a request; several roots in one trace
@@ -338,8 +329,6 @@ def _has_content(node: SpanNode) -> bool:
 
 
 def _is_agent(node: SpanNode) -> bool:
-    if node.span is None:
-        return False
     kinds = (node.span.attributes.get(key) for key in _KINDS)
     return any(
         isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow")
@@ -355,13 +344,12 @@ def _question(node: SpanNode) -> str | None:
 
 def _failed_siblings(parts: list[SpanNode], node: SpanNode) -> list[SpanNode]:
     """Return siblings of requests with the name of one: they failed before they were complete."""
-    names = {part.span.name for part in parts if part.span is not None}
+    names = {part.span.name for part in parts if part.span is not MISSING}
     part_ids = {id(part) for part in parts}
     return [
         child
         for child in node.children
         if id(child) not in part_ids
-        and child.span is not None
         and child.span.name in names
         and child.role is SpanRole.CHAIN
         and _is_request_part(child)
