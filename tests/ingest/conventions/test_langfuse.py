@@ -137,3 +137,20 @@ def test_errors_masks_and_evaluators() -> None:
 )
 def test_times(text: object, nanoseconds: int | None) -> None:
     assert platforms.parse_iso_nanoseconds(text) == nanoseconds
+
+
+@pytest.mark.parametrize(("text", "identity"), [("one", "b"), ("two", "")])
+def test_another_convention_fills_documents_unless_its_texts_differ(
+    text: str, identity: str
+) -> None:
+    attributes = {
+        "langfuse.observation.type": "retriever",
+        "langfuse.observation.output": '[{"page_content": "one"}]',
+        "openinference.span.kind": "RETRIEVER",
+        "retrieval.documents.0.document.content": text,
+        "retrieval.documents.0.document.id": "b",
+        "retrieval.documents.0.document.score": 0.5,
+    }
+    (document,) = read_span(span(attributes=attributes)).documents or ()
+    assert (document.text, document.id) == ("one", identity)
+    assert document.score == (0.5 if identity else None)
