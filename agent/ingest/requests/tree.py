@@ -94,10 +94,11 @@ class SpanNode:
                 stack += reversed(node.children)
 
     def ancestors(self) -> Iterator[SpanNode]:
-        """Yield the nodes above this one, the nearest first."""
+        """Yield the nodes with a span above this one, the nearest first."""
         node = self.parent
         while node is not None:
-            yield node
+            if node.span is not MISSING:
+                yield node
             node = node.parent
 
     def first_span(self) -> Span:
@@ -201,7 +202,8 @@ def _read_spans(tree: SpanTree) -> None:
             if is_own_span(child.span):
                 tree.own += 1
                 continue
-            child.preview = preview_span(child.span)
+            if child.span is not MISSING:
+                child.preview = preview_span(child.span)
             if child.role is SpanRole.EVALUATOR or is_evaluation_span(child.span):
                 tree.evaluators += 1
             else:

@@ -151,7 +151,8 @@ def test_another_convention_fills_documents_unless_its_texts_differ(
         "retrieval.documents.0.document.id": "b",
         "retrieval.documents.0.document.score": 0.5,
     }
-    (document,) = read_span(span(attributes=attributes)).documents or [None]
-    assert document is not None
+    documents = read_span(span(attributes=attributes)).documents
+    assert documents is not None
+    (document,) = documents
     assert (document.text, document.id) == ("one", identity)
     assert document.score == (0.5 if identity else None)
