@@ -26,9 +26,6 @@ class MetricFamily:
 
     Args:
         name: Ends in `_total` for counters and `_info` for infos.
-        type: Type of the family.
-        help: One sentence.
-        labels: Label names.
         unit: Base unit, "" without one.
         segmented: The samples also carry one label per configured segment tag.
         ours: False where `prometheus_client` writes the samples.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest as text_latest
@@ -16,6 +15,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 
 from ragmeter import __version__
 from ragmeter.aggregate.accounting import DURATION_EDGES
+from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.core.counters import Exemplar
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer
@@ -38,10 +38,7 @@ from ragmeter.exporters.families.reference import (
 )
 from ragmeter.exporters.snapshot import Snapshot, segment_labels, split_segment, take_snapshot
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.agent_view import AgentView
-    from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.series import Estimate, Quantile
 
 # OpenMetrics: the names and values of an exemplar's labels have at most 128 characters together.
 EXEMPLAR_LIMIT = 128
@@ -59,7 +56,7 @@ _ZEROS: dict[str, dict[str, tuple[Labels, ...]]] = {
         "rag_slo_bad_events_squared_total": ((),),
     },
     "ragmeter_seen_total": {
-        "ragmeter_results_total": tuple((("state", state),) for state in STATES),
+        "ragmeter_results_total": tuple((("state", state),) for state in STATES)
     },
     "ragmeter_traces_received_total": {
         "ragmeter_traces_duplicate_total": ((),),
@@ -82,9 +79,7 @@ def process_registry() -> CollectorRegistry:
 class PrometheusExporter:
     """Renders the exposition of one agent; safe to call from several threads.
 
-    Args:
-        agent: The agent.
-        registry: Holds the process metrics; a fresh one by default.
+    `registry` holds the process metrics, a fresh one by default.
     """
 
     def __init__(self, agent: AgentView, *, registry: CollectorRegistry | None = None) -> None:

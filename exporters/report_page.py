@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -15,7 +16,7 @@ from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import clip, one_line
 from ragmeter.exporters.page.rendering import load_style_sheet, render
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
-from ragmeter.offline.report.run import RunSeries
+from ragmeter.offline.report.run import RunSeries, WorstScore
 from ragmeter.offline.report.summary import (
     ANSWERED,
     ReportColumn,
@@ -54,26 +55,6 @@ class BoxPlotLane:
 
     name: str
     series: RunSeries
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """The box plots of one metric by one scorer."""
-
-    title: str
-    note: str
-    plot: Markup
-
-
-@dataclass(frozen=True, slots=True)
-class WorstCase:
-    """One of the worst traces; question and answer are empty where the texts are not known."""
-
-    trace_id: str
-    value: str
-    question: str = ""
-    answer: str = ""
-    known: bool = False
 
 
 def render_report_page(report: ScoreReport) -> str:
@@ -146,7 +127,7 @@ def _comparison_cells(comparison: RunComparison, series: RunSeries) -> tuple[str
     )
 
 
-def _figure(report: ScoreReport, key: tuple[str, str]) -> Figure:
+def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:
     lanes = [
         BoxPlotLane(one_line(column.name, MAX_NAME), series)
         for column in report.columns
@@ -155,7 +136,7 @@ def _figure(report: ScoreReport, key: tuple[str, str]) -> Figure:
     spec, title = lanes[0].series.spec, metric_title(key[0])
     better = f"{spec.good} is better" if spec.good else ""
     note = " · ".join(part for part in (key[1], better, spec.meaning) if part)
-    return Figure(title, note, draw_box_plots(f"{title} by {key[1]}", lanes))
+    return {"title": title, "note": note, "plot": draw_box_plots(f"{title} by {key[1]}", lanes)}
 
 
 def _numbers(report: ScoreReport) -> Iterator[tuple[str, ...]]:
@@ -192,30 +173,25 @@ def _latencies(report: ScoreReport) -> Iterator[tuple[str, ...]]:
                 )
 
 
-def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[WorstCase]]]:
+def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
     for key in report.keys:
         for column in report.columns:
             for series in column.find(key):
                 if series.worst:
-                    yield (
-                        metric_title(key[0]),
-                        f"{series.scorer} · {one_line(column.name, MAX_NAME)}",
-                        [
-                            _case(
-                                column,
-                                item.trace_id,
-                                format_metric_value(item.value, series.spec),
-                            )
-                            for item in series.worst
-                        ],
-                    )
+                    cases = [_case(column, series, item) for item in series.worst]
+                    note = f"{series.scorer} · {one_line(column.name, MAX_NAME)}"
+                    yield metric_title(key[0]), note, cases
 
 
-def _case(column: ReportColumn, trace_id: str, value: str) -> WorstCase:
-    text = column.texts.get(trace_id)
-    if text is None:
-        return WorstCase(trace_id, value)
-    return WorstCase(trace_id, value, clip(text.query, QUESTION), clip(text.answer, ANSWER), True)
+def _case(column: ReportColumn, series: RunSeries, item: WorstScore) -> dict[str, Any]:
+    text = column.texts.get(item.trace_id)
+    return {
+        "trace_id": item.trace_id,
+        "value": format_metric_value(item.value, series.spec),
+        "known": text is not None,
+        "question": clip(text.query, QUESTION) if text else "",
+        "answer": clip(text.answer, ANSWER) if text else "",
+    }
 
 
 def axis_domain(lanes: Sequence[BoxPlotLane]) -> tuple[float, float]:

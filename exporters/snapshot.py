@@ -10,17 +10,14 @@ import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.series import is_overflow_series
 from ragmeter.windows.intervals import is_assisted
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-    from ragmeter.alerts.alert import Alert
-    from ragmeter.windows.series import Estimate, Quantile
-    from ragmeter.windows.windows import Windows
+from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.windows import Windows
 
 RESERVED = frozenset({"service", "scorer", "fingerprint", "window", "stage", "quantile", "k", "le"})
 

@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from markupsafe import Markup, escape
 
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import format_clock, format_interval, format_value, visible
 from ragmeter.windows.estimators import wilson_interval
-
-if TYPE_CHECKING:
-    from ragmeter.windows.series import Estimate
+from ragmeter.windows.series import Estimate
 
 # A chart never shows less than this share of a bounded metric's range: noise must look small.
 LEAST_SPAN = 0.1
@@ -47,9 +44,7 @@ class Scale:
 def fit_domain(numbers: Sequence[float], spec: MetricSpec | None) -> tuple[float, float]:
     """Return the ends of an axis that shows all numbers and at least `LEAST_SPAN` of the range.
 
-    Args:
-        numbers: All values and interval ends to show; at least one.
-        spec: Limits the axis to the metric's range; None for seconds.
+    Without `spec`, whose range limits the axis, the numbers are seconds.
     """
     low, high = min(numbers), max(numbers)
     whole = abs(high) if spec is None or spec.high is None else spec.high - spec.low
@@ -112,11 +107,9 @@ def text(kind: str, x: float, y: float, content: str, anchor: str = "") -> str:
 
 
 def banded_line(kind: str, points: Sequence[tuple[float, float, float, float]]) -> tuple[str, str]:
-    """Draw values as a line over the band of their intervals.
+    """Draw values as a line over the band of their intervals, which has the CSS class `band`.
 
-    Args:
-        kind: CSS class of the line; that of the band is `band`.
-        points: x, y of the value, y of the lower and y of the upper end, in pixels.
+    Points are x, y of the value, y of the lower and y of the upper end, in pixels.
     """
     over = [f"{x:.1f},{upper:.1f}" for x, _, _, upper in points]
     under = [f"{x:.1f},{lower:.1f}" for x, _, lower, _ in reversed(points)]
@@ -147,23 +140,18 @@ Point = tuple[float, "Estimate | None"]
 def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup | None:
     """Draw estimates over time; gaps stay gaps, and a lone point is a whisker.
 
-    Args:
-        points: (Unix time, estimate) in order; the estimate is None without enough evidence.
-        spec: The metric: its range bounds the scale.
-        label: Name of the series in the description for screen readers.
-
-    Returns:
-        The SVG, or None where no point has enough evidence.
+    The points come in order of Unix time, without an estimate where the evidence is not enough;
+    the result is None if that is everywhere. The label names the series to screen readers.
     """
     points = pool_points(points, spec.kind)
     known = [(time, estimate) for time, estimate in points if estimate is not None]
     if not known:
         return None
-    low, high = svg.fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec)
+    low, high = fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec)
     first, last = points[0][0], points[-1][0]
     # a single point stands at the right end, where the newest always is
-    x = svg.Scale(first if last > first else first - 1, last, PAD, WIDTH - PAD)
-    y = svg.Scale(low, high, HEIGHT - PAD, PAD)
+    x = Scale(first if last > first else first - 1, last, PAD, WIDTH - PAD)
+    y = Scale(low, high, HEIGHT - PAD, PAD)
     time, latest = known[-1]
     title = (
         f"{label}, {format_clock(first)} to {format_clock(last)} UTC: "
@@ -171,19 +159,19 @@ def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup |
         f"95 % interval {format_interval(latest.lower, latest.upper, spec)}; "
         f"scale {format_interval(low, high, spec)}"
     )
-    shapes = [f"<title>{svg.safe(title)}</title>"]
-    shapes += [svg.line("axis", 0, WIDTH, at, at) for at in (PAD, HEIGHT - PAD)]
-    for run in svg.unbroken_runs(points, lambda point: point[1] is not None):
+    shapes = [f"<title>{safe(title)}</title>"]
+    shapes += [line("axis", 0, WIDTH, at, at) for at in (PAD, HEIGHT - PAD)]
+    for run in unbroken_runs(points, lambda point: point[1] is not None):
         places = [(x(t), y(e.value), y(e.lower), y(e.upper)) for t, e in run if e is not None]
         if len(places) > 1:
-            shapes += svg.banded_line("trace", places)
+            shapes += banded_line("trace", places)
             continue
         ((at, value, lower, upper),) = places
-        shapes += [svg.line("whisker", at, at, lower, upper), svg.circle("dot", at, value, 1.5)]
-    shapes.append(svg.circle("dot", x(time), y(latest.value), 2.2))
+        shapes += [line("whisker", at, at, lower, upper), circle("dot", at, value, 1.5)]
+    shapes.append(circle("dot", x(time), y(latest.value), 2.2))
     for at, number in ((PAD + 3.5, high), (HEIGHT - PAD + 1.5, low)):
-        shapes.append(svg.text("scale", WIDTH + 4, at, format_value(number, spec)))
-    return svg.svg_element("spark", WIDTH + SCALE, HEIGHT, title, shapes)
+        shapes.append(text("scale", WIDTH + 4, at, format_value(number, spec)))
+    return svg_element("spark", WIDTH + SCALE, HEIGHT, title, shapes)
 
 
 def pool_points(points: Sequence[Point], kind: Literal["mean", "ratio"]) -> list[Point]:

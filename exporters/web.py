@@ -13,12 +13,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.breakdown.breakdown import (
     DEFAULT_FDR,
     BreakdownOptions,
@@ -42,10 +43,7 @@ from ragmeter.exporters.page.views import (
 from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.server.listener import SECURITY_HEADERS
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.agent_view import AgentView
-    from ragmeter.windows.windows import Windows
+from ragmeter.windows.windows import Windows
 
 _MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
 _PARAMETERS = ("service", "metric", "window", "against", "fdr")
@@ -205,11 +203,7 @@ log = logging.getLogger(__name__)
 
 
 class RefusalsCollector(Collector):
-    """Exports the requests that the ports refused.
-
-    Args:
-        counts: By the name of a port, then by reason; the thread of the event loop writes it.
-    """
+    """Exports the requests that the ports refused, by the name of a port, then by reason."""
 
     def __init__(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         self._counts = counts
@@ -230,12 +224,7 @@ class RefusalsCollector(Collector):
 def metrics_app(
     agent: AgentView, *, refused: Mapping[str, Mapping[str, int]] | None = None
 ) -> web.Application:
-    """Make the application of the metrics port.
-
-    Args:
-        agent: The agent.
-        refused: Requests that the ports refused, as `RefusalsCollector` exports them.
-    """
+    """Make the application of the metrics port; `refused` is for `RefusalsCollector`."""
     registry = process_registry()
     if refused is not None:
         registry.register(RefusalsCollector(refused))

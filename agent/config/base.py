@@ -33,17 +33,6 @@ class SettingsSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def setting(default: _T, description: str, **bounds: Any) -> _T:
-    """Declare a setting.
-
-    Args:
-        default: Its default.
-        description: Its meaning, for the configuration reference.
-        bounds: Constraints of pydantic's `Field`.
-    """
-    return Field(default, description=description, **bounds)  # type: ignore[no-any-return]
-
-
 def split_names(value: object) -> object:
     """Split `a,b`, the form of a list in the environment."""
     if isinstance(value, str):
@@ -114,14 +103,7 @@ def parse_headers(text: str) -> dict[str, str]:
 
 
 def check_header(name: str, separator: str, value: str, where: str) -> tuple[str, str]:
-    """Return a header with its name in lower case.
-
-    Args:
-        name: Its name.
-        separator: The separator between name and value, "" if there was none.
-        value: Its value.
-        where: The header's origin, for the text of a ValueError.
-    """
+    """Return a header with its name in lower case; a ValueError begins with its origin, `where`."""
     name, value = name.strip().lower(), value.strip()
     if not separator or not _HEADER_NAME.fullmatch(name):
         raise ValueError(f"{where} does not begin with the name of a header")

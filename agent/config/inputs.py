@@ -17,7 +17,6 @@ from ragmeter.config.base import (
     check_exclusive,
     check_http_url,
     parse_headers,
-    setting,
 )
 from ragmeter.core.clocks import parse_window
 
@@ -33,15 +32,9 @@ def _check_window(value: str) -> str:
 class TlsSettings(SettingsSection):
     """TLS of both ports."""
 
-    cert_file: Path | None = setting(
-        None, "PEM certificate with its chain, for both ports; none: no TLS"
-    )
-    key_file: Path | None = setting(
-        None, "PEM file of its key, not encrypted; none: it is in `cert_file`"
-    )
-    client_ca_file: Path | None = setting(
-        None, "PEM authorities; whoever asks must show a certificate of theirs"
-    )
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> TlsSettings:
@@ -54,37 +47,19 @@ class TlsSettings(SettingsSection):
 class HttpSettings(SettingsSection):
     """Addresses, tokens and TLS of the HTTP ports."""
 
-    host: str = setting("127.0.0.1", "address to listen on; loopback by default", min_length=1)
-    otlp_host: str | None = setting(
-        None, "another one for the port for traces; none: as `host`", min_length=1
-    )
-    otlp_port: _PortNumber = setting(4318, "port for traces in; 0 picks a free one")
-    metrics_port: _PortNumber = setting(9464, "port of `/metrics` and the page; 0: a free one")
-    token: SecretStr | None = setting(
-        None, "bearer token for everything, or several; from the environment"
-    )
-    token_file: Path | None = setting(
-        None, "file with it; a change is noticed. Several, one a line: all are valid"
-    )
-    send_token: SecretStr | None = setting(
-        None, "token that opens sending traces only; from the environment"
-    )
-    send_token_file: Path | None = setting(None, "file with it")
-    scrape_token: SecretStr | None = setting(
-        None, "token that opens `/metrics` only; from the environment"
-    )
-    scrape_token_file: Path | None = setting(None, "file with it")
+    host: str = Field("127.0.0.1", min_length=1)
+    otlp_host: str | None = Field(None, min_length=1)
+    otlp_port: _PortNumber = 4318
+    metrics_port: _PortNumber = 9464
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    send_token: SecretStr | None = None
+    send_token_file: Path | None = None
+    scrape_token: SecretStr | None = None
+    scrape_token_file: Path | None = None
     tls: TlsSettings = TlsSettings()
-    accept: Annotated[SplitList[Literal["open", "plain"]], Distinct] = setting(
-        [],
-        "what you accept on an address that is not loopback: `open` (nobody is asked for a token "
-        "or a certificate), `plain` (no TLS)",
-    )
-    names: NameList = setting(
-        [],
-        "names by which a browser may open ports that ask for nothing; addresses, single words "
-        "and the host of `alerts.page_url` it may anyway",
-    )
+    accept: Annotated[SplitList[Literal["open", "plain"]], Distinct] = Field([])
+    names: NameList = Field([])
 
     @property
     def otlp_address(self) -> str:
@@ -100,55 +75,21 @@ class HttpSettings(SettingsSection):
 class OtlpSettings(SettingsSection):
     """Assembly of traces from OTLP spans."""
 
-    grace_seconds: float = setting(
-        2, "quiet time that closes a trace whose root has come, or idle_seconds if less", ge=0
-    )
-    logs_grace_seconds: float = setting(
-        6, "the same while log events carry content: exporters send them up to 5 s later", ge=0
-    )
-    idle_seconds: float = setting(
-        30, "quiet time after which a trace without its root is closed", gt=0
-    )
-    max_age_seconds: float = setting(
-        300, "a trace is closed so long after its first span, whatever comes", gt=0
-    )
-    remember_seconds: float = setting(
-        3600, "how long a closed trace is known: spans that come later are late", gt=0
-    )
-    max_remembered: int = setting(
-        100_000, "closed traces known at a time; the oldest are forgotten", ge=1
-    )
-    max_trace_spans: int = setting(
-        10_000, "a trace is closed at so many spans and log events", ge=1
-    )
-    max_trace_bytes: int = setting(
-        16 * 2**20, "a trace is closed at so many bytes of spans", ge=1024
-    )
-    max_open_traces: int = setting(
-        10_000, "open traces; beyond it the oldest are closed early", ge=1
-    )
-    max_open_bytes: int = setting(
-        256 * 2**20,
-        "spans of all open traces on the disk; beyond it the oldest are closed early",
-        ge=1024,
-    )
-    max_copy_bytes: int = setting(
-        64 * 2**20,
-        "spans of open traces kept in memory too, which are not read from the disk",
-        ge=0,
-    )
-    tool_names: NameList = setting(
-        [], "tools whose results are passages, by name: without it only retrievers are"
-    )
-    hash_ids: bool = setting(
-        True, "keep sessions and users as keyed hashes; false keeps them as they come"
-    )
-    session_salt: SecretStr = setting(
-        SecretStr("ragmeter"), "key of the hashes of sessions and users; set your own"
-    )
-    text_limit: int | None = setting(
-        None, "the senders' limit of attribute values: text of just this length was cut", ge=1
-    )
+    grace_seconds: float = Field(2, ge=0)
+    logs_grace_seconds: float = Field(6, ge=0)
+    idle_seconds: float = Field(30, gt=0)
+    max_age_seconds: float = Field(300, gt=0)
+    remember_seconds: float = Field(3600, gt=0)
+    max_remembered: int = Field(100_000, ge=1)
+    max_trace_spans: int = Field(10_000, ge=1)
+    max_trace_bytes: int = Field(16 * 2**20, ge=1024)
+    max_open_traces: int = Field(10_000, ge=1)
+    max_open_bytes: int = Field(256 * 2**20, ge=1024)
+    max_copy_bytes: int = Field(64 * 2**20, ge=0)
+    tool_names: NameList = Field([])
+    hash_ids: bool = True
+    session_salt: SecretStr = SecretStr("ragmeter")
+    text_limit: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _order(self) -> OtlpSettings:
@@ -160,48 +101,30 @@ class OtlpSettings(SettingsSection):
 class FeedbackSettings(SettingsSection):
     """Joining of feedback to traces."""
 
-    horizon: Annotated[str, AfterValidator(_check_window)] | None = setting(
-        None,
-        "how long a trace waits for labels, and labels for their trace; none, and at most: the "
-        "longest window, for later ones would have none to enter",
-    )
-    traces: int = setting(
-        100_000,
-        "traces remembered for their labels, some 350 bytes each; beyond it the oldest are "
-        "forgotten. On Kafka each partition has an equal part. 0: no feedback",
-        ge=0,
-    )
-    waiting: int = setting(
-        10_000,
-        "feedback waiting for its trace; beyond it the oldest is shed. On Kafka each partition "
-        "has an equal part",
-        ge=1,
-    )
-    scorers: int = setting(8, "names of scorers in feedback with series of their own", ge=1)
+    horizon: Annotated[str, AfterValidator(_check_window)] | None = None
+    traces: int = Field(100_000, ge=0)
+    waiting: int = Field(10_000, ge=1)
+    scorers: int = Field(8, ge=1)
 
 
 class ResolverSource(SettingsSection):
     """A source of passage texts: a URL, a file or a SQLite database."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="label value")
-    services: NameList = setting([], "only for these services; empty: all")
-    url: str | None = setting(None, "`http://host/path/{id}`")
-    file: Path | None = setting(None, "JSON lines, or CSV with a header (`.csv`)")
-    sqlite: Path | None = setting(None, "a SQLite file, opened for reading only")
-    query: str | None = setting(None, "for `sqlite`: `SELECT text FROM chunks WHERE id = ?`")
-    id_field: str = setting("id", "for `file`: where the id is", min_length=1)
-    text_field: str = setting(
-        "text", "where the text is in JSON or CSV; dots between levels", min_length=1
-    )
-    headers: SecretStr | None = setting(
-        None, "for `url`: `Name: value`, one a line; from the environment"
-    )
-    headers_file: Path | None = setting(
-        None, "file of such lines, read anew when the server refuses the old ones"
-    )
-    timeout_seconds: float = setting(2, "longest wait for one text", gt=0, le=60)
-    concurrency: int = setting(8, "texts that are fetched at a time", ge=1, le=64)
-    max_bytes: int = setting(256 * 2**10, "largest text", ge=1, le=16 * 2**20)
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")  # label value
+    services: NameList = Field([])  # only for these services; empty: all
+    url: str | None = None  # `http://host/path/{id}`
+    file: Path | None = None  # JSON lines, or CSV with a header (`.csv`)
+    sqlite: Path | None = None  # a SQLite file, opened for reading only
+    query: str | None = None  # for `sqlite`: `SELECT text FROM chunks WHERE id = ?`
+    id_field: str = Field("id", min_length=1)  # for `file`: where the id is
+    # where the text is in JSON or CSV; dots between levels
+    text_field: str = Field("text", min_length=1)
+    headers: SecretStr | None = None  # for `url`: `Name: value`, one a line; from the environment
+    # file of such lines, read anew when the server refuses the old ones
+    headers_file: Path | None = None
+    timeout_seconds: float = Field(2, gt=0, le=60)  # longest wait for one text
+    concurrency: int = Field(8, ge=1, le=64)  # texts that are fetched at a time
+    max_bytes: int = Field(256 * 2**10, ge=1, le=16 * 2**20)  # largest text
 
     @field_validator("url")
     @classmethod
@@ -245,10 +168,8 @@ class ResolverSource(SettingsSection):
 class ResolverSettings(SettingsSection):
     """Look-up of passage texts by id."""
 
-    sources: Annotated[list[ResolverSource], Distinct] = setting(
-        [], "where texts are looked up; the first that has one gives it", max_length=16
-    )
-    cache_bytes: int = setting(64 * 2**20, "texts remembered", ge=0)
-    cache_seconds: float = setting(3600, "how long a text is remembered", gt=0)
-    negative_seconds: float = setting(60, "how long it is remembered that there is none", gt=0)
-    waiting: int = setting(1000, "traces that wait for texts; others go on without them", ge=1)
+    sources: Annotated[list[ResolverSource], Distinct] = Field([], max_length=16)
+    cache_bytes: int = Field(64 * 2**20, ge=0)
+    cache_seconds: float = Field(3600, gt=0)
+    negative_seconds: float = Field(60, gt=0)
+    waiting: int = Field(1000, ge=1)

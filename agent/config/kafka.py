@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from ragmeter.config.base import NameList, SettingsSection, setting
+from ragmeter.config.base import NameList, SettingsSection
 
 TOPIC_KINDS = ("traces", "spans", "scores", "dead", "feedback", "control")
 TracesEncoding = Literal["auto", "native", "otlp_proto", "otlp_json"]
@@ -27,13 +27,13 @@ def _check_topic(value: str) -> str:
 class KafkaTopics(SettingsSection):
     """Names of the topics."""
 
-    prefix: str = setting("rag.", "of every name below that is not given", pattern=_TOPIC_PREFIX)
-    traces: str = setting("rag.traces", "traces in")
-    spans: str = setting("rag.spans", "parts of traces that came as OTLP, by trace id")
-    scores: str = setting("rag.scores", "scored traces, keyed by service")
-    dead: str = setting("rag.dead", "what could not be read, as it came")
-    feedback: str = setting("rag.feedback", "labels in: what is said of traces later")
-    control: str = setting("rag.control", "what the halves of the agent tell each other")
+    prefix: str = Field("rag.", pattern=_TOPIC_PREFIX)
+    traces: str = "rag.traces"
+    spans: str = "rag.spans"
+    scores: str = "rag.scores"
+    dead: str = "rag.dead"
+    feedback: str = "rag.feedback"
+    control: str = "rag.control"
 
     @model_validator(mode="before")
     @classmethod
@@ -58,39 +58,25 @@ _RetentionHours = Annotated[float, Field(ge=1, le=24 * 3650)]
 class KafkaRetention(SettingsSection):
     """How long the brokers keep each topic."""
 
-    traces_hours: _RetentionHours = setting(
-        72, "how long traces are kept: longest outage of the workers, replay, evidence"
-    )
-    spans_hours: _RetentionHours = setting(72, "how long spans are kept: as for traces")
-    scores_hours: _RetentionHours = setting(72, "how long scored traces are kept")
-    dead_hours: _RetentionHours = setting(336, "how long what could not be read is kept")
-    feedback_hours: _RetentionHours = setting(336, "how long feedback is kept")
+    traces_hours: _RetentionHours = 72
+    spans_hours: _RetentionHours = 72
+    scores_hours: _RetentionHours = 72
+    dead_hours: _RetentionHours = 336
+    feedback_hours: _RetentionHours = 336
 
 
 class KafkaSecurity(SettingsSection):
     """Encryption and authentication towards the brokers."""
 
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = setting(
-        "PLAINTEXT", "as the brokers' listener has it; only `..SSL` is encrypted"
-    )
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = setting(
-        "SCRAM-SHA-512", "how the password is proved, for `SASL_..`"
-    )
-    username: str | None = setting(None, "for `SASL_..`", min_length=1)
-    password: SecretStr | None = setting(None, "for `SASL_..`; from the environment")
-    password_file: Path | None = setting(None, "file with the password")
-    ca_file: Path | None = setting(
-        None, "PEM file of the authorities to trust, for `..SSL`; none: the system's"
-    )
-    cert_file: Path | None = setting(
-        None, "PEM file of the client's certificate (chain), for `..SSL`"
-    )
-    key_file: Path | None = setting(
-        None, "PEM file of its key, not encrypted; none: it is in `cert_file`"
-    )
-    check_hostname: bool = setting(
-        True, "whether the broker's certificate must name the host that was called"
-    )
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: str | None = Field(None, min_length=1)
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    check_hostname: bool = True
 
     @property
     def sasl(self) -> bool:
@@ -125,66 +111,22 @@ class KafkaSecurity(SettingsSection):
 class KafkaSettings(SettingsSection):
     """Brokers, topics and workers."""
 
-    bootstrap_servers: NameList = setting(
-        ["127.0.0.1:9092"], "brokers to ask first, as host:port", min_length=1
-    )
-    client_id: str = setting("ragmeter", "name in the brokers' logs and quotas", pattern=_NAME)
-    group: str = setting(
-        "ragmeter",
-        "consumer group of the workers, and the first part of the state's topics; another group "
-        "counts everything anew",
-        pattern=_NAME,
-    )
+    bootstrap_servers: NameList = Field(["127.0.0.1:9092"], min_length=1)
+    client_id: str = Field("ragmeter", pattern=_NAME)
+    group: str = Field("ragmeter", pattern=_NAME)
     topics: KafkaTopics = KafkaTopics()
-    partitions: int = setting(
-        8,
-        "of the traces, the scores and the state: most workers that share the work; those of "
-        "scores and state cannot be changed later",
-        ge=1,
-        le=10_000,
-    )
-    replication: int | None = setting(
-        None, "copies of every topic, 3 to lose nothing; none: broker's", ge=1, le=100
-    )
+    partitions: int = Field(8, ge=1, le=10_000)
+    replication: int | None = Field(None, ge=1, le=100)
     retention: KafkaRetention = KafkaRetention()
-    traces_encoding: TracesEncoding = setting(
-        "auto",
-        "of messages without a header `encoding`: traces as JSON (native), requests of "
-        "OpenTelemetry (otlp_proto, otlp_json), or each as it looks; with native there are no "
-        "topics for spans",
-    )
-    traces_epoch: int = setting(
-        0, "raise it by one when the topic of the traces or the spans was made anew", ge=0
-    )
-    feedback_epoch: int = setting(0, "the same for the topic of the feedback", ge=0)
-    feedback_service: str | None = setting(
-        None,
-        "service of feedback over Kafka that names none; none: it is a dead letter",
-        min_length=1,
-        max_length=512,
-    )
-    in_flight: int = setting(
-        256, "traces a worker has under way; the same on all workers", ge=1, le=65_536
-    )
-    dedupe_hours: float = setting(
-        48, "event-time hours in which the same trace id counts once", gt=0
-    )
-    session_seconds: float = setting(
-        30,
-        "a worker that was killed is replaced after so long; one whose process hangs for longer "
-        "is put out of the group",
-        ge=6,
-        le=60,
-    )
-    evidence_bytes: int = setting(
-        32 * 2**20,
-        "texts of the worst traces that a partition of the state keeps, compressed; beyond it "
-        "scores only",
-        ge=0,
-    )
-    timeout_seconds: float = setting(
-        15, "longest time for a command to reach a broker", ge=1, le=300
-    )
+    traces_encoding: TracesEncoding = "auto"
+    traces_epoch: int = Field(0, ge=0)
+    feedback_epoch: int = Field(0, ge=0)
+    feedback_service: str | None = Field(None, min_length=1, max_length=512)
+    in_flight: int = Field(256, ge=1, le=65_536)
+    dedupe_hours: float = Field(48, gt=0)
+    session_seconds: float = Field(30, ge=6, le=60)
+    evidence_bytes: int = Field(32 * 2**20, ge=0)
+    timeout_seconds: float = Field(15, ge=1, le=300)
     security: KafkaSecurity = KafkaSecurity()
 
     @property

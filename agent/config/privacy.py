@@ -7,14 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from ragmeter.config.base import (
-    Distinct,
-    NameList,
-    SettingsSection,
-    SplitList,
-    setting,
-    split_names,
-)
+from ragmeter.config.base import Distinct, NameList, SettingsSection, SplitList, split_names
 from ragmeter.core.redaction_rules import BUILTIN_RULES, compile_pattern
 
 TextField = Literal["query", "answer", "passages", "history", "error", "tags", "reference"]
@@ -25,16 +18,13 @@ _MAX_RULES = 64  # each is a label value and a search of every text
 class RedactionRuleSettings(SettingsSection):
     """A redaction rule: a built-in one, or a pattern."""
 
-    name: str = Field(
-        pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="label value; or that of a ready-made rule"
-    )
-    pattern: str | None = setting(
-        None, "what is replaced; none: the ready-made", min_length=1, max_length=2000
-    )
-    replacement: str | None = setting(
-        None, "literal text in its place; none: `[name]`", max_length=200
-    )
-    fields: SplitList[TextField] = setting(list(TEXT_FIELDS), "where it applies", min_length=1)
+    # label value; or that of a ready-made rule
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")
+    # what is replaced; none: the ready-made
+    pattern: str | None = Field(None, min_length=1, max_length=2000)
+    # literal text in its place; none: `[name]`
+    replacement: str | None = Field(None, max_length=200)
+    fields: SplitList[TextField] = Field(list(TEXT_FIELDS), min_length=1)  # where it applies
 
     @field_validator("pattern")
     @classmethod
@@ -52,7 +42,6 @@ class RedactionRuleSettings(SettingsSection):
 
 
 def _expand_rule_name(value: object) -> object:
-    """Accept a built-in rule by its name alone."""
     value = split_names(value)
     if isinstance(value, list):
         return [{"name": item} if isinstance(item, str) else item for item in value]
@@ -74,22 +63,13 @@ class PrivacySettings(SettingsSection):
     """What is removed from traces and what is stored of their texts."""
 
     redact: Annotated[list[RedactionRuleSettings], BeforeValidator(_expand_rule_name), Distinct] = (
-        setting(
-            [],
-            "rules, in order: names of ready-made ones (" + ", ".join(BUILTIN_RULES) + "), or "
-            "`{name, pattern, replacement, fields}`",
-            max_length=_MAX_RULES,
-        )
+        Field([], max_length=_MAX_RULES)
     )
-    drop_attributes: NameList = setting(
-        [], "names of span attributes, tags and metadata to drop; `*` and `?` match"
-    )
-    content: Literal["full", "hash", "none"] = setting(
-        "full", "what the state file and the page keep of texts once they are scored"
-    )
-    hash_key: SecretStr | None = setting(None, "key of the hashes; from the environment")
-    hash_key_file: Path | None = setting(None, "file with the key of the hashes")
-    timeout_seconds: float = setting(0.25, "longest search for one pattern in one text", gt=0, le=5)
+    drop_attributes: NameList = Field([])
+    content: Literal["full", "hash", "none"] = "full"
+    hash_key: SecretStr | None = None
+    hash_key_file: Path | None = None
+    timeout_seconds: float = Field(0.25, gt=0, le=5)
 
     @field_validator("drop_attributes")
     @classmethod

@@ -53,13 +53,9 @@ Item = tuple[DecodedTrace | DecodeFailure, int]
 class InputFile:
     """A file, or a stream (standard input, a pipe, a device) that is opened only once.
 
-    Attributes:
-        name: Name for messages.
-        identity: Names the content of a file: rewriting a file makes another one of it, growing
-            does not once it has 4 KiB. None for a stream.
-        size: Bytes of a plain file, else None.
-        empty: Whether a file is empty.
-        unfinished: Whether the last `read` left an unfinished last line to the next one.
+    `identity` names the content of a file: rewriting a file makes another one of it, growing does
+    not once it has 4 KiB. It is None for a stream; `size` is None for all but plain files.
+    `unfinished` tells whether the last `read` left an unfinished last line to the next one.
 
     Raises:
         OSError: The file cannot be read.

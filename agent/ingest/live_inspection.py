@@ -16,7 +16,6 @@ from typing import Any
 from ragmeter.core.errors import RagmeterError
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.requests.extraction import ExtractedRequests, FieldOrigin
-from ragmeter.trace import Trace
 
 MAX_LISTENERS = 4  # each makes the closing of traces somewhat slower
 _MAX_QUEUED_LINES = 256  # of a slow listener
@@ -90,17 +89,12 @@ class LiveInspection:
         listeners = self._listeners
         if not listeners:
             return
-        items = [
-            describe_request(self._reduced(trace), origins)
-            for trace, origins in zip(extracted.traces, extracted.origins, strict=True)
-        ]
+        items = []
+        for trace, origins in zip(extracted.traces, extracted.origins, strict=True):
+            document = {"trace": trace.model_dump(mode="json", exclude_none=True), "results": []}
+            items.append(describe_request(self._content.document(document)["trace"], origins))
         items += [{"not_request": reason} for reason in extracted.dropped.elements()]
         for item in items:
             line = json.dumps(item, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
             for listener in listeners:
                 listener.put(line)
-
-    def _reduced(self, trace: Trace) -> dict[str, Any]:
-        document = {"trace": trace.model_dump(mode="json", exclude_none=True), "results": []}
-        reduced: dict[str, Any] = self._content.document(document)["trace"]
-        return reduced

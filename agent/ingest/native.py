@@ -121,7 +121,10 @@ def split_body(body: bytes, most: int | None) -> list[Any] | DecodeFailure:
     """
     body = body.strip().removeprefix(BOM).lstrip()
     if most is not None:
-        _check_body_limits(body)
+        lines = body.count(b"\n") + body.count(b"\r")
+        if lines > MAX_VALUES or has_values_over(body, MAX_VALUES):
+            noun = "lines" if lines > MAX_VALUES else "JSON values"
+            raise BodyLimitExceeded(f"more than {MAX_VALUES} {noun} in one body; send smaller ones")
     if not body:
         return DecodeFailure.of_whole("empty", "the body is empty", body)
     if is_utf16(body):
@@ -172,14 +175,6 @@ def has_values_over(text: bytes, most: int) -> bool:
 
 def _separators(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
-
-
-def _check_body_limits(body: bytes) -> None:
-    """Refuse a body that must not be split into lines or parsed at once."""
-    lines = body.count(b"\n") + body.count(b"\r")
-    if lines > MAX_VALUES or has_values_over(body, MAX_VALUES):
-        noun = "lines" if lines > MAX_VALUES else "JSON values"
-        raise BodyLimitExceeded(f"more than {MAX_VALUES} {noun} in one body; send smaller ones")
 
 
 def _check_size(raw: bytes, limit: int) -> DecodeFailure | None:

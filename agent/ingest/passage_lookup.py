@@ -275,7 +275,6 @@ def _check_passage_id(name: str) -> str:
 
 
 def _text_at(value: Any, path: str) -> str | None:
-    """Return the text at a dotted path of nested maps."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, str) else None

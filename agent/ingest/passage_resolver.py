@@ -164,7 +164,11 @@ class PassageResolver:
             if result.text is None:
                 outcomes.add(result.outcome)
             else:
-                passages[index] = _with_text(passages[index], result.text, source_name)
+                digest = sha256(result.text.encode("utf-8", "replace")).hexdigest()
+                metadata = dict(passages[index].metadata or {})
+                metadata |= {"resolved_by": source_name, "text_sha256": digest}
+                update = {"text": result.text, "metadata": metadata}
+                passages[index] = passages[index].model_copy(update=update)
         missing = {name: reason for name, reason in trace.missing.items() if name != "passages"}
         if outcomes:
             missing["passages"] = _REASONS[min(outcomes, key=_RANKS.__getitem__)]
@@ -236,9 +240,3 @@ def _serves(source: ResolverSource, trace: Trace) -> bool:
 
 def _lacks_text(passage: Passage) -> bool:
     return not (passage.text and passage.text.strip())
-
-
-def _with_text(passage: Passage, text: str, resolver: str) -> Passage:
-    digest = sha256(text.encode("utf-8", "replace")).hexdigest()
-    metadata = {**(passage.metadata or {}), "resolved_by": resolver, "text_sha256": digest}
-    return passage.model_copy(update={"text": text, "metadata": metadata})

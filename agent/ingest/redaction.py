@@ -249,7 +249,6 @@ class _RedactionPass:
 
 
 def _unescape(text: str) -> str:
-    """Resolve the escapes of JSON."""
     plain = _ESCAPE.sub(
         lambda match: chr(int(match[1], 16)) if match[1] else _UNESCAPED.get(match[2], match[2]),
         text,

@@ -24,7 +24,7 @@ from ragmeter.ingest.stored_spans import PART_OVERHEAD, StoredPart
 from ragmeter.kafka.score_records import BadRecord, SourceOffset, refuse_newer
 
 ENCODING_HEADER = "encoding"
-# As lenient as `ragmeter.ingest.otlp.json_requests` is with names.
+# As lenient as `ragmeter.ingest.otlp.json_format` is with names.
 _OTLP_FIRST_KEY = re.compile(rb'\s*\{\s*"(resource_?[sS]pans|resource_?[lL]ogs|batches)"\s*:')
 _DETECT_BYTES = 256  # bytes in which the first key is looked for
 

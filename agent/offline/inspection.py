@@ -21,7 +21,7 @@ from ragmeter.console.terminal import escape_control
 from ragmeter.ingest.files import GZIP, STDIN
 from ragmeter.ingest.live_inspection import describe_request
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
-from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.limits import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span

@@ -44,14 +44,9 @@ _SINGLE_LABEL_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?")
 
 
 class BearerTokens:
-    """The tokens of one setting, separated by whitespace.
+    """The tokens of one setting, separated by whitespace; a file is read instead of the text.
 
     Bad tokens raise a `ConfigError` whose text shows none of them.
-
-    Args:
-        key: The setting, `http.token`.
-        text: Its value.
-        file: Its file, read instead of the value.
     """
 
     def __init__(self, key: str, text: SecretStr | None = None, file: Path | None = None) -> None:
@@ -115,11 +110,7 @@ def _hash_tokens(text: str, where: str) -> tuple[bytes, ...]:
 
 
 class ServerCertificate:
-    """The certificate of both ports; `context` is for new connections.
-
-    Args:
-        tls: Settings with a `cert_file`. Unusable files raise `ConfigError`.
-    """
+    """The certificate of both ports; unusable files raise `ConfigError`."""
 
     def __init__(self, tls: TlsSettings) -> None:
         self._tls = tls
@@ -190,12 +181,9 @@ def _certificate_error(name: str, where: object, error: Exception) -> ConfigErro
 
 
 class AccessPolicy:
-    """Tokens and certificate of a process's ports.
+    """Tokens and certificate of a process's ports, of which one may be for traces.
 
-    Args:
-        settings: The settings. An exposed address without protection, and bad tokens or
-            certificates raise `ConfigError`.
-        traces: Whether there is a port for traces.
+    An exposed address without protection, and bad tokens or certificates raise `ConfigError`.
     """
 
     def __init__(self, settings: Settings, *, traces: bool = True) -> None:

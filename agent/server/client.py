@@ -27,13 +27,9 @@ def agent_url(http: HttpSettings, port: int | None = None) -> str:
 def agent_client(
     http: HttpSettings, url: str, seconds: float, *, sending: bool = False
 ) -> httpx.Client:
-    """Make a client of the agent.
+    """Make a client of the agent at a base URL; `seconds` limits the time of a request.
 
-    Args:
-        http: Settings of the agent's ports.
-        url: Its base URL.
-        seconds: Time limit of a request.
-        sending: Whether the token for sending traces is enough.
+    With `sending` the token for sending traces is enough.
 
     Raises:
         ConfigError: A file of the settings cannot be read.

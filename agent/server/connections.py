@@ -27,14 +27,7 @@ _NEVER = float("inf")
 
 
 class ConnectionLimiter:
-    """The open connections of one port.
-
-    Args:
-        name: Name of the port, for logs.
-        limit: Most open connections.
-        refused: Counts closed connections by reason.
-        clock: A clock that never jumps, in seconds.
-    """
+    """The open connections of one port, at most `limit`; `refused` counts the closed by reason."""
 
     def __init__(
         self,
@@ -114,13 +107,7 @@ class ConnectionLimiter:
 
 
 class LimitedConnection(asyncio.Protocol):
-    """One connection, between the socket and the HTTP protocol.
-
-    Args:
-        limiter: The port's connections.
-        inner: The HTTP protocol.
-        context: TLS context; None for plain text.
-    """
+    """One connection, between the socket and the HTTP protocol; plain text without `context`."""
 
     def __init__(
         self,

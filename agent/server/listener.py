@@ -73,18 +73,9 @@ async def listen(
     name: str = "metrics",
     connections: int = 400,
 ) -> AsyncIterator[str]:
-    """Serve `app` to permitted clients inside the block.
+    """Serve `app` to permitted clients inside the block, and yield the base URL.
 
-    Args:
-        app: The application.
-        host: Address to listen on.
-        port: Port; 0 picks a free one.
-        access: Tokens and certificate.
-        name: Name of the port, for counters and logs.
-        connections: Most open connections.
-
-    Yields:
-        The base URL.
+    Port 0 picks a free one; `name` is that of the port in counters and logs.
 
     Raises:
         ListenError: The address is in use or invalid.
@@ -129,14 +120,7 @@ async def listen(
 
 
 class RequestGuard:
-    """The check of every request to one port.
-
-    Args:
-        access: Tokens and certificate.
-        host: The port's address.
-        port: The port's name.
-        limiter: The port's connections.
-    """
+    """The check of every request to one port, which is given by its name."""
 
     def __init__(
         self, access: AccessPolicy, host: str, port: str, limiter: ConnectionLimiter
@@ -190,7 +174,9 @@ class RequestGuard:
         if request.method not in ("GET", "HEAD") and hdrs.ORIGIN in request.headers:
             # a browser sends `Origin` along, and perhaps a person's stored credentials
             return "origin", 403, "not from a page in a browser"
-        if access.wants_certificate and not _has_client_certificate(request):
+        transport = request.transport
+        certified = transport is not None and transport.get_extra_info("peercert")
+        if access.wants_certificate and not certified:
             return "certificate", 403, "a client certificate is needed"
         if access.requires_token(scope):
             token = parse_authorization(request.headers.get(hdrs.AUTHORIZATION))
@@ -211,11 +197,6 @@ class RequestGuard:
         return None
 
 
-def _has_client_certificate(request: web.Request) -> bool:
-    transport = request.transport
-    return transport is not None and bool(transport.get_extra_info("peercert"))
-
-
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
     for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
@@ -224,11 +205,9 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
 
 def mute_protocol_errors() -> None:
     """Keep requests that are not HTTP out of the log: they get a 400, and anybody can send them."""
-    logging.getLogger("aiohttp.server").addFilter(_is_no_protocol_error)
-
-
-def _is_no_protocol_error(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    logging.getLogger("aiohttp.server").addFilter(
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    )
 
 
 def limit_accept_errors(

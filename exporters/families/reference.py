@@ -6,7 +6,7 @@ The quality gauges follow from the metric catalogue; `families.yaml` declares al
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,16 +17,9 @@ from ragmeter.alerts.rules import load_rules
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.exporters.exposition import FamilyType, MetricFamily
-from ragmeter.metrics.consistency import SIMILARITIES
 from ragmeter.metrics.registry import metric_specs
 
 _UNITS = ("seconds", "bytes", "usd", "ratio")
-_SIMILARITY_NAMES = {
-    "rouge1": "ROUGE-1 F",
-    "rouge2": "ROUGE-2 F",
-    "rouge_l": "ROUGE-L F",
-    "embedding": "Cosine (0 to 1) of the embeddings",
-}
 
 
 def all_families(specs: Mapping[str, MetricSpec] | None = None) -> list[MetricFamily]:
@@ -91,20 +84,6 @@ def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
     )
 
 
-def _similarity_families(name: str) -> Iterable[MetricFamily]:
-    stem, pairs = f"rag_consistency_{name}", f"{_SIMILARITY_NAMES[name]} of every two answers"
-    texts = {
-        "mean": f"{pairs} to one question; mean over the questions asked again.",
-        "ci_lower": f"Lower end of the 95% interval of {stem}_mean.",
-        "ci_upper": f"Upper end of the 95% interval of {stem}_mean.",
-        "variance": f"Variance of the {pairs} to one question; mean over questions.",
-        "coefficient_of_variation": (
-            f"Standard deviation by mean of the {pairs} to one question; mean over questions."
-        ),
-    }
-    return (_declare(f"{stem}_{suffix}{{service,window}}", text) for suffix, text in texts.items())
-
-
 _DECLARED = {
     section: tuple(
         _declare(name, text, ours=section != "process") for name, text in families.items()
@@ -116,11 +95,7 @@ _DECLARED = {
 
 LATENCY = _DECLARED["latency"]
 TRAFFIC = _DECLARED["traffic"]
-CONSISTENCY = (
-    _DECLARED["consistency"][0],
-    *(family for name in SIMILARITIES for family in _similarity_families(name)),
-    *_DECLARED["consistency"][1:],
-)
+CONSISTENCY = _DECLARED["consistency"]
 INDEXING = _DECLARED["indexing"]
 AGENT = _DECLARED["agent"]
 PROCESS = _DECLARED["process"]

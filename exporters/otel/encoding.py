@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
@@ -95,11 +95,7 @@ class ExportedResult:
 
 
 class ResultSelection:
-    """The filters of the settings.
-
-    Args:
-        settings: The section `results_export`.
-        texts: Whether explanations may be sent.
+    """The filters of the settings; without `texts` no explanations are sent.
 
     Raises:
         ConfigError: A metric or scorer does not exist; a typing error would export nothing.
@@ -157,9 +153,6 @@ class ResultSelection:
         return text if len(text) <= self._chars else text[: self._chars] + CUT_MARK
 
 
-ResultEncoder = Callable[[Sequence[ExportedResult]], bytes]
-
-
 def encode_logs(results: Sequence[ExportedResult]) -> bytes:
     """Encode the body for `/v1/logs`."""
     scope = ScopeLogs(scope=_scope(), log_records=[_record(result) for result in results])
@@ -175,24 +168,31 @@ def encode_spans(results: Sequence[ExportedResult]) -> bytes:
     return ExportTraceServiceRequest(resource_spans=groups).SerializeToString()
 
 
-def read_rejected_logs(reply: bytes) -> tuple[int, str]:
-    """Read how many records the receiver did not take, and its words.
-
-    Raises:
-        DecodeError: The reply is not of this type.
-    """
+def _read_rejected_logs(reply: bytes) -> tuple[int, str]:
     partial = ExportLogsServiceResponse.FromString(reply).partial_success
     return partial.rejected_log_records, partial.error_message
 
 
-def read_rejected_spans(reply: bytes) -> tuple[int, str]:
-    """Read how many spans the receiver did not take, and its words.
-
-    Raises:
-        DecodeError: The reply is not of this type.
-    """
+def _read_rejected_spans(reply: bytes) -> tuple[int, str]:
     partial = ExportTraceServiceResponse.FromString(reply).partial_success
     return partial.rejected_spans, partial.error_message
+
+
+class Signal(NamedTuple):
+    """A kind of OTLP request: its path, how results become a body, and what a reply says.
+
+    `read_rejected` returns how many items of a request the receiver did not take, and its words; it
+    raises `DecodeError` if the reply is none.
+    """
+
+    name: str
+    path: str
+    encode: Callable[[Sequence[ExportedResult]], bytes]
+    read_rejected: Callable[[bytes], tuple[int, str]]
+
+
+LOGS = Signal("logs", "/v1/logs", encode_logs, _read_rejected_logs)
+SPANS = Signal("spans", "/v1/traces", encode_spans, _read_rejected_spans)
 
 
 def _resource() -> Resource:
@@ -205,7 +205,6 @@ def _scope() -> InstrumentationScope:
 
 
 def _attributes(pairs: Iterable[tuple[str, _Plain]]) -> list[KeyValue]:
-    """Encode the attributes that are not None."""
     return [
         _pair(name, value) if name in UNIQUE else _cached_pair(name, value)
         for name, value in pairs
@@ -233,7 +232,6 @@ def _without_surrogates(text: str) -> str:
 
 
 def _score_id(result: ExportedResult) -> bytes:
-    """Hash the identity of a score to 24 bytes."""
     about = (result.service, result.trace_id, result.metric, result.scorer, result.fingerprint)
     return blake2b(ascii(about).encode(), digest_size=24, person=b"ragmeter").digest()
 

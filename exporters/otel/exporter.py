@@ -10,31 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import logging
 import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import httpx
+from google.protobuf.message import DecodeError
+from pydantic import SecretStr
 
+from ragmeter import __version__
+from ragmeter.config.base import check_header, read_headers
+from ragmeter.config.loader import ConfigError
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.clocks import backoff_seconds
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import ScoredTrace
-from ragmeter.exporters.dispatch import DeliveryOutcome
-from ragmeter.exporters.otel.encoding import (
-    ExportedResult,
-    ResultEncoder,
-    ResultSelection,
-    encode_logs,
-    encode_spans,
-    read_rejected_logs,
-    read_rejected_spans,
+from ragmeter.exporters.dispatch import (
+    DeliveryEndpoint,
+    DeliveryOutcome,
+    classify_status,
+    post_once,
 )
-from ragmeter.exporters.otel.transport import OtlpTransport, ReceiverHeaders, compress
+from ragmeter.exporters.otel.encoding import LOGS, SPANS, ExportedResult, ResultSelection, Signal
 from ragmeter.trace import Trace
 
 # Seconds between two attempts on a receiver that is down: it is asked twice a minute for good.
@@ -44,10 +48,57 @@ QUIET = 60.0  # seconds between two log lines on a full queue: it may be full at
 STOP_SECONDS = 3.0  # as the senders of alerts have; a receiver that is well takes a queue in one
 EXPORTED_COUNTER = "ragmeter_results_exported_total"
 
-# (signal, result, number): counted as ragmeter_results_exported_total{signal,result}.
-_ExportCount = Callable[[str, str, int], None]
+# The only replies after which OTLP/HTTP allows the same request again.
+RETRYABLE = frozenset((429, 502, 503, 504))
+# Bytes of a reply that are read: a partial success is a number and a sentence.
+MAX_REPLY = 65_536
+MAX_WORDS = 200  # characters of a receiver's words in the log
+PROTOBUF = "application/x-protobuf"
 
 log = logging.getLogger(__name__)
+
+
+class ReceiverHeaders:
+    """The headers of requests to the receiver, as in OTEL_EXPORTER_OTLP_HEADERS or one a line.
+
+    A file is read anew for each request, as secrets are rotated; while it cannot be read, the last
+    good headers hold.
+
+    Raises:
+        ConfigError: There are no valid headers to begin with; the text names no value.
+    """
+
+    def __init__(self, text: SecretStr | None, file: Path | None) -> None:
+        self._file = file
+        self._held: dict[str, str] = {}
+        try:
+            if file is not None:
+                self._held = read_headers(file)
+            elif text is not None:
+                self._held = _parse_header_pairs(text.get_secret_value())
+        except (OSError, UnicodeDecodeError) as error:
+            why = (isinstance(error, OSError) and error.strerror) or "not a text file"
+            raise ConfigError(f"results_export.headers_file: {file}: {why}") from None
+        except ValueError as error:
+            key = "headers" if file is None else "headers_file"
+            raise ConfigError(f"results_export.{key}: {error}") from None
+
+    def current(self) -> dict[str, str]:
+        """Return the headers of the next request."""
+        if self._file is not None:
+            with contextlib.suppress(OSError, ValueError):  # being replaced just now
+                self._held = read_headers(self._file)
+        return self._held
+
+
+def _parse_header_pairs(text: str) -> dict[str, str]:
+    """Parse `name=value,name=value`, percent-encoded as in OTEL_EXPORTER_OTLP_HEADERS."""
+    entries = ((n, entry.strip().partition("=")) for n, entry in enumerate(text.split(","), 1))
+    return dict(
+        check_header(unquote(name), mark, unquote(value), f"entry {n}")
+        for n, (name, mark, value) in entries
+        if name or mark
+    )
 
 
 class ExportChannel:
@@ -56,33 +107,28 @@ class ExportChannel:
     `put` may be called from any one thread, before `run` too; all else belongs to the event loop.
     Results counted: sent, rejected (the receiver took the request but not these), refused (it took
     none and will not), queue_full, gave_up (not taken within `retry_seconds`), error (a bug of
-    ours), not_sent (at the end).
-
-    Args:
-        signal: `logs` or `spans`.
-        transport: Posts to the receiver.
-        encode: Encodes a batch.
-        headers: Gives the headers of the next request; may read a file.
-        count: Counts results.
-        settings: Bounds of queue, batches and retries.
+    ours), not_sent (at the end). `headers` gives those of the next request and may read a file.
     """
 
     def __init__(
         self,
-        signal: str,
-        transport: OtlpTransport,
-        encode: ResultEncoder,
+        signal: Signal,
+        client: httpx.AsyncClient,
         headers: Callable[[], Mapping[str, str]],
         *,
-        count: _ExportCount,
+        count: Callable[[str, str, int], None],
         settings: ResultsExportSettings,
+        clock: Callable[[], float],
     ) -> None:
         self._signal = signal
-        self._transport = transport
-        self._encode = encode
+        self._client = client
         self._headers = headers
         self._count = count
         self._settings = settings
+        self._clock = clock
+        url = (settings.endpoint or "").rstrip("/") + signal.path
+        self._endpoint = DeliveryEndpoint.parse(url)
+        self._shown = self._endpoint.shown + signal.path
         self._queue: deque[ExportedResult] = deque()
         self._in_flight = 0
         self._news = asyncio.Event()
@@ -99,10 +145,10 @@ class ExportChannel:
         self._queue.extend(results[:room])
         dropped = len(results) - room
         if dropped > 0:
-            self._count(self._signal, "queue_full", dropped)
+            self._count(self._signal.name, "queue_full", dropped)
             now = time.monotonic()
             if now - self._full_at > QUIET:
-                log.warning("%s: the queue is full, results are dropped", self._transport.shown)
+                log.warning("%s: the queue is full, results are dropped", self._shown)
                 self._full_at = now
 
     def wake(self) -> None:
@@ -130,8 +176,8 @@ class ExportChannel:
         left = len(self._queue) + self._in_flight
         self._queue.clear()
         if left:
-            self._count(self._signal, "not_sent", left)
-            log.warning("%s: %d results were not sent at the end", self._transport.shown, left)
+            self._count(self._signal.name, "not_sent", left)
+            log.warning("%s: %d results were not sent at the end", self._shown, left)
 
     async def _next_batch(self) -> list[ExportedResult]:
         """Return a full batch, or what came within the linger time; nothing at the end."""
@@ -151,13 +197,15 @@ class ExportChannel:
         """Send a batch; False at the end, where no other batch will fare better."""
         try:
             # In a thread: ten milliseconds are long for the loop that takes traces in.
-            body = await asyncio.to_thread(lambda: compress(self._encode(batch)))
+            # Level 1: results repeat themselves, more effort saves little.
+            encode = self._signal.encode
+            body = await asyncio.to_thread(lambda: gzip.compress(encode(batch), 1, mtime=0))
             # The pause that an earlier batch has caused does not count for this one.
             await self._pause(self._not_before - time.monotonic())
             deadline = time.monotonic() + self._settings.retry_seconds
             while True:
                 headers = await asyncio.to_thread(self._headers)
-                reply = await self._transport.post(body, headers)
+                reply = await self._post(body, headers)
                 if reply.kind != "retry":
                     self._settle(reply, len(batch))
                     return True
@@ -172,6 +220,44 @@ class ExportChannel:
             # The type only: the text may hold what is sent.
             self._drop("error", len(batch), type(error).__name__)
             return True
+
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> DeliveryOutcome:
+        all_headers = {
+            "Content-Type": PROTOBUF,
+            "Content-Encoding": "gzip",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"ragmeter/{__version__}",
+            **headers,
+        }
+        limit = self._settings.timeout_seconds
+        return await post_once(
+            self._client, self._endpoint, body, all_headers, classify=self._classify, limit=limit
+        )
+
+    async def _classify(self, response: httpx.Response) -> DeliveryOutcome:
+        status = response.status_code
+        outcome = classify_status(status, response.headers, self._clock())
+        if outcome.kind == "sent":
+            return await self._read_partial_success(response)
+        if status in RETRYABLE:
+            return DeliveryOutcome("retry", outcome.reason, outcome.after)
+        return DeliveryOutcome("refused", f"HTTP {status}")
+
+    async def _read_partial_success(self, response: httpx.Response) -> DeliveryOutcome:
+        """Read how much of a request the receiver took; all of it where the reply is unreadable."""
+        if not response.headers.get("Content-Type", "").lower().startswith(PROTOBUF):
+            return DeliveryOutcome("sent")
+        reply = b""
+        async for chunk in response.aiter_raw():
+            reply += chunk
+            if len(reply) > MAX_REPLY:
+                return DeliveryOutcome("sent")
+        try:
+            number, words = self._signal.read_rejected(reply)
+        except DecodeError:
+            return DeliveryOutcome("sent")
+        reason = words[:MAX_WORDS] if number > 0 else ""
+        return DeliveryOutcome("sent", reason, rejected=max(0, number))
 
     async def _pause(self, seconds: float) -> None:
         if seconds > 0 and not self._stopping.is_set():
@@ -197,19 +283,19 @@ class ExportChannel:
         if rejected:
             self._drop("rejected", rejected, repr(reply.reason))
         elif self._trouble:
-            log.info("%s: results are taken again", self._transport.shown)
+            log.info("%s: results are taken again", self._shown)
             self._trouble = ""
         if number > rejected:
-            self._count(self._signal, "sent", number - rejected)
+            self._count(self._signal.name, "sent", number - rejected)
 
     def _drop(self, result: str, number: int, why: str = "") -> None:
-        self._count(self._signal, result, number)
+        self._count(self._signal.name, result, number)
         self._log_loss(f"results are dropped: {result} {why}".rstrip())
 
     def _log_loss(self, trouble: str) -> None:
         """Log once, until results are taken again: a receiver may be down for days."""
         if not self._trouble:
-            log.warning("%s: %s", self._transport.shown, trouble)
+            log.warning("%s: %s", self._shown, trouble)
         self._trouble = trouble
 
 
@@ -223,12 +309,7 @@ class ResultsExporter:
     """Exports durable scores; without an endpoint it does nothing.
 
     Whatever a receiver does costs the worker a list and nothing more: `put` never waits and never
-    raises.
-
-    Args:
-        settings: The section `results_export`.
-        texts: Whether explanations, which quote the trace, may be sent.
-        clock: Unix time.
+    raises. Without `texts` no explanations are sent, which quote the trace.
 
     Raises:
         ConfigError: The settings cannot work.
@@ -257,30 +338,14 @@ class ResultsExporter:
             return
         self._loop, self._agent = asyncio.get_running_loop(), agent
         client = await self._stack.enter_async_context(httpx.AsyncClient())
-        for wanted, signal, path, encode, read_rejected in (
-            (self._settings.logs, "logs", "/v1/logs", encode_logs, read_rejected_logs),
-            (self._settings.spans, "spans", "/v1/traces", encode_spans, read_rejected_spans),
-        ):
+        for wanted, signal in ((self._settings.logs, LOGS), (self._settings.spans, SPANS)):
             if not wanted:
                 continue
-            transport = OtlpTransport(
-                client,
-                self._settings.endpoint,
-                path,
-                read_rejected,
-                timeout=self._settings.timeout_seconds,
-                now=self._clock,
+            headers, count = self._headers.current, self._count
+            channel = self._channels[signal.name] = ExportChannel(
+                signal, client, headers, count=count, settings=self._settings, clock=self._clock
             )
-            channel = ExportChannel(
-                signal,
-                transport,
-                encode,
-                self._headers.current,
-                count=self._count,
-                settings=self._settings,
-            )
-            self._channels[signal] = channel
-            self._tasks[signal] = asyncio.create_task(channel.run())
+            self._tasks[signal.name] = asyncio.create_task(channel.run())
 
     def put(self, done: Sequence[tuple[Trace, ScoredTrace]]) -> None:
         """Queue scores that are durable now; called from the worker's thread."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ragmeter.core.metric_specs import find_spec
+from ragmeter.alerts.alert import Alert
+from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.exporters.page.numbers import (
-    LABEL,
     format_age,
     format_count,
     format_interval,
@@ -20,10 +19,6 @@ from ragmeter.exporters.page.numbers import (
     one_line,
 )
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.alerts.alert import Alert
-    from ragmeter.core.metric_specs import MetricSpec
 
 MAX_CARDS = 50  # alerts of a state on one page
 MAX_WORST = 5  # links to traces on a card
@@ -163,7 +158,7 @@ def _times(alert: Alert, now: float | None) -> list[str]:
     elif alert.fired_at is not None:
         facts.append(f"true since {format_time(alert.since)}")
     if alert.state == "resolved" and alert.reason:
-        facts.append(one_line(alert.reason, LABEL))
+        facts.append(one_line(alert.reason))
     return [*facts, _subject(alert)]
 
 
@@ -180,7 +175,7 @@ def _evidence(alert: Alert) -> list[str]:
     """List who measured it and why it failed; of an error budget how much of it is gone."""
     facts = []
     if alert.fingerprint:
-        facts.append(f"instrument {one_line(alert.fingerprint, LABEL)}")
+        facts.append(f"instrument {one_line(alert.fingerprint)}")
     if alert.unscored:
         reasons = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
         facts.append(one_line(reasons.replace("_", " "), 200))
@@ -204,4 +199,4 @@ def _subject(alert: Alert) -> str:
         quantile = f" p{100 * float(alert.labels['quantile']):g}"
     except (KeyError, ValueError):
         quantile = ""
-    return f"latency {one_line(alert.labels.get('stage', ''), LABEL)}{quantile}"
+    return f"latency {one_line(alert.labels.get('stage', ''))}{quantile}"

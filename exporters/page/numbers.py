@@ -145,7 +145,7 @@ def clip(text: str, limit: int) -> str:
     return f"{text[:limit].rstrip()}… (+{len(text) - limit:,} characters)"
 
 
-def one_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int = LABEL) -> str:
     """Collapse white space and cut the text to `limit` characters with an ellipsis."""
     # Twice the limit is enough to fill it and keeps the work small for a huge text.
     flat = " ".join(text[: 2 * limit + 64].split())

@@ -19,15 +19,8 @@ from markupsafe import Markup
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters.page import numbers, tables
 from ragmeter.exporters.page.alerts import alerts_view, firing_counts
-from ragmeter.exporters.page.numbers import (
-    LABEL,
-    metric_words,
-    one_line,
-    service_url,
-    trace_url,
-    visible,
-)
-from ragmeter.exporters.page.traces import TracePage, trace_excerpt
+from ragmeter.exporters.page.numbers import metric_words, one_line, service_url, trace_url, visible
+from ragmeter.exporters.page.traces import trace_excerpt, trace_parts
 from ragmeter.exporters.page.views import PageBase, ServicePageView, StatusView, TraceView
 from ragmeter.exporters.svg import sparkline
 
@@ -84,7 +77,8 @@ def make_environment() -> Environment:
         "excerpt": trace_excerpt,
         "integer": "{:,}".format,
         "interval": _interval,
-        "label": _label,
+        "label": one_line,
+        "percent": tables.format_percent,
         "seconds": numbers.format_seconds,
         "time": numbers.format_time,
         "trace_value": numbers.format_trace_value,
@@ -96,9 +90,11 @@ def make_environment() -> Environment:
         "STATE_NAMES": STATE_NAMES,
         "adjusted_p": tables.adjusted_p,
         "breakdown_table": tables.breakdown_table,
-        "index_rows": tables.index_rows,
+        "MAX_INDEX_ROWS": tables.MAX_INDEX_ROWS,
+        "chunk_tokens": tables.chunk_tokens,
         "seconds_interval": numbers.format_seconds_interval,
         "segment_name": tables.segment_name,
+        "skip_reasons": tables.skip_reasons,
         "service_url": service_url,
         "similarity_rows": tables.similarity_rows,
         "sparkline": sparkline,
@@ -112,10 +108,6 @@ def _visible_text(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return "" if value is None else visible(str(value))
-
-
-def _label(text: str, limit: int = LABEL) -> str:
-    return one_line(text, limit)
 
 
 def _interval(estimate: Any, spec: MetricSpec) -> str:
@@ -154,7 +146,7 @@ def service_page(view: ServicePageView, name: str) -> str:
     alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
     return _page(
         "service.html",
-        f"{one_line(view.service.name, LABEL)} · {name}",
+        f"{one_line(view.service.name)} · {name}",
         view.base,
         name,
         alerts=alerts_view(alerts, view.base.now),
@@ -165,8 +157,8 @@ def service_page(view: ServicePageView, name: str) -> str:
 
 def trace_page(view: TraceView, name: str) -> str:
     """Render the page of one trace."""
-    title = f"Trace {one_line(view.trace_id, LABEL)} · {name}"
-    return _page("trace.html", title, view.base, name, page=TracePage(view))
+    title = f"Trace {one_line(view.trace_id)} · {name}"
+    return _page("trace.html", title, view.base, name, page=trace_parts(view))
 
 
 def error_page(status: int, reason: str, detail: str) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ragmeter.aggregate.consistency import Agreement, AnswerComparison
+from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.breakdown.breakdown import Breakdown
+from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.exporters.page.numbers import THIN, format_count, format_share, one_line
 from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.consistency import Agreement, AnswerComparison
-    from ragmeter.aggregate.indexes import IndexVersion
-    from ragmeter.breakdown.breakdown import Breakdown
-    from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 
 MAX_UNREPORTED = 3  # segments of a tag shown without a finding, by what they add to a moved mean
 MAX_SEGMENT_ROWS = 40  # the rest is in the JSON
@@ -46,24 +43,6 @@ class BreakdownTable:
     breakdown: Breakdown
     groups: list[BreakdownGroup] = field(default_factory=list)
     hidden: int = 0
-
-    @property
-    def summary(self) -> str:
-        """How much was compared and how much of it was found."""
-        comparisons = self.breakdown.comparisons
-        if not comparisons:
-            return "Nothing to compare yet: too few scores, or all in one segment."
-        share = f"{100 * self.breakdown.fdr:g}{THIN}%"
-        if not self.breakdown.findings:
-            return (
-                f"No difference beyond chance in {comparisons:,} comparisons"
-                f" (at most {share} false findings)."
-            )
-        more = f" {self.hidden} more rows are in /api/segments.json." if self.hidden else ""
-        return (
-            f"{self.breakdown.findings:,} findings in {comparisons:,} comparisons. Of findings made"
-            f" this way at most {share} are false, over all metrics and segments together.{more}"
-        )
 
 
 def breakdown_table(breakdown: Breakdown | None) -> BreakdownTable | None:
@@ -121,37 +100,20 @@ def similarity_rows(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRow:
-    """One index version as the page shows it; `tokens` are min, mean, p95 and max of a chunk."""
-
-    version: IndexVersion
-    made_with: list[str]
-    no_chunk: str
-    skipped: str
-    reasons: str
-    tokens: list[str]
+def skip_reasons(version: IndexVersion) -> str:
+    """Name the most frequent reasons for skipped chunks, with their numbers."""
+    reasons = sorted(version.build.skipped.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in reasons[:MAX_INDEX_REASONS])
 
 
-def index_rows(versions: Sequence[IndexVersion]) -> list[IndexRow]:
-    """Format the first `MAX_INDEX_ROWS` versions of indexes."""
-    return [_index_row(version) for version in versions[:MAX_INDEX_ROWS]]
-
-
-def _index_row(version: IndexVersion) -> IndexRow:
-    build, tokens = version.build, version.build.tokens
-    reasons = sorted(build.skipped.items(), key=lambda item: (-item[1], item[0]))
+def chunk_tokens(version: IndexVersion) -> list[str]:
+    """Format the minimum, mean, 95th percentile and maximum of a chunk's tokens."""
+    tokens = version.build.tokens
     bounds = (float(tokens.smallest), float(tokens.largest)) if tokens.number else (None, None)
     numbers = (bounds[0], tokens.mean, tokens.quantile(0.95), bounds[1])
-    return IndexRow(
-        version,
-        [" + ".join(name for name in way if name) for way in build.pipelines],
-        _percent(build.no_chunk_ratio),
-        _percent(build.skipped_ratio),
-        ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in reasons[:MAX_INDEX_REASONS]),
-        ["—" if number is None else format_count(number) for number in numbers],
-    )
+    return ["—" if number is None else format_count(number) for number in numbers]
 
 
-def _percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
+    """Format a share in percent with one decimal, a dash for None."""
     return "—" if share is None else f"{100 * share:.1f}{THIN}%"

@@ -11,7 +11,6 @@ from typing import Any
 
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
 from ragmeter.exporters.page.numbers import (
-    LABEL,
     clip,
     excerpt,
     format_seconds,
@@ -88,143 +87,99 @@ def trace_excerpt(trace: dict[str, Any]) -> TraceExcerpt:
     )
 
 
-class TracePage:
-    """The parts of the page of one trace, each bounded."""
-
-    def __init__(self, view: TraceView) -> None:
-        self.view = view
-        self._trace = view.trace
-
-    @property
-    def content_note(self) -> str:
-        """Why there are no texts."""
-        return CONTENT_NOTES.get(str(self._trace.get("content")), "")
-
-    @property
-    def query(self) -> TextBlock:
-        """The question."""
-        return self._block("Query", self._trace.get("query"), QUERY, self._missing("query"))
-
-    @property
-    def answers(self) -> list[TextBlock]:
-        """The answer and the error."""
-        missing = self._missing("answer") or "none was given"
-        return [
-            self._block("Answer", self._trace.get("answer"), ANSWER, missing),
-            self._block("Error", self._trace.get("error"), MESSAGE, self._missing("error")),
-        ]
-
-    @property
-    def reference(self) -> TextBlock:
-        """The answer that a canary expects."""
-        reference = self._trace.get("reference")
-        answer = reference.get("answer") if isinstance(reference, dict) else None
-        return self._block("Reference answer", str(answer) if answer else None, QUERY)
-
-    @property
-    def turns_total(self) -> int:
-        """The number of earlier turns of the conversation."""
-        return sum(isinstance(item, dict) for item in _list(self._trace.get("history")))
-
-    @property
-    def turns(self) -> list[TextBlock]:
-        """The last `MESSAGES` earlier turns."""
-        turns = [item for item in _list(self._trace.get("history")) if isinstance(item, dict)]
-        return [
+def trace_parts(view: TraceView) -> dict[str, Any]:
+    """Return the parts of the page of one trace, each bounded, by their names in its template."""
+    trace = view.trace
+    history = [turn for turn in _list(trace.get("history")) if isinstance(turn, dict)]
+    passages = _list(trace.get("passages"))
+    results = sorted(
+        view.results[:RESULTS], key=lambda item: display_rank(str(item.get("metric", "")))
+    )
+    missing = {name: _missing(trace, name) for name in ("query", "answer", "error", "passages")}
+    expected = _dict(trace.get("reference")).get("answer")
+    durations = [
+        (str(stage), seconds)
+        for stage, seconds in _dict(trace.get("timings")).items()
+        if isinstance(seconds, int | float)
+    ]
+    title = f"{len(passages)} passage{'s' * (len(passages) != 1)}"
+    names = ("timestamp", "status", "model", "prompt_version", "abstained")
+    facts = [(name, trace.get(name)) for name in names]
+    for group in ("usage", "sampling", "tags"):
+        facts += _dict(trace.get(group)).items()
+    return {
+        "view": view,
+        "content_note": CONTENT_NOTES.get(str(trace.get("content")), ""),
+        "query": _block("Query", trace.get("query"), QUERY, missing["query"]),
+        "answers": [
+            _block("Answer", trace.get("answer"), ANSWER, missing["answer"] or "none was given"),
+            _block("Error", trace.get("error"), MESSAGE, missing["error"]),
+        ],
+        "reference": _block("Reference answer", str(expected) if expected else None, QUERY),
+        "turns_total": len(history),
+        "turns": [
             TextBlock(str(turn.get("role", "")), clip(str(turn.get("text", "")), MESSAGE))
-            for turn in turns[-MESSAGES:]
-        ]
-
-    @property
-    def citations(self) -> list[tuple[str, str]]:
-        """The cited spans of the answer and the passages that they cite."""
-        answer, citations = self._trace.get("answer"), []
-        for item in _list(self._trace.get("citations"))[:CITATIONS]:
-            if not isinstance(item, dict):
-                continue
-            start, end = item.get("start"), item.get("end")
-            span = ""
-            if isinstance(answer, str) and isinstance(start, int) and isinstance(end, int):
-                span = one_line(answer[start:end], 160) if answer[start:end] else ""
-            ids = [one_line(str(name), LABEL) for name in _list(item.get("passage_ids"))[:20]]
-            citations.append((span, ", ".join(ids) or "nothing"))
-        return citations
-
-    @property
-    def passages_title(self) -> str:
-        """The number of passages."""
-        number = len(_list(self._trace.get("passages")))
-        return f"{number} passage{'' if number == 1 else 's'}" if number else "Passages"
-
-    @property
-    def passages_note(self) -> str:
-        """Why passages are not shown; without any, what is known of the retrieval."""
-        passages, missing = self._trace.get("passages"), self._missing("passages")
-        if passages is None:
-            return f"Retrieval was not traced{f': {missing}' if missing else ''}."
-        more = len(_list(passages)) - PASSAGES
-        if not _list(passages):
-            return "Retrieval found nothing."
-        return (f" {more} more are not shown" if more > 0 else "") + (missing and f" {missing}")
-
-    @property
-    def passages(self) -> list[TextBlock]:
-        """The first `PASSAGES` passages."""
-        items = _list(self._trace.get("passages"))[:PASSAGES]
-        return [
+            for turn in history[-MESSAGES:]
+        ],
+        "citations": _citations(trace),
+        "passages_title": title if passages else "Passages",
+        "passages_note": _passages_note(trace.get("passages"), missing["passages"]),
+        "passages": [
             _passage(item, number, clip(_text(item, "text"), PASSAGE))
-            for number, item in enumerate(items, 1)
-        ]
+            for number, item in enumerate(passages[:PASSAGES], 1)
+        ],
+        "scores": [_score_row(item) for item in results],
+        "timings": [(stage, format_seconds(seconds)) for stage, seconds in durations[:50]],
+        "facts": [(str(k).replace("_", " "), str(v)) for k, v in facts if v is not None][:100],
+    }
 
-    @property
-    def scores(self) -> list[ScoreRow]:
-        """The first `RESULTS` scores in display order."""
-        results = self.view.results[:RESULTS]
-        return [
-            _score_row(item)
-            for item in sorted(results, key=lambda item: display_rank(str(item.get("metric", ""))))
-        ]
 
-    @property
-    def timings(self) -> list[tuple[str, str]]:
-        """The stages with their durations."""
-        timings = self._trace.get("timings")
-        items = timings.items() if isinstance(timings, dict) else ()
-        numbers = [(str(key), value) for key, value in items if isinstance(value, int | float)]
-        return [(key, format_seconds(value)) for key, value in numbers[:50]]
+def _citations(trace: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the cited spans of the answer and the passages that they cite."""
+    answer, citations = trace.get("answer"), []
+    for item in _list(trace.get("citations"))[:CITATIONS]:
+        if not isinstance(item, dict):
+            continue
+        start, end = item.get("start"), item.get("end")
+        span = ""
+        if isinstance(answer, str) and isinstance(start, int) and isinstance(end, int):
+            span = one_line(answer[start:end], 160) if answer[start:end] else ""
+        ids = [one_line(str(name)) for name in _list(item.get("passage_ids"))[:20]]
+        citations.append((span, ", ".join(ids) or "nothing"))
+    return citations
 
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """Fields, usage, sampling and tags."""
-        names = ("timestamp", "status", "model", "prompt_version", "abstained")
-        pairs = [(name, self._trace.get(name)) for name in names]
-        for group in ("usage", "sampling", "tags"):
-            inner = self._trace.get(group)
-            pairs += inner.items() if isinstance(inner, dict) else ()
-        rows = [(str(k).replace("_", " "), str(v)) for k, v in pairs if v is not None]
-        return rows[:100]
 
-    def _block(self, label: str, text: Any, limit: int, missing: str = "") -> TextBlock:
-        known = isinstance(text, str) and text.strip()
-        return TextBlock(label, clip(text, limit) if known else "", missing)
+def _passages_note(passages: Any, missing: str) -> str:
+    """Say why passages are not shown; without any, what is known of the retrieval."""
+    if passages is None:
+        return f"Retrieval was not traced{f': {missing}' if missing else ''}."
+    more = len(_list(passages)) - PASSAGES
+    if not _list(passages):
+        return "Retrieval found nothing."
+    return (f" {more} more are not shown" if more > 0 else "") + (missing and f" {missing}")
 
-    def _missing(self, name: str) -> str:
-        """Return why a text is not here, where that is known."""
-        missing, notes = self._trace.get("missing"), self._trace.get("not_kept")
-        reason = missing.get(name) if isinstance(missing, dict) else None
-        if isinstance(reason, str):
-            return one_line(reason.replace("_", " "), LABEL)
-        return _withheld(notes.get(name)) if isinstance(notes, dict) else ""
+
+def _block(label: str, text: Any, limit: int, missing: str = "") -> TextBlock:
+    known = isinstance(text, str) and text.strip()
+    return TextBlock(label, clip(text, limit) if known else "", missing)
+
+
+def _missing(trace: dict[str, Any], name: str) -> str:
+    """Return why a text is not here, where that is known."""
+    reason = _dict(trace.get("missing")).get(name)
+    if isinstance(reason, str):
+        return one_line(reason.replace("_", " "))
+    return _withheld(_dict(trace.get("not_kept")).get(name))
 
 
 def _passage(item: Any, number: int, text: str) -> TextBlock:
-    passage = item if isinstance(item, dict) else {}
+    passage = _dict(item)
     rank, score = passage.get("rank"), passage.get("score")
     label = f"Passage {rank if isinstance(rank, int) else number}"
     if isinstance(score, int | float):
         label += f" · score {score:.3g}"
     missing = _withheld(passage.get("not_kept")) or "no text was traced"
-    return TextBlock(f"{label} · ", text, missing, one_line(_text(passage, "id"), LABEL))
+    return TextBlock(f"{label} · ", text, missing, one_line(_text(passage, "id")))
 
 
 def _withheld(note: Any) -> str:
@@ -261,9 +216,13 @@ def _score_row(item: dict[str, Any]) -> ScoreRow:
 
 
 def _text(item: Any, key: str) -> str:
-    text = item.get(key) if isinstance(item, dict) else None
+    text = _dict(item).get(key)
     return text if isinstance(text, str) else ""
 
 
 def _list(item: Any) -> list[Any]:
     return item if isinstance(item, list) else []
+
+
+def _dict(item: Any) -> dict[str, Any]:
+    return item if isinstance(item, dict) else {}

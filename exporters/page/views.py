@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+from ragmeter.aggregate.consistency import AnswerComparison
+from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.core.metric_specs import (
@@ -23,14 +27,8 @@ from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
-
-if TYPE_CHECKING:
-    from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-    from ragmeter.aggregate.consistency import AnswerComparison
-    from ragmeter.aggregate.indexes import IndexVersion
-    from ragmeter.alerts.alert import Alert
-    from ragmeter.windows.series import Estimate, Quantile
-    from ragmeter.windows.windows import Windows
+from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.windows import Windows
 
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
 WORST = 5  # traces of a metric
@@ -167,16 +165,6 @@ class ServiceView:
         names = sorted({row.group for row in rows}, key=[*METRIC_GROUPS, OTHER_GROUP].index)
         return [(name, [row for row in rows if row.group == name]) for name in names]
 
-    @property
-    def unmeasured(self) -> list[MetricRow]:
-        """Metrics that no trace has a value of."""
-        return [row for row in self.rows if not row.measured]
-
-    @property
-    def busy_segments(self) -> list[SegmentRow]:
-        """Segments with traffic."""
-        return [item for item in self.segments if item.seen]
-
     def row(self, metric: str) -> MetricRow | None:
         """Return the first row of a metric."""
         return next((row for row in self.rows if row.spec.name == metric), None)
@@ -190,12 +178,9 @@ class ServiceView:
 
 @dataclass(slots=True)
 class PageBase:
-    """Facts of the agent that every page shows.
+    """Facts of the agent that every page shows; `now` is stream time, None before any trace.
 
-    Args:
-        now: Stream time as Unix time; None before the first trace.
-        windows: Names of the windows, the shortest first.
-        window: The window of the charts, states and segments.
+    Of the windows, the shortest first, `window` is that of the charts, states and segments.
     """
 
     now: float | None
@@ -255,11 +240,8 @@ def service_breakdown(
     Raises:
         NoPastError: The options compare with a time before the window, and there is none.
     """
-
-    def windows() -> Windows:
-        return agent.windows
-
-    return build_breakdown(WindowBreakdownSource(windows, service, window, agent.lock), options)
+    source = WindowBreakdownSource(lambda: agent.windows, service, window, agent.lock)
+    return build_breakdown(source, options)
 
 
 def status_view(agent: AgentView) -> StatusView:

@@ -10,9 +10,11 @@ from ragmeter.config.loader import (
     ConfigError,
     dump_settings,
     iter_settings,
+    load_meanings,
     load_settings,
     render_reference,
 )
+from ragmeter.core.redaction_rules import BUILTIN_RULES
 
 ROOT = Path(__file__).parents[2]
 
@@ -187,8 +189,10 @@ def test_the_base_url_of_a_judge_is_a_base(url: str) -> None:
 def test_the_reference_is_written_and_complete() -> None:
     """`ragmeter config reference > docs/configuration.md` mends it."""
     assert (ROOT / "docs" / "configuration.md").read_text() == render_reference()
-    for key, field, _ in iter_settings():
-        assert field.description, f"{key} has no description"
+    keys = [key for key, _, _ in iter_settings()]
+    assert list(load_meanings()) == keys, "meanings.yaml has other settings or another order"
+    assert all(name in load_meanings()["privacy.redact"] for name in BUILTIN_RULES)
+    for key in keys:
         assert f"`{key}`" in render_reference()
 
 

@@ -13,7 +13,7 @@ import pytest
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.exporters.page.traces import TracePage
+from ragmeter.exporters.page.traces import trace_parts
 from ragmeter.exporters.page.views import TraceView
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
@@ -241,4 +241,4 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
 )
 def test_the_page_says_why_there_is_no_text(content: str, words: str) -> None:
     view = TraceView(cast(Any, None), "bot", "t1", {"trace_id": "t1", "content": content}, [])
-    assert words in TracePage(view).content_note
+    assert words in trace_parts(view)["content_note"]

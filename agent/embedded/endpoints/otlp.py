@@ -34,7 +34,7 @@ from ragmeter.ingest.otlp.bodies import (
     encode_success,
     parse_content_type,
 )
-from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans

@@ -7,13 +7,12 @@ JSON text, quoted text or numbers as text, as products write them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
-from ragmeter.ingest.conventions.messages import last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -21,7 +20,12 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+)
 from ragmeter.ingest.conventions.values import (
     is_hidden,
     is_truncated_json,
@@ -39,37 +43,60 @@ _MAX_TAG_TEXT = 256  # characters; longer values are prose and no tag
 _MASKS = ("<fully masked due to failed mask function>", "[Scrubbed due to ")
 
 
+def _scalar(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = scalar_text(parse_nested_json(value, times=1))
+    return text if text is None or not is_hidden(text) else None
+
+
+_PARSERS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("model", "prompt_version", "session", "user"), _scalar),
+    **dict.fromkeys(("input_tokens", "output_tokens"), parse_count),
+    "cost_usd": parse_cost,
+}
+_OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embedding calls
+_Mark = Callable[[Span, Any], bool]
+_MARKS: dict[str, _Mark] = {
+    "scopes": lambda span, names: span.scope in names,
+    "scope_prefixes": lambda span, names: span.scope.startswith(names),
+    "name_prefixes": lambda span, names: span.name.startswith(names),
+    "attributes": lambda span, names: not span.attributes.keys().isdisjoint(names),
+    "attribute_prefixes": lambda span, names: any(key.startswith(names) for key in span.attributes),
+    "events": lambda span, names: any(event.name in names for event in span.events),
+    "event_prefixes": lambda span, names: any(e.name.startswith(names) for e in span.events),
+    "values": lambda span, of: any(
+        span.attributes.get(key) in values for key, values in of.items()
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class KeyTable:
     """The attribute names of a convention, by the field of `SpanContent` that they hold.
 
     Args:
-        convention: Name of the convention.
-        matches: `scopes`, `attributes` or `operations` (values of `gen_ai.operation.name`) any of
-            which makes a span one of this convention; empty where code decides.
+        needs: Attributes all of which a span of this convention has.
+        matches: Alternatives, each of marks of a span (`_MARKS`), all of which must hold.
         kind: Attributes that hold the kind of a span.
         roles: Role by kind in lower case.
         unknown: Role of a kind that is present but not listed.
+        scalars: Attributes that hold the fields of `_PARSERS`, by field.
         failed: Attributes that mark a failure, with the value (in lower case) that does.
         tags: Tag names by attribute.
         tag_prefixes: Attributes with these prefixes are tags named by the rest of the name.
     """
 
     convention: str
-    matches: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    matches: tuple[tuple[tuple[_Mark, Any], ...], ...] = ()
     kind: tuple[str, ...] = ()
     roles: Mapping[str, SpanRole] = field(default_factory=dict)
     unknown: SpanRole = SpanRole.OTHER
     query: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
-    model: tuple[str, ...] = ()
-    prompt_version: tuple[str, ...] = ()
-    input_tokens: tuple[str, ...] = ()
-    output_tokens: tuple[str, ...] = ()
-    cost_usd: tuple[str, ...] = ()
-    session: tuple[str, ...] = ()
-    user: tuple[str, ...] = ()
+    scalars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     tag_prefixes: tuple[str, ...] = ()
@@ -82,7 +109,13 @@ def key_table(convention: str) -> KeyTable:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in _all_tables()[convention].items()
     }
-    fields["matches"] = {name: frozenset(of) for name, of in fields.get("matches", {}).items()}
+    fields["matches"] = tuple(
+        tuple(
+            (_MARKS[mark], tuple(of) if isinstance(of, list) else of) for mark, of in marks.items()
+        )
+        for marks in fields.get("matches", ())
+    )
+    fields["scalars"] = {name: fields.pop(name) for name in _PARSERS if name in fields}
     fields["unknown"] = SpanRole(fields.get("unknown", SpanRole.OTHER))
     fields["roles"] = {
         kind: SpanRole(role) for role, kinds in fields.get("roles", {}).items() for kind in kinds
@@ -96,15 +129,9 @@ def _all_tables() -> Any:
 
 
 def matches_table(table: KeyTable, span: Span) -> bool:
-    """Return whether a span has any of the marks that the table lists under `matches`."""
-    marks = table.matches
-    return (
-        span.scope in marks.get("scopes", ())
-        or not span.attributes.keys().isdisjoint(marks.get("attributes", ()))
-        or (
-            "operations" in marks
-            and span.attributes.get("gen_ai.operation.name") in tuple(marks["operations"])
-        )
+    """Return whether a span has all that one of the table's alternatives asks for."""
+    return all(key in span.attributes for key in table.needs) and any(
+        all(has_mark(span, names) for has_mark, names in marks) for marks in table.matches
     )
 
 
@@ -127,18 +154,11 @@ def read_role(table: KeyTable, attributes: Mapping[str, Any]) -> SpanRole:
 
 
 def read_by_table(
-    table: KeyTable,
-    attributes: Mapping[str, Any],
-    full: bool = True,
-    role: SpanRole | None = None,
+    table: KeyTable, attributes: Mapping[str, Any], full: bool = True, role: SpanRole | None = None
 ) -> SpanContent:
-    """Read the fields that a table lists.
+    """Read the fields that a table lists; `role` is for conventions that do not tell it by kind.
 
-    Args:
-        table: The attribute names.
-        attributes: Attributes of the span.
-        full: False leaves out question and answer where `defer_content` allows it.
-        role: Role of the span where the convention does not tell it by `table.kind`.
+    Without `full`, question and answer are left out where `defer_content` allows it.
     """
     role = read_role(table, attributes) if role is None else role
     content = SpanContent(role=role, convention=table.convention)
@@ -149,14 +169,9 @@ def read_by_table(
             first_value(attributes, table.answer),
             first_value(attributes, table.documents),
         )
-    content.prompt_version = _scalar(first_value(attributes, table.prompt_version))
-    if role is not SpanRole.EMBEDDING:
-        content.model = _scalar(first_value(attributes, table.model))
-        content.input_tokens = parse_count(first_value(attributes, table.input_tokens))
-        content.output_tokens = parse_count(first_value(attributes, table.output_tokens))
-    content.cost_usd = parse_cost(first_value(attributes, table.cost_usd))
-    content.session = _scalar(first_value(attributes, table.session))
-    content.user = _scalar(first_value(attributes, table.user))
+    for name, keys in table.scalars.items():
+        if role is not SpanRole.EMBEDDING or name not in _OF_MODEL_CALLS:
+            setattr(content, name, _PARSERS[name](first_value(attributes, keys)))
     content.failed = any(
         str(attributes.get(key, "")).lower() == value for key, value in table.failed.items()
     )
@@ -248,10 +263,3 @@ def add_tag(content: SpanContent, name: str, value: Any) -> None:
     text = ("true" if value else "false") if isinstance(value, bool) else scalar_text(value) or ""
     if name and text and len(text) <= _MAX_TAG_TEXT and len(content.tags) < MAX_TAGS:
         content.tags[name[:_MAX_TAG_TEXT]] = text
-
-
-def _scalar(value: Any) -> str | None:
-    if value is None:
-        return None
-    text = scalar_text(parse_nested_json(value, times=1))
-    return text if text is None or not is_hidden(text) else None

@@ -1,12 +1,4 @@
-"""OpenInference (Arize): `openinference.span.kind`, flattened messages and documents.
-
-The source is spec/semantic_conventions.md of Arize-ai/openinference. If the sender's limits cost a
-span its kind, the keys that are left tell it. Some instrumentors deviate from the specification:
-- LangChain writes document ids into the retriever's `output.value` only.
-- LlamaIndex nests a RETRIEVER without documents in one that has them.
-- Haystack (old) calls prompt builders and every unknown component LLM.
-- Bedrock's RetrieveAndGenerate is one RETRIEVER with query, cited passages and answer.
-"""
+"""OpenInference (Arize): flattened messages and documents, and what instrumentors make of them."""
 
 from __future__ import annotations
 
@@ -17,17 +9,19 @@ from ragmeter.ingest.conventions.documents import (
     read_tool_documents,
 )
 from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
-from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
-    RetrievedDocument,
     SpanContent,
     SpanRole,
     defer_content,
-    fill_id_and_score,
     first_event_time,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_flattened_messages,
+)
 from ragmeter.ingest.conventions.values import (
     first_text,
     flattened_items,
@@ -43,18 +37,6 @@ from ragmeter.ingest.spans import KIND, AttributeValue, Span
 
 _MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
-
-
-def matches_openinference(span: Span) -> bool:
-    """Return whether a span has OpenInference's kind or the keys of its lists."""
-    attributes = span.attributes
-    if KIND in attributes or span.scope.startswith("openinference."):
-        return True
-    # without its kind: a span that has lost its first attributes, or an application's own
-    return any(
-        key.startswith(("retrieval.documents.", "llm.output_messages.", "reranker.output_"))
-        for key in attributes
-    )
 
 
 def preview_wrapper(span: Span) -> SpanContent | None:
@@ -166,13 +148,22 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         content.query, content.query_gap = None, ContentGap.HIDDEN
     elif content.query is None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
-    # a reply may have no role
-    text = last_text_of(replies, "assistant") or last_text_of(replies, "") or _completion(span)
+    choices = flattened_items(attributes, "llm.choices")
+    completions = (scalar_text(choice.get("completion.text")) for _, choice in choices)
+    text = (
+        last_text_of(replies, "assistant")
+        or last_text_of(replies, "")  # a reply may have no role
+        or next((text for text in completions if text is not None), None)
+    )
     content.calls_tools = text is None and any(message.tools for message in replies)
     if is_hidden(text):
         content.answer_gap = ContentGap.HIDDEN
     elif text is not None:
-        content.answer, content.answer_gap = _answer_in_plain(text)
+        content.answer = text
+        if looks_like_json(text):  # what a user reads is at its key `answer`
+            answer, gap = find_answer(text)
+            if answer is not None:
+                content.answer, content.answer_gap = answer, gap
     elif not content.calls_tools:
         content.answer, content.answer_gap = find_answer(attributes.get("output.value"))
     variables = parse_nested_json(attributes.get("llm.prompt_template.variables"))
@@ -180,20 +171,6 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         for key in ("context", "context_str", "documents"):
             if content.context is None and isinstance(variables.get(key), str):
                 content.context = scalar_text(variables[key])
-
-
-def _answer_in_plain(text: str) -> tuple[str | None, ContentGap | None]:
-    """Return the text of a message as it is; of JSON, what a user reads is at its key `answer`."""
-    if looks_like_json(text):
-        answer, gap = find_answer(text)
-        return (answer, gap) if answer is not None else (text, None)
-    return text, None
-
-
-def _completion(span: Span) -> str | None:
-    choices = (choice for _, choice in flattened_items(span.attributes, "llm.choices"))
-    texts = (scalar_text(choice.get("completion.text")) for choice in choices)
-    return next((text for text in texts if text is not None), None)
 
 
 def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeValue) -> None:
@@ -207,7 +184,8 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
         documents = other
     elif other is not None and len(other) == len(documents):
         for document, same in zip(documents, other, strict=True):
-            _complete(document, same)
+            if document.may_be(same):  # the same position, and the texts do not differ
+                document.fill_from(same, text=document.gap is not ContentGap.HIDDEN)
     content.documents = documents
     if cut or (span.dropped and not documents):
         content.documents_gap = ContentGap.PASSAGES_TRUNCATED
@@ -216,15 +194,6 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     if is_text and content.role is SpanRole.RETRIEVER:
         # the one span of Bedrock's RetrieveAndGenerate
         content.answer, content.answer_gap = find_answer(output_value)
-
-
-def _complete(document: RetrievedDocument, same: RetrievedDocument) -> None:
-    """Fill what only the output has; the same position is the same document unless texts differ."""
-    if not fill_id_and_score(document, same):
-        return
-    if document.text is None and document.gap is not ContentGap.HIDDEN and same.text is not None:
-        document.text, document.gap = same.text, same.gap
-    document.metadata = document.metadata or same.metadata
 
 
 def _tags(metadata: AttributeValue, names: AttributeValue) -> dict[str, str]:

@@ -1,18 +1,22 @@
-"""OpenLLMetry (Traceloop): `traceloop.*`, and its old attributes `gen_ai.prompt.N` of model calls.
+"""OpenLLMetry (Traceloop), and the vector databases as it and OpenLIT trace them.
 
-`traceloop.span.kind` says workflow, task, agent or tool and never retriever: that is the operation
-`vector_db_retrieve` (LangChain) or else the name of the entity (`VectorIndexRetriever.task`). The
-spans of vector databases are read in `vector_databases`, and `gen_ai.task.*` by its key table.
+`key_tables.yaml` has the sources of both and what to beware of.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
-from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
-from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
+from ragmeter.ingest.conventions.documents import (
+    MAX_DOCUMENTS,
+    read_document,
+    read_documents,
+    read_tool_documents,
+)
+from ragmeter.ingest.conventions.key_tables import add_tag, key_table, missing_documents_gap
+from ragmeter.ingest.conventions.otel_genai import fill_usage
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -22,14 +26,22 @@ from ragmeter.ingest.conventions.span_content import (
     first_event_time,
     has_texts,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_flattened_messages,
+)
 from ragmeter.ingest.conventions.values import (
-    first_count,
     first_text,
     has_flattened_items,
     is_hidden,
     is_truncated,
+    parse_count,
+    parse_json_or_literal,
+    parse_literal,
     parse_nested_json,
+    parse_number,
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
@@ -50,14 +62,6 @@ _NAMES = (
 )
 
 
-def matches_openllmetry(span: Span) -> bool:
-    """Return whether a span has an attribute of OpenLLMetry."""
-    return any(
-        key.startswith(("traceloop.", "gen_ai.prompt.0", "gen_ai.completion.0", "llm.request.type"))
-        for key in span.attributes
-    )
-
-
 def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     """Read a span of OpenLLMetry."""
     attributes = span.attributes
@@ -65,7 +69,9 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     output = attributes.get(_ENTITY + "output")
     documents: list[RetrievedDocument] | None = None
     content.role = _role(span)
-    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or _may_retrieve(span):
+    # a user may name a task so: `retrieve_documents`, but not `retrieval_chain`
+    may_retrieve = attributes.get(_KIND) == "task" and _RETRIEVES.match(_entity(span)) is not None
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or may_retrieve:
         documents = read_documents(_outputs(output))
         if content.role is SpanRole.CHAIN and has_texts(documents):
             content.role = SpanRole.RETRIEVER
@@ -78,7 +84,8 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     if content.role is SpanRole.EMBEDDING:
         return content
     if content.role is SpanRole.LLM:
-        _fill_usage(span, content)
+        fill_usage(content, attributes)
+        content.first_token_ns = first_event_time(span, "llm.content.completion.chunk")
         if full or not defer_content(content):
             _fill_call(span, content)
         return content
@@ -122,12 +129,6 @@ def _role(span: Span) -> SpanRole:
     return SpanRole.OTHER
 
 
-def _may_retrieve(span: Span) -> bool:
-    """Return whether a user named a task so: `retrieve_documents`, but not `retrieval_chain`."""
-    kind = span.attributes.get(_KIND)
-    return kind == "task" and _RETRIEVES.match(_entity(span)) is not None
-
-
 def _outputs(value: Any) -> Any:
     opened = parse_nested_json(value)
     if isinstance(opened, dict) and "documents" not in opened:
@@ -160,20 +161,7 @@ def _fill_call(span: Span, content: SpanContent) -> None:
         content.answer_gap = ContentGap.ANSWER_TRUNCATED
 
 
-def _fill_usage(span: Span, content: SpanContent) -> None:
-    attributes = span.attributes
-    content.model = first_text(attributes, ("gen_ai.response.model", "gen_ai.request.model"))
-    content.input_tokens = first_count(
-        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-    )
-    content.output_tokens = first_count(
-        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-    )
-    content.first_token_ns = first_event_time(span, "llm.content.completion.chunk")
-
-
 def _tags(span: Span) -> dict[str, str]:
-    """Return the application's association properties."""
     tags: dict[str, str] = {}
     for key, value in span.attributes.items():
         if key.startswith(_ASSOCIATION) and len(tags) < _MAX_TAGS:
@@ -182,3 +170,115 @@ def _tags(span: Span) -> dict[str, str]:
             if name not in ("session_id", "user_id") and text and not name.startswith("ls_"):
                 tags[name] = text
     return tags
+
+
+_SYSTEMS = frozenset(
+    (
+        *("chroma", "chromadb", "pinecone", "qdrant", "milvus", "weaviate", "lancedb", "marqo"),
+        *("astra", "pgvector", "pg_vector", "opensearch_vector", "vespa", "turbopuffer"),
+    )
+)
+_RESULTS = {"db.query.result": "db.query.result.", "db.search.result": "db.search.result."}
+# beginnings of operation names that write; all others of a vector database read
+_WRITES = (
+    *("add", "insert", "upsert", "update", "delete", "create", "modify"),
+    *("upload", "replace", "drop", "put"),
+)
+# words in the names of operations that search nothing, such as "get_collection"
+_ADMINISTERS = ("collection", "index", "schema", "count", "describe", "flush", "list", "andmodify")
+_OPERATION = ("db.operation", "db.operation.name")
+_COLLECTION = ("db.collection.name", "db.milvus.search.collection_name")
+_SIMILARITIES = ("cosine", "ip", "dot", "bm25")
+_DISTANCES = ("l2", "euclid", "hamming", "jaccard", "manhattan")
+
+
+def matches_vector_db(span: Span) -> bool:
+    """Return whether a span is of a vector database or has its result events."""
+    attributes = span.attributes
+    system = attributes.get("db.system") or attributes.get("db.system.name")
+    if isinstance(system, str) and system.lower() in _SYSTEMS:
+        return True
+    return bool(span.events) and any(event.name in _RESULTS for event in span.events)
+
+
+def read_vector_db(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of a vector database; always whole, as documents are all that it holds."""
+    attributes = span.attributes
+    operation = (first_text(attributes, _OPERATION) or "").lower()
+    content = SpanContent(role=SpanRole.VECTOR_DB, convention="vector_db")
+    if operation.startswith(_WRITES):
+        return content  # index building
+    if any(word in operation for word in _ADMINISTERS):
+        return SpanContent(convention="vector_db")
+    add_tag(content, "collection", first_text(attributes, _COLLECTION))
+    content.query, content.query_gap = find_question(attributes.get("db.marqo.search.query"))
+    if content.query is None:
+        content.query = _openlit_query(attributes.get("db.query.text"))
+    kind = _milvus_score_kind(attributes)
+    results = [event for event in span.events if event.name in _RESULTS][:MAX_DOCUMENTS]
+    documents = [_document(event.attributes, _RESULTS[event.name], kind) for event in results]
+    if documents:
+        content.documents = documents
+        if _only_first_hits(attributes, len(documents)):
+            content.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    elif parse_count(attributes.get("db.milvus.search.result_count")) == 0:
+        content.documents = []
+    return content
+
+
+def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocument:
+    canonical = {
+        key.removeprefix(prefix): value for key, value in event.items() if key.startswith(prefix)
+    }
+    if not canonical:  # the hit's own fields (Milvus query, Marqo)
+        document = read_document({k: v for k, v in event.items() if k != "vector"})
+        return document if document is not None else RetrievedDocument(gap=ContentGap.ID_ONLY)
+    metadata = _object(canonical.get("metadata"))
+    entity = _object(canonical.get("entity"))
+    inner = read_document({**entity, "metadata": metadata}) or RetrievedDocument()
+    text = scalar_text(canonical.get("document")) or inner.text
+    score, distance = parse_number(canonical.get("score")), parse_number(canonical.get("distance"))
+    if distance is not None:
+        score_kind = kind if prefix == _RESULTS["db.search.result"] else "distance"
+    else:
+        score_kind = "" if score is None else "similarity"
+    return RetrievedDocument(
+        id=scalar_text(canonical.get("id")) or inner.id,
+        text=text,
+        score=score if distance is None else distance,
+        score_kind=score_kind,
+        metadata=inner.metadata,
+        gap=None if text else ContentGap.ID_ONLY,
+    )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    value = parse_json_or_literal(value)
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _milvus_score_kind(attributes: Mapping[str, Any]) -> str:
+    """Return the kind of Milvus's `distance`, "" if no search parameter names the metric."""
+    parameters = _object(attributes.get("db.milvus.search.search_params"))
+    metric = str(parameters.get("metric_type") or "").lower()
+    if metric.startswith(_SIMILARITIES):
+        return "similarity"
+    return "distance" if metric.startswith(_DISTANCES) else ""
+
+
+def _only_first_hits(attributes: Mapping[str, Any], events: int) -> bool:
+    wanted = parse_count(attributes.get("db.chroma.query.n_results"))
+    queries = parse_count(attributes.get("db.chroma.query.texts_count")) or parse_count(
+        attributes.get("db.chroma.query.embeddings_count")
+    )
+    return wanted is not None and wanted > 1 and events == (queries or 1)
+
+
+def _openlit_query(value: Any) -> str | None:
+    """Return the text of OpenLIT's `texts=['...']`; embeddings, ids and filters are no question."""
+    if not isinstance(value, str) or not value.startswith("texts="):
+        return None
+    texts = parse_literal(value[len("texts=") :])
+    if isinstance(texts, str):
+        return scalar_text(texts)
+    return next((text for x in texts if (text := scalar_text(x))), None) if texts else None

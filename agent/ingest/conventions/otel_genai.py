@@ -5,23 +5,38 @@ Up to 1.36 content is in span or log events, a message each (`gen_ai.user.messag
 in the event `gen_ai.client.inference.operation.details`, as JSON text or structured. The retrieval
 span (1.40) holds ids, and text only if somebody adds it. Content is off by default, so missing
 content was not captured.
+
+Versions 1.26 and 1.27 had it in two events, which some senders still write (`content_events`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_tool_documents
-from ragmeter.ingest.conventions.key_tables import fill_documents, key_table
-from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
+from ragmeter.ingest.conventions.key_tables import (
+    asks_tools_only,
+    fill_documents,
+    first_value,
+    key_table,
+    read_by_table,
+)
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     SpanContent,
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question, with_gap
+from ragmeter.ingest.conventions.texts import (
+    ChatMessage,
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+    with_gap,
+)
 from ragmeter.ingest.conventions.values import (
     first_count,
     first_text,
@@ -48,13 +63,6 @@ _QUESTIONS = ("question", "query", "input", "user_input", "user_query", "query_s
 _CONTEXTS = ("context", "context_str", "documents", "contexts")
 
 
-def matches_otel_genai(span: Span) -> bool:
-    """Return whether any attribute or event is one of the GenAI conventions."""
-    return any(key.startswith("gen_ai.") for key in span.attributes) or any(
-        event.name.startswith("gen_ai.") for event in span.events
-    )
-
-
 def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
     """Read a span of the GenAI conventions."""
     attributes = span.attributes
@@ -65,13 +73,7 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
     content.error_type = scalar_text(attributes.get("error.type"))
     if content.role is SpanRole.EMBEDDING:
         return content
-    content.model = first_text(attributes, _MODEL)
-    content.input_tokens = first_count(
-        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-    )
-    content.output_tokens = first_count(
-        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-    )
+    fill_usage(content, attributes)
     content.cost_usd = parse_number(attributes.get("gen_ai.usage.cost"))
     wait_seconds = parse_number(attributes.get("gen_ai.response.time_to_first_chunk"))
     if wait_seconds is not None and 0 <= wait_seconds < 1e6 and span.start > 0:
@@ -84,6 +86,17 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
         _fill_variables(attributes, content)
         _fill_messages(span, content)
     return content
+
+
+def fill_usage(content: SpanContent, attributes: Mapping[str, Any]) -> None:
+    """Set model and tokens from the old and new names of the GenAI conventions."""
+    content.model = first_text(attributes, _MODEL)
+    content.input_tokens = first_count(
+        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+    )
+    content.output_tokens = first_count(
+        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+    )
 
 
 def _role(span: Span) -> SpanRole:
@@ -114,7 +127,6 @@ def _fill_retrieval(span: Span, content: SpanContent) -> None:
 
 
 def _fill_variables(attributes: Mapping[str, Any], content: SpanContent) -> None:
-    """Read the variables of a prompt template."""
     for name in _QUESTIONS:
         text = scalar_text(attributes.get(_VARIABLE + name))
         if text is not None and content.query is None:
@@ -180,7 +192,6 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
 
 
 def _unreadable_gap(value: Any, truncated: ContentGap) -> ContentGap | None:
-    """Return why messages that are present could not be read."""
     if not isinstance(value, str):
         return None
     return ContentGap.HIDDEN if is_hidden(value) else truncated if looks_like_json(value) else None
@@ -237,3 +248,63 @@ def _read_joined(value: Any, role: str) -> list[ChatMessage]:
     if role == "user" and "user: " in text:
         text = text.rpartition("user: ")[2].strip() or text
     return [ChatMessage(role, text.strip())]
+
+
+_PROMPT = "gen_ai.content.prompt"
+_COMPLETION = "gen_ai.content.completion"
+_MAX_LINES = 500  # messages of one text, the last ones
+_ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): ", re.MULTILINE)
+_ROLE_NAMES = {"human": "user", "ai": "assistant", "developer": "system"}
+
+
+def read_content_events(span: Span, full: bool = True) -> SpanContent:
+    """Read a span whose content is in content events."""
+    content = read_by_table(key_table("content_events"), span.attributes, full)
+    if content.role is SpanRole.OTHER and any(event.name == _COMPLETION for event in span.events):
+        content.role = SpanRole.LLM
+    endpoint = scalar_text(span.attributes.get("gen_ai.endpoint")) or ""
+    if content.role is SpanRole.RETRIEVER and "retrieve" not in endpoint and endpoint:
+        # query engines are whole requests, loading documents is index building
+        content.role = SpanRole.CHAIN
+    if content.role not in (SpanRole.LLM, SpanRole.CHAIN, SpanRole.RETRIEVER, SpanRole.TOOL):
+        return content
+    if full or not defer_content(content):
+        content.query, content.query_gap = _find_prompt(_value(span, _PROMPT, "gen_ai.prompt"))
+        if content.role is not SpanRole.RETRIEVER:
+            completion = _value(span, _COMPLETION, "gen_ai.completion")
+            content.calls_tools = asks_tools_only(completion)
+            if not content.calls_tools:
+                is_reply = isinstance(completion, str) and completion.startswith("assistant: ")
+                text = (
+                    last_text_of(read_message_lines(completion), "assistant") if is_reply else None
+                )
+                content.answer, content.answer_gap = find_answer(text or completion)
+    return content
+
+
+def _value(span: Span, event_name: str, key: str) -> Any:
+    """Return the first value of an event, else that of the span's attribute."""
+    holders = [event.attributes for event in span.events if event.name == event_name]
+    values = (first_value(holder, (key, event_name)) for holder in (*holders, span.attributes))
+    return next((value for value in values if value is not None), None)
+
+
+def _find_prompt(value: Any) -> tuple[str | None, ContentGap | None]:
+    opened = parse_nested_json(value)
+    messages = (
+        read_messages(opened) if isinstance(opened, (list, dict)) else read_message_lines(opened)
+    )
+    text = last_text_of(messages, "user")
+    return find_question(text if text is not None else opened)
+
+
+def read_message_lines(text: Any) -> list[ChatMessage]:
+    """Read messages written as `role: text` from the first character on; empty for other text."""
+    if not isinstance(text, str) or not _ROLE.match(text):
+        return []
+    marks = list(_ROLE.finditer(text))[-_MAX_LINES:]
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    return [
+        ChatMessage(_ROLE_NAMES.get(mark[1], mark[1]), scalar_text(text[mark.end() : end].strip()))
+        for mark, end in zip(marks, ends, strict=True)
+    ]

@@ -1,52 +1,16 @@
-"""Tracing platforms with their own attributes: MLflow, LangSmith, Prompt flow and Monocle.
+"""Tracing platforms with own attributes: Langfuse, MLflow, LangSmith, Prompt flow and Monocle.
 
-MLflow (2.14 to 3.x) exported over OTLP. Sources: mlflow/mlflow `mlflow/tracing/constant.py` and
-`mlflow/entities/span.py` (span types, keys), `mlflow/langchain/langchain_tracer.py` (attributes of
-the LangChain autolog), and a run of mlflow 3.17.2. Traps:
-- Every attribute is JSON text, so the type of a retriever is `"RETRIEVER"` with the quotes.
-- The type UNKNOWN is that of every function with `@mlflow.trace`, also of the root.
-- Inputs are the function's arguments under the application's own names.
-- A document is `{page_content, metadata, id}`; its id may be in `metadata.chunk_id` or `doc_uri`,
-  and by habit a score is only in the metadata.
-- Session and user are metadata of the trace and not always on a span.
-- A trace that MLflow's own scorer made carries the tag `mlflow.trace.sourceScorer`.
-
-LangSmith's SDKs for Python and JavaScript with OpenTelemetry export (`LANGSMITH_OTEL_ENABLED`).
-Source: langchain-ai/langsmith-sdk `python/langsmith/_internal/otel/_otel_exporter.py`. Traps:
-- `gen_ai.operation.name` of a retriever run is `embeddings` and of a prompt run `chat`. The real
-  kind is `langsmith.span.kind`, so this convention is asked before the general one.
-- `gen_ai.prompt` and `gen_ai.completion` are the run's whole inputs and outputs as JSON text.
-- `langsmith.trace.session_id` and `session_name` are the project. A user's session is in the
-  metadata (`session_id`, `thread_id` or `conversation_id`, the keys LangSmith groups by).
-- LangChain adds tags of its own to every step of a chain.
-- Chat models are dumped as LangChain's `generations`, messages with `lc` and `kwargs`.
-
-Prompt flow (promptflow-tracing 1.x) of Microsoft. Source: microsoft/promptflow 6e76ef4, the trace
-span specification in its documentation, `promptflow/tracing/_trace.py` and `_retrieval.py`. Traps:
-- Content is in events whose attribute `payload` is JSON text; older versions repeat it in the
-  attributes `inputs`, `output`, `retrieval.query`.
-- A node of type `Tool` is any Python function of the flow, not a tool that a model calls.
-- Streams have a second span `Iterated(NAME)` with a link: the reply and the tokens are there.
-- Spans with `referenced.line_run_id` belong to an evaluation flow.
-- `__computed__.cumulative_token_count.*` counts children too and is never added up.
-
-Monocle (monocle_apptrace 0.2 to 0.5). Source: monocle2ai/monocle 850a609 (the traces in its
-integration tests, `metamodel/*/_helper.py`, `common/constants.py`). Traps:
-- Content is in span events: `data.input`, `data.output` and `metadata` (tokens).
-- Retrieved texts are joined by a blank into ONE string and cut at 100 characters plus "...": one
-  document, marked as truncated and never fit for grounding.
-- A span of type `retrieval` may be an embedding call whose output is a vector.
-- Messages are a list of JSON texts `{"user": "..."}` or of Python's text form `{'user': '...'}`;
-  prompts may be cut as documents are.
-- `inference.modelapi` and `embedding.modelapi` are the same call again, without content.
-- On a failure the output is the exception's message, with `error_code` beside it.
+`key_tables.yaml` has the sources of each and what to beware of.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from ragmeter.ingest.conventions.documents import read_documents
 from ragmeter.ingest.conventions.key_tables import (
     add_tag,
     fill_content,
@@ -59,9 +23,12 @@ from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
     SpanRole,
+    defer_content,
+    has_texts,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
+    first_count,
     is_embedding,
     is_truncated,
     parse_cost,
@@ -72,6 +39,133 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
+
+_OBSERVATION = "langfuse.observation."
+_TRACE = "langfuse.trace."
+_MAX_KEYS = 64  # of usage and cost details that are read
+_MAX_TAGS = 32  # of one trace
+# names of functions that retrieve; shared with other products that have no such type
+_RETRIEVER_NAME = re.compile(
+    r"retriev|(?:vector|similarity|semantic|hybrid|document|doc|knowledge|kb|context)[\w .-]{0,12}"
+    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)",
+    re.IGNORECASE,
+)
+
+
+def read_langfuse(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Langfuse."""
+    attributes = span.attributes
+    full = full or _RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
+    content = read_by_table(key_table("langfuse"), attributes, full)
+    input_value = attributes.get(_OBSERVATION + "input")
+    output_value = attributes.get(_OBSERVATION + "output")
+    if content.role is SpanRole.OTHER and _OBSERVATION + "type" not in attributes:
+        if _OBSERVATION + "model.name" in attributes:  # Langfuse takes it for a generation too
+            content.role = SpanRole.LLM
+        elif _OBSERVATION + "input" in attributes or _OBSERVATION + "output" in attributes:
+            content.role = SpanRole.CHAIN
+        if full or not defer_content(content):
+            fill_content(content, input_value, output_value)
+    if content.role is SpanRole.CHAIN and _RETRIEVER_NAME.search(span.name):
+        opened = parse_nested_json(output_value)
+        documents = read_documents(opened) if isinstance(opened, list) else None
+        if has_texts(documents):
+            content.role = SpanRole.RETRIEVER
+            content.documents, content.answer, content.answer_gap = documents, None, None
+    _fill_from_trace(span, content, full)
+    for key in ("langfuse.environment", "langfuse.release"):
+        if key not in attributes:  # the SDK writes it once, on the resource
+            add_tag(content, key.removeprefix("langfuse."), span.resource.get(key))
+    _fill_usage(content, parse_nested_json(attributes.get(_OBSERVATION + "usage_details")))
+    content.cost_usd = _cost(parse_nested_json(attributes.get(_OBSERVATION + "cost_details")))
+    content.first_token_ns = parse_iso_nanoseconds(
+        parse_nested_json(attributes.get(_OBSERVATION + "completion_start_time"))
+    )
+    name = scalar_text(attributes.get(_OBSERVATION + "prompt.name"))
+    version = scalar_text(attributes.get(_OBSERVATION + "prompt.version"))
+    if name or version:
+        content.prompt_version = f"{name}@{version}" if name and version else name or version
+    if str(attributes.get(_OBSERVATION + "level", "")).upper() == "ERROR":
+        content.failed = True
+        content.error = scalar_text(attributes.get(_OBSERVATION + "status_message"))
+    tags = parse_nested_json(attributes.get(_TRACE + "tags"))
+    for tag in tags[:_MAX_TAGS] if isinstance(tags, list) else ():
+        if isinstance(tag, str):
+            add_tag(content, f"tag.{tag}", "true")
+    return content
+
+
+def parse_iso_nanoseconds(value: Any) -> int | None:
+    """Return the Unix nanoseconds of an ISO time, which is in UTC if it names no zone."""
+    if not isinstance(value, str) or len(value) > 64:
+        return None
+    try:
+        time = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    seconds = (time - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+    return round(seconds * 1e6) * 1000 if seconds > 0 else None
+
+
+def _fill_from_trace(span: Span, content: SpanContent, full: bool) -> None:
+    """Use the trace's input and output where they describe this span."""
+    input_value = span.attributes.get(_TRACE + "input")
+    output_value = span.attributes.get(_TRACE + "output")
+    if input_value is None and output_value is None:
+        return
+    if content.role not in (SpanRole.CHAIN, SpanRole.OTHER, SpanRole.LLM):
+        return
+    root = not span.parent_id
+    if full or not defer_content(content):
+        trace = SpanContent(role=SpanRole.CHAIN)
+        fill_content(trace, input_value, output_value)
+        if trace.query is not None and (root or content.query is None):
+            content.query, content.query_gap = trace.query, trace.query_gap
+        if trace.answer is not None and (root or content.answer is None):
+            content.answer, content.answer_gap = trace.answer, trace.answer_gap
+            content.calls_tools = False
+    if root and content.role is SpanRole.OTHER:
+        content.role = SpanRole.CHAIN
+
+
+def _fill_usage(content: SpanContent, usage: Any) -> None:
+    if not isinstance(usage, dict):
+        return
+    content.input_tokens = (
+        _sum(usage, "input")
+        if "input" in usage
+        else first_count(usage, ("input_tokens", "prompt_tokens", "promptTokens"))
+    )
+    content.output_tokens = (
+        _sum(usage, "output")
+        if "output" in usage
+        else first_count(usage, ("output_tokens", "completion_tokens", "completionTokens"))
+    )
+
+
+def _sum(usage: Mapping[str, Any], name: str) -> int | None:
+    """Add up `input` and its parts `input_cached_tokens`, ..., which the SDK takes out of it."""
+    counts = [
+        n
+        for key, value in list(usage.items())[:_MAX_KEYS]
+        if (key == name or (isinstance(key, str) and key.startswith(name + "_")))
+        and (n := parse_count(value)) is not None
+    ]
+    return sum(counts) if counts else None
+
+
+def _cost(details: Any) -> float | None:
+    if not isinstance(details, dict):
+        return None
+    total = parse_number(details.get("total"))
+    if total is None:
+        values = list(details.values())[:_MAX_KEYS]
+        parts = [n for value in values if (n := parse_number(value)) is not None]
+        total = sum(parts) if parts else None
+    return parse_cost(total)
+
 
 _MLFLOW_SCORER = ("mlflow.traceTag.mlflow.trace.sourceScorer", "mlflow.trace.sourceScorer")
 _MLFLOW_SCORES = ("score", "relevance_score", "similarity_score", "similarity")
@@ -115,7 +209,6 @@ def read_mlflow(span: Span, full: bool = True) -> SpanContent:
 
 
 def _mlflow_prompt(linked: Any) -> str | None:
-    """Return the first linked prompt as name@version."""
     if not isinstance(linked, list) or not linked or not isinstance(linked[0], dict):
         return None
     name, version = scalar_text(linked[0].get("name")), scalar_text(linked[0].get("version"))
@@ -131,16 +224,6 @@ def read_langsmith(span: Span, full: bool = True) -> SpanContent:
             if tag and not tag.startswith(_LANGCHAIN_STEPS):
                 add_tag(content, f"tag.{tag}", "true")
     return content
-
-
-def matches_promptflow(span: Span) -> bool:
-    """Return whether a span has Prompt flow's type and another of its marks."""
-    attributes = span.attributes
-    return "span_type" in attributes and (
-        attributes.get("framework") == "promptflow"
-        or span.scope == "promptflow"
-        or any(event.name.startswith("promptflow.") for event in span.events)
-    )
 
 
 def read_promptflow(span: Span, full: bool = True) -> SpanContent:
@@ -177,17 +260,6 @@ def read_promptflow(span: Span, full: bool = True) -> SpanContent:
         if answer is not None or gap is not None:
             content.answer, content.answer_gap = answer, gap
     return content
-
-
-def matches_monocle(span: Span) -> bool:
-    """Return whether a span has Monocle's type and another of its marks."""
-    attributes = span.attributes
-    return "span.type" in attributes and (
-        "monocle_apptrace.version" in attributes
-        or "entity.1.type" in attributes
-        or "workflow.name" in attributes
-        or any(event.name in ("data.input", "data.output") for event in span.events)
-    )
 
 
 def read_monocle(span: Span, full: bool = True) -> SpanContent:

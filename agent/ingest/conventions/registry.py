@@ -11,23 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ragmeter.ingest.conventions import (
-    agent_frameworks,
-    app_frameworks,
-    content_events,
-    langfuse,
+    frameworks,
     openinference,
     openllmetry,
     otel_genai,
     platforms,
-    vector_databases,
 )
 from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
-from ragmeter.ingest.conventions.span_content import (
-    SpanContent,
-    SpanRole,
-    fill_id_and_score,
-    has_texts,
-)
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
 from ragmeter.ingest.spans import Span
 
 # The attributes whose values, and not only names, may decide whether a convention matches.
@@ -46,58 +37,60 @@ _SCALAR_FIELDS = (
 )
 
 
+_Reader = Callable[[Span, bool], SpanContent]
+
+
 @dataclass(frozen=True)
 class Convention:
     """A named way to write a request into spans.
 
     Args:
-        name: Name of the convention, and of its table in `key_tables.yaml` if it has one.
-        matches: Whether a span follows the convention. It may depend on the scope, the names of
-            attributes and events, the first word of the span's name and the values of
-            `_DECIDING_ATTRIBUTES` only: its result is cached for all spans that are alike in these.
-        read: Reads the content of a matching span and never raises. If its second argument is
-            False, it may leave out what `SpanContent.light` lists, where there are no documents.
+        name: Name of the convention and of its table in `key_tables.yaml`.
+        reader: Reads the content of a matching span and never raises; None where the table has it
+            all. If its second argument is False, it may leave out what `SpanContent.light` lists,
+            where there are no documents.
+        matcher: Decides on the match instead of the table.
     """
 
     name: str
-    matches: Callable[[Span], bool]
-    read: Callable[[Span, bool], SpanContent]
+    reader: _Reader | None = None
+    matcher: Callable[[Span], bool] | None = None
+
+    def matches(self, span: Span) -> bool:
+        """Return whether a span follows the convention.
+
+        It may depend on the scope, the names of attributes and events, the first word of the span's
+        name and the values of `_DECIDING_ATTRIBUTES` only: the result is cached for all spans that
+        are alike in these.
+        """
+        return self.matcher(span) if self.matcher else matches_table(key_table(self.name), span)
+
+    def read(self, span: Span, full: bool) -> SpanContent:
+        """Read the content of a matching span."""
+        if self.reader is not None:
+            return self.reader(span, full)
+        return read_by_table(key_table(self.name), span.attributes, full)
 
 
-def _by_table(name: str, read: Callable[[Span, bool], SpanContent] | None = None) -> Convention:
-    """Return a convention whose table decides on the match and, without `read`, on the content."""
-    return Convention(
-        name,
-        lambda span: matches_table(key_table(name), span),
-        read or (lambda span, full: read_by_table(key_table(name), span.attributes, full)),
-    )
-
-
-_OPENINFERENCE = Convention(
-    "openinference", openinference.matches_openinference, openinference.read_openinference
-)
+_OPENINFERENCE = Convention("openinference", openinference.read_openinference)
 CONVENTIONS: tuple[Convention, ...] = (
-    _by_table("langfuse", langfuse.read_langfuse),
-    _by_table("mlflow", platforms.read_mlflow),
-    _by_table("langsmith", platforms.read_langsmith),
-    _by_table("vercel_ai", app_frameworks.read_vercel_ai),
-    _by_table("logfire", agent_frameworks.read_logfire),
-    _by_table("google_adk", agent_frameworks.read_google_adk),
-    Convention("promptflow", platforms.matches_promptflow, platforms.read_promptflow),
-    Convention("monocle", platforms.matches_monocle, platforms.read_monocle),
-    Convention("haystack", app_frameworks.matches_haystack, app_frameworks.read_haystack),
-    Convention("spring_ai", app_frameworks.matches_spring_ai, app_frameworks.read_spring_ai),
+    Convention("langfuse", platforms.read_langfuse),
+    Convention("mlflow", platforms.read_mlflow),
+    Convention("langsmith", platforms.read_langsmith),
+    Convention("vercel_ai", frameworks.read_vercel_ai),
+    Convention("logfire", frameworks.read_logfire),
+    Convention("google_adk", frameworks.read_google_adk),
+    Convention("promptflow", platforms.read_promptflow),
+    Convention("monocle", platforms.read_monocle),
+    Convention("haystack", frameworks.read_haystack),
+    Convention("spring_ai", frameworks.read_spring_ai),
     _OPENINFERENCE,
-    Convention("openllmetry", openllmetry.matches_openllmetry, openllmetry.read_openllmetry),
-    _by_table("loongsuite"),
-    _by_table("gen_ai_task"),
-    Convention("vector_db", vector_databases.matches_vector_db, vector_databases.read_vector_db),
-    Convention(
-        "content_events",
-        content_events.matches_content_events,
-        content_events.read_content_events,
-    ),
-    Convention("otel_genai", otel_genai.matches_otel_genai, otel_genai.read_otel_genai),
+    Convention("openllmetry", openllmetry.read_openllmetry),
+    Convention("loongsuite"),
+    Convention("gen_ai_task"),
+    Convention("vector_db", openllmetry.read_vector_db, openllmetry.matches_vector_db),
+    Convention("content_events", otel_genai.read_content_events),
+    Convention("otel_genai", otel_genai.read_otel_genai),
 )
 _cached_matches: dict[int, tuple[Convention, ...]] = {}
 
@@ -202,4 +195,5 @@ def _merge_documents(into: SpanContent, other: SpanContent) -> None:
     elif into.documents and len(into.documents) == len(other.documents):
         # the same list in two ways: ids and scores may be in the second only
         for document, same in zip(into.documents, other.documents, strict=True):
-            fill_id_and_score(document, same)
+            if document.may_be(same):
+                document.fill_from(same, text=False, metadata=False)

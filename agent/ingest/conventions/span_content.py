@@ -57,6 +57,27 @@ class RetrievedDocument:
     metadata: dict[str, Any] = field(default_factory=dict)
     gap: ContentGap | None = None
 
+    def may_be(self, other: RetrievedDocument) -> bool:
+        """Return whether the texts allow that this is the same document."""
+        return self.text is None or other.text is None or self.text == other.text
+
+    def fill_from(
+        self,
+        other: RetrievedDocument,
+        *,
+        score: bool = True,
+        text: bool = True,
+        metadata: bool = True,
+    ) -> None:
+        """Fill what is missing from the same document in another list."""
+        self.id = self.id or other.id
+        if score and self.score is None:
+            self.score, self.score_kind = other.score, other.score_kind
+        if text and self.text is None and other.text is not None:
+            self.text, self.gap = other.text, other.gap
+        if metadata:
+            self.metadata = self.metadata or other.metadata
+
 
 @dataclass(slots=True)
 class SpanContent:
@@ -120,20 +141,6 @@ def defer_content(content: SpanContent) -> bool:
 def has_texts(documents: list[RetrievedDocument] | None) -> bool:
     """Return whether any document has a text."""
     return any(document.text for document in documents or ())
-
-
-def fill_id_and_score(document: RetrievedDocument, same: RetrievedDocument) -> bool:
-    """Fill id and score from the document at the same position of another list.
-
-    Returns:
-        False if the texts show that it is a different document, which then fills nothing.
-    """
-    if document.text is not None and same.text is not None and document.text != same.text:
-        return False
-    document.id = document.id or same.id
-    if document.score is None:
-        document.score, document.score_kind = same.score, same.score_kind
-    return True
 
 
 def first_event_time(span: Span, name: str) -> int | None:

@@ -62,27 +62,12 @@ _ROLE = re.compile(
 _ROLE_BY_CLASS = {"HumanMessage(": "user", "SystemMessage(": "system", "ToolMessage(": "tool"}
 
 
-def _null(_: str) -> None:
-    return None
-
-
-_DECODER = json.JSONDecoder(parse_constant=_null)  # NaN and infinities become None
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and infinities become None
 
 
 @dataclass(frozen=True, slots=True)
 class ValueKeys:
-    """The keys at which frameworks put content in their values, best first.
-
-    Args:
-        question: Keys of an input that may hold the question.
-        answer: Keys of an output that may hold the answer.
-        skipped: Keys of retrieved text, earlier turns and numbers, which are never searched.
-        document_lists: Keys of an object that may hold a list of documents.
-        document_text: Keys of a document that hold its text.
-        document_id: Keys of a document that hold its id.
-        document_source: Keys that name the origin of a document.
-        document_similarity: Keys of a score of which higher is better.
-    """
+    """The keys at which frameworks put content in their values, as `value_keys.yaml` has them."""
 
     question: tuple[str, ...]
     answer: tuple[str, ...]
@@ -202,7 +187,9 @@ def parse_nested_json(value: Any, *, times: int = 3) -> Any:
         head = value[:1]
         if head not in _OPENING:  # nearly all texts
             head = value[:64].lstrip()[:1] if head.isspace() else ""
-        if head not in _OPENING or (len(value) > _MAX_VALUES and _marks(value) > _MAX_VALUES):
+        if head not in _OPENING:
+            return value
+        if len(value) > _MAX_VALUES and sum(map(value.count, ",[{")) > _MAX_VALUES:
             return value
         if head == '"' and not value.rstrip().endswith('"'):
             return value
@@ -211,10 +198,6 @@ def parse_nested_json(value: Any, *, times: int = 3) -> Any:
         except (ValueError, RecursionError):
             return value
     return value
-
-
-def _marks(text: str) -> int:
-    return text.count(",") + text.count("[") + text.count("{")
 
 
 def parse_literal(text: str) -> Any:

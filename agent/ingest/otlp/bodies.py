@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from pydantic_core import to_json
 
-from ragmeter.ingest.otlp.json_requests import decode_json
+from ragmeter.ingest.otlp.json_format import decode_json
 from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits
 from ragmeter.ingest.otlp.protobuf import Status, decode_protobuf
 

@@ -22,7 +22,6 @@ MAX_TRACE_STATE = 1_024  # characters; W3C asks for 512 to be kept
 _MAX_NUMBERS = 256
 
 _Record = TypeVar("_Record")
-_Scope = TypeVar("_Scope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +51,9 @@ class OtlpLimits:
 
 
 class UndecodableBody(RagmeterError):
-    """Nothing of a body could be read.
+    """Nothing of a body could be read; the text is for the sender.
 
-    Args:
-        reason: A short code. `too_large` is a body that holds more than one may (413), anything
-            else is broken (400).
-        message: Text for the sender.
+    The reason `too_large` is a body that holds more than one may (413), any other is broken (400).
     """
 
     def __init__(self, reason: str, message: str = "") -> None:
@@ -94,15 +90,19 @@ class SpanAllowance:
 
 
 @dataclass(slots=True)
-class DecodedRequest:
-    """The result of decoding one request.
+class RecordScope:
+    """What the records of one scope share; `resource` are the attributes of the resource."""
 
-    Args:
-        spans: Spans of a trace request.
-        events: Events of a log request.
-        rejected: Number of spans or log records that could not be read.
-        ignored: Number of log records that are in order and carry no content of a span.
-        reasons: Number of rejected records by the code of the reason.
+    resource: dict[str, AttributeValue]
+    name: str = ""
+    version: str = ""
+
+
+@dataclass(slots=True)
+class DecodedRequest:
+    """The spans or log events of one request, and how many records could not be read, by reason.
+
+    `ignored` are log records that are in order and carry no content of a span.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -135,8 +135,8 @@ class RequestDecoder:
 
     def decode(
         self,
-        records: Iterable[tuple[_Record, _Scope, int]],
-        decode_record: Callable[[_Record, _Scope, SpanAllowance], Span | LogEvent | None],
+        records: Iterable[tuple[_Record, RecordScope, int]],
+        decode_record: Callable[[_Record, RecordScope, SpanAllowance], Span | LogEvent | None],
     ) -> DecodedRequest:
         """Decode records; one that is broken or too much costs only itself and is counted.
 

@@ -30,6 +30,7 @@ from ragmeter.ingest.otlp.limits import (
     MAX_TRACE_STATE,
     DecodedRequest,
     OtlpLimits,
+    RecordScope,
     RejectedRecord,
     RequestDecoder,
     SpanAllowance,
@@ -89,21 +90,6 @@ def _types() -> tuple[Any, Any]:
 
 # `Status` is google.rpc.Status, whose published package is not among our dependencies.
 Layer, Status = _types()
-
-
-class _ProtobufScope:
-    """What the spans of one scope share."""
-
-    __slots__ = ("name", "resource", "version")
-
-    def __init__(self, resource: dict[str, AttributeValue], data: bytes) -> None:
-        self.resource = resource
-        try:
-            scope = InstrumentationScope.FromString(data)
-        except DecodeError:  # an unreadable name is no reason to lose the spans
-            scope = InstrumentationScope()
-        self.name = scope.name[:MAX_NAME]
-        self.version = scope.version[:MAX_NAME]
 
 
 def decode_protobuf(body: bytes, limits: OtlpLimits, *, logs: bool) -> DecodedRequest:
@@ -166,7 +152,7 @@ def _iterate_scopes(
             yield head, scopes
 
 
-def _records(body: bytes, request: RequestDecoder) -> Iterator[tuple[bytes, _ProtobufScope, int]]:
+def _records(body: bytes, request: RequestDecoder) -> Iterator[tuple[bytes, RecordScope, int]]:
     """Yield every record's bytes with its scope; broken layers above the records are counted."""
     for head, scopes in _iterate_scopes(body):
         if scopes is None:  # the number of spans in it is unknown
@@ -178,9 +164,17 @@ def _records(body: bytes, request: RequestDecoder) -> Iterator[tuple[bytes, _Pro
             request.decoded.reject(str(error), sum(len(records) for _, records in scopes))
             continue
         for scope_data, records in scopes:
-            scope = _ProtobufScope(resource, scope_data)
+            scope = _scope(resource, scope_data)
             for data in records:
                 yield data, scope, len(data)
+
+
+def _scope(resource: dict[str, AttributeValue], data: bytes) -> RecordScope:
+    try:
+        scope = InstrumentationScope.FromString(data)
+    except DecodeError:  # an unreadable name is no reason to lose the spans
+        scope = InstrumentationScope()
+    return RecordScope(resource, scope.name[:MAX_NAME], scope.version[:MAX_NAME])
 
 
 def _resource(data: bytes, request: RequestDecoder) -> dict[str, AttributeValue]:
@@ -203,7 +197,7 @@ def _parse(message_type: Any, data: bytes) -> Any:
         raise RejectedRecord("unreadable") from None
 
 
-def _span(data: bytes, scope: _ProtobufScope, allowance: SpanAllowance) -> Span:
+def _span(data: bytes, scope: RecordScope, allowance: SpanAllowance) -> Span:
     wire = _parse(WireSpan, data)
     attributes = _attributes(wire.attributes, allowance)
     kind, status = wire.kind, wire.status.code
@@ -228,7 +222,7 @@ def _span(data: bytes, scope: _ProtobufScope, allowance: SpanAllowance) -> Span:
     )
 
 
-def _log(data: bytes, scope: _ProtobufScope, allowance: SpanAllowance) -> LogEvent | None:
+def _log(data: bytes, scope: RecordScope, allowance: SpanAllowance) -> LogEvent | None:
     wire = _parse(LogRecord, data)
     if not any(wire.trace_id) or not any(wire.span_id):
         return None

@@ -17,9 +17,15 @@ from pydantic import ValidationError
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.span_content import SpanRole
-from ragmeter.ingest.requests.boundaries import annotate_tree, find_requests
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
-from ragmeter.ingest.requests.tree import SpanNode, SpanTree, build_span_tree
+from ragmeter.ingest.requests.tree import (
+    MISSING,
+    SpanNode,
+    SpanTree,
+    annotate_tree,
+    build_span_tree,
+    find_requests,
+)
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import MAX_ID, Trace
 
@@ -78,7 +84,7 @@ def _extract(
         extracted.dropped[_drop_reason(tree)] += 1
     for node, request in requests:
         span = node.first_span()
-        if span is None or request.end <= 0:
+        if span is MISSING or request.end <= 0:
             extracted.dropped["no_time"] += 1
             continue
         suffix = f"-{span.span_id}" if len(requests) > 1 else ""
@@ -101,7 +107,7 @@ def _extract(
 
 
 def _drop_reason(tree: SpanTree) -> str:
-    roles = {node.role for node in tree.root.walk() if node.span is not None}
+    roles = {node.role for node in tree.root.walk() if node.span is not MISSING}
     if roles & {SpanRole.EMBEDDING, SpanRole.VECTOR_DB}:
         return "indexing"
     if not roles and tree.own:
@@ -125,14 +131,14 @@ def _server(node: SpanNode, below: Counter[int]) -> SpanNode | None:
     for ancestor in node.ancestors():
         if below[id(ancestor)] > 1:
             return None
-        if ancestor.span is not None and ancestor.span.kind in _SERVER_KINDS:
+        if ancestor.span.kind in _SERVER_KINDS:
             return ancestor
     return None
 
 
 def _service(node: SpanNode) -> str:
     for below in node.walk():
-        name = below.span.resource.get("service.name") if below.span is not None else None
+        name = below.span.resource.get("service.name")
         if isinstance(name, str) and name.strip():
             return name.strip().encode("utf-8", "replace").decode()[:MAX_ID]
     return _UNKNOWN_SERVICE
@@ -145,7 +151,7 @@ def _sampling(node: SpanNode) -> dict[str, float] | None:
     (https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/).
     """
     for below in node.walk():
-        if below.span is None or "ot=" not in below.span.trace_state:
+        if "ot=" not in below.span.trace_state:
             continue
         for entry in below.span.trace_state.split(","):
             key, _, value = entry.strip().partition("=")
@@ -161,7 +167,6 @@ def _origins(request: ComposedRequest) -> dict[str, list[FieldOrigin]]:
         name: [
             FieldOrigin(node.span.span_id, node.span.name, node.preview.convention)
             for node in nodes
-            if node.span is not None
         ]
         for name, nodes in request.origins.items()
     }

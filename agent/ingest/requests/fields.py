@@ -17,7 +17,6 @@ from ragmeter.ingest.conventions.span_content import (
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import scalar_text
-from ragmeter.ingest.requests.boundaries import last_retrieval_moment
 from ragmeter.ingest.requests.outcome import (
     covered_seconds,
     read_outcome,
@@ -25,7 +24,7 @@ from ragmeter.ingest.requests.outcome import (
     sum_usage,
 )
 from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
-from ragmeter.ingest.requests.tree import SpanNode
+from ragmeter.ingest.requests.tree import SpanNode, last_retrieval_moment
 from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text
@@ -153,7 +152,7 @@ class _RequestFields:
     """One request while its fields are chosen."""
 
     def __init__(self, node: SpanNode, server: SpanNode | None, settings: OtlpSettings) -> None:
-        self._node = node
+        self.node = node
         self._server = server
         self._text_limit = settings.text_limit
         self.nodes = list(node.walk())
@@ -168,7 +167,7 @@ class _RequestFields:
         }
         self.calls = sorted(
             (one for one in self.nodes if one.role is SpanRole.LLM and id(one) not in inside),
-            key=lambda call: (call.end, -call.start, call.span_id),
+            key=lambda call: (call.end, -call.start, call.span.span_id),
         )
 
     def query(self) -> _FieldChoice:
@@ -178,29 +177,29 @@ class _RequestFields:
         """
         tools = [one for one in self.retrievals if one.role is SpanRole.TOOL]
         others = [one for one in self.retrievals if one.role is not SpanRole.TOOL]
-        nodes = (self._node, *others, *reversed(self.calls), *tools)
-        of_trace = self._of_trace(_QUERY) if self._node.content().query is None else None
+        nodes = (self.node, *others, *reversed(self.calls), *tools)
+        of_trace = self._of_trace(_QUERY) if self.node.content().query is None else None
         return of_trace or self._first(nodes, _QUERY)
 
     def answer(self) -> _FieldChoice:
         """Choose the answer of the application, else the reply of its last model call."""
-        own = self._node.content()
-        if own.answer is None or (self._node.role is SpanRole.RETRIEVER and self.calls):
+        own = self.node.content()
+        if own.answer is None or (self.node.role is SpanRole.RETRIEVER and self.calls):
             of_trace = self._of_trace(_ANSWER) if own.answer is None else None
             choice = of_trace or self._reply()
             if choice.text is None and own.answer_gap is not None:
-                return _FieldChoice(None, own.answer_gap, self._node)
+                return _FieldChoice(None, own.answer_gap, self.node)
             return choice
         if own.answer_gap is ContentGap.ANSWER_TRUNCATED:
             reply = self._reply()
             whole = reply.text if reply.gap is None else None
             if whole is not None and whole.startswith(own.answer.rstrip(".…")):
                 return reply
-        return self._first([self._node], _ANSWER)
+        return self._first([self.node], _ANSWER)
 
     def _of_trace(self, field: _TextField) -> _FieldChoice | None:
-        for node in (*self._node.ancestors(), *self.nodes):
-            raw = node.span.attributes.get(field.trace_key) if node.span is not None else None
+        for node in (*self.node.ancestors(), *self.nodes):
+            raw = node.span.attributes.get(field.trace_key)
             text, gap = field.find(raw) if raw is not None else (None, None)
             if text is not None:
                 return self._choice(text, gap, node, field)
@@ -250,27 +249,26 @@ class _RequestFields:
         return self._first(copies, _ANSWER)
 
     def _in_tools(self) -> set[int]:
-        """Return the identities of the nodes below tools of this request."""
         inside: set[int] = set()
         for node in self.nodes[1:]:  # parents first
             parent = node.parent
             if parent is not None and (
-                id(parent) in inside or (parent.role is SpanRole.TOOL and parent is not self._node)
+                id(parent) in inside or (parent.role is SpanRole.TOOL and parent is not self.node)
             ):
                 inside.add(id(node))
         return inside
 
     def _chain_answer(self) -> _FieldChoice:
         """Choose, without any model call, the output of the last step that does not retrieve."""
-        if self._node.role is not SpanRole.OTHER:
+        if self.node.role is not SpanRole.OTHER:
             return _FieldChoice()
         last = max((one.end for one in self.retrievals), default=0)
         steps = [
             child
-            for child in self._node.children
+            for child in self.node.children
             if child.role is SpanRole.CHAIN and not child.retrievals and child.end >= last
         ]
-        steps.sort(key=lambda step: (step.end, step.start, step.span_id), reverse=True)
+        steps.sort(key=lambda step: (step.end, step.start, step.span.span_id), reverse=True)
         return self._first((step for step in steps if step.content().answer is not None), _ANSWER)
 
     def passages(self) -> tuple[list[dict[str, Any]] | None, ContentGap | None]:
@@ -296,8 +294,8 @@ class _RequestFields:
 
     def timings(self) -> dict[str, float]:
         """Return seconds by stage, without stages that no span shows."""
-        top = self._server or self._node
-        total = covered_seconds([top] if top.span is not None and top.span.end > 0 else self.nodes)
+        top = self._server or self.node
+        total = covered_seconds([top] if top.span.end > 0 else self.nodes)
         start = top.start or min((node.start for node in self.nodes if node.start), default=0)
         inside = {id(below) for retrieval in self.retrievals for below in retrieval.walk()}
         stages = {
@@ -317,10 +315,6 @@ class _RequestFields:
         nodes = [answer.node, *reversed(self.calls), *self.nodes]
         model = next((node.preview.model for node in nodes if node and node.preview.model), None)
         return _replace_surrogates(model) if model else None
-
-    def tag_sources(self) -> list[SpanNode]:
-        """Return the nodes that may hold session, user and tags, in order of precedence."""
-        return [self._node, *self._node.ancestors(), *self.nodes[1:]]
 
 
 def _passage(document: RetrievedDocument, text: str | None, rank: int) -> dict[str, Any]:
@@ -344,7 +338,8 @@ def _passage(document: RetrievedDocument, text: str | None, rank: int) -> dict[s
 
 
 def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) -> dict[str, str]:
-    sources = request.tag_sources()
+    node = request.node  # session, user and tags may be above it, too
+    sources = [node, *node.ancestors(), *request.nodes[1:]]
     tags: dict[str, str] = {}
     session = _first_text(sources, "session") or _attribute(sources, "session.id")
     user = _first_text(sources, "user") or _attribute(sources, "user.id", "enduser.id")
@@ -363,7 +358,7 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
             if len(tags) >= MAX_TAGS - len(_RESOURCE_TAGS):
                 break
             tags.setdefault(_replace_surrogates(name), _replace_surrogates(value))
-    resources = [node.span.resource for node in request.nodes if node.span is not None]
+    resources = [node.span.resource for node in request.nodes]
     for name, keys in _RESOURCE_TAGS.items():
         values = _scalar_texts(resources, keys)
         if name not in tags and (text := next(values, None)):
@@ -372,7 +367,6 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
 
 
 def _first_text(nodes: Iterable[SpanNode], name: str) -> str | None:
-    """Return the first text in a field of the content of spans."""
     values = (getattr(node.preview, name) for node in nodes)
     text = next((value for value in values if isinstance(value, str) and value.strip()), None)
     return None if text is None else _replace_surrogates(text)
@@ -380,7 +374,7 @@ def _first_text(nodes: Iterable[SpanNode], name: str) -> str | None:
 
 def _attribute(nodes: Iterable[SpanNode], *keys: str) -> str | None:
     """Return an attribute that spans without a convention may have, above all server spans."""
-    attributes = (node.span.attributes for node in nodes if node.span is not None)
+    attributes = (node.span.attributes for node in nodes)
     text = next(_scalar_texts(attributes, keys), None)
     return None if text is None else _replace_surrogates(text)
 

@@ -51,17 +51,13 @@ def read_outcome(
     """Return the status and the error of a request.
 
     A failed inner span that a retry or another model made up for is not an error of the request,
-    unless the request has no answer.
-
-    Args:
-        nodes: The request itself, then all nodes below it.
-        server: The server span above the request.
-        answered: Whether the request has an answer.
+    unless the request has no answer. `nodes` are the request itself, then all nodes below it;
+    `server` is the server span above.
     """
     failed_top = [node for node in (nodes[0], server) if node is not None and _failed(node)]
     # the failure that ended last comes first; a parent ends after the child that broke it
     inside = [node for node in nodes[1:] if _failed(node)]
-    inside.sort(key=lambda node: (node.end, -node.start, node.span_id), reverse=True)
+    inside.sort(key=lambda node: (node.end, -node.start, node.span.span_id), reverse=True)
     if not failed_top and not (not answered and inside and _gave_up(nodes, inside)):
         return "ok", None
     failures = [_read_failure(node) for node in (*failed_top, *inside)]
@@ -77,7 +73,7 @@ def read_outcome(
 
 def covered_seconds(nodes: Iterable[SpanNode]) -> float | None:
     """Return the seconds that spans cover together, overlaps counted once; None without spans."""
-    spans = sorted((node.start, node.end) for node in nodes if node.span and node.end > 0)
+    spans = sorted((node.start, node.end) for node in nodes if node.end > 0)
     if not spans:
         return None
     total, covered_until = 0, 0
@@ -109,8 +105,6 @@ def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float 
 
 
 def _failed(node: SpanNode) -> bool:
-    if node.span is None:
-        return False
     if node.span.status == 2 or node.preview.failed:
         return True
     code = _http_status(node.span) if node.span.kind == 2 else None
@@ -118,18 +112,15 @@ def _failed(node: SpanNode) -> bool:
 
 
 def _gave_up(nodes: Sequence[SpanNode], failed: Sequence[SpanNode]) -> bool:
-    """Return whether the last call or retrieval of a request failed."""
     steps = [node for node in nodes if node.role in _STEP_ROLES]
     if not steps:
         return False
-    last = max(steps, key=lambda node: (node.end, node.start, node.span_id))
+    last = max(steps, key=lambda node: (node.end, node.start, node.span.span_id))
     return any(node is last for node in failed)
 
 
 def _read_failure(node: SpanNode) -> _SpanFailure:
     span, content = node.span, node.preview
-    if span is None:
-        return _SpanFailure()
     kind = _stripped(span.attributes.get("error.type")) or _stripped(content.error_type)
     message = _stripped(content.error) or _stripped(span.attributes.get("error.message"))
     for event in reversed(span.events):
@@ -207,7 +198,7 @@ def _with_usage(
             calls.append(node)
     distinct: list[SpanNode] = []
     by_numbers: dict[Hashable | None, list[SpanNode]] = {}
-    for call in sorted(calls, key=lambda call: (call.start, -call.end, call.span_id)):
+    for call in sorted(calls, key=lambda call: (call.start, -call.end, call.span.span_id)):
         rivals = by_numbers.setdefault(numbers_of(call), [])
         if not any(_same_call(rival, call) for rival in rivals[-_MAX_SAME_NUMBERS:]):
             distinct.append(call)
@@ -216,7 +207,7 @@ def _with_usage(
 
 
 def _same_call(first: SpanNode, second: SpanNode) -> bool:
-    if first.span is None or second.span is None or first.span.scope == second.span.scope:
+    if first.span.scope == second.span.scope:
         return False
     inside = first.start <= second.start and second.end <= first.end
     around = second.start <= first.start and first.end <= second.end

@@ -15,6 +15,7 @@ from ragmeter.ingest.requests.tree import SpanNode
 
 _MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
+_GAPS = (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY)  # worst first
 _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may have thousands
 
 
@@ -59,12 +60,14 @@ def collect_passages(node: SpanNode) -> RetrievedPassages:
         retrieved = RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
     if retrieved.documents is not None:
         retrieved.documents = _unique(retrieved.documents)
-        retrieved.gap = retrieved.gap or _worst_gap(retrieved.documents)
+        seen = {document.gap for document in retrieved.documents}
+        worst = (gap for gap in _GAPS if gap in seen)
+        retrieved.gap = retrieved.gap or next(worst, None)
     return retrieved
 
 
 def _time_order(node: SpanNode) -> tuple[int, int, str]:
-    return (node.start, node.end, node.span_id)
+    return (node.start, node.end, node.span.span_id)
 
 
 def _gather(tops: Sequence[SpanNode], nesting: int) -> RetrievedPassages | None:
@@ -99,8 +102,7 @@ def _gather(tops: Sequence[SpanNode], nesting: int) -> RetrievedPassages | None:
         retrieved = _retrieved_by(step, nesting)
         merged.gap = merged.gap or retrieved.gap
         if retrieved.documents is None:
-            failed = step.span is not None and step.span.status == 2
-            incomplete = incomplete or not failed
+            incomplete = incomplete or step.span.status != 2
             continue
         captured = True
         unranked += retrieved.documents
@@ -128,7 +130,7 @@ def _retrieved_by(node: SpanNode, nesting: int) -> RetrievedPassages:
     documents = [_copy(document) for document in own[:_MAX_PASSAGES]]
     if below is not None and below.documents:
         for document, other in _matches(documents, below.documents):
-            _fill_in(document, other, text=document.gap is not ContentGap.HIDDEN)
+            document.fill_from(other, text=document.gap is not ContentGap.HIDDEN)
     return RetrievedPassages(documents, node.preview.documents_gap, [node])
 
 
@@ -141,21 +143,10 @@ def _reranked(node: SpanNode, given: list[RetrievedDocument]) -> list[RetrievedD
         return None
     documents = [_copy(document) for document in node.preview.documents[:_MAX_PASSAGES]]
     for document, other in _matches(documents, given):
-        _fill_in(document, other, score=False)
+        document.fill_from(other, score=False)
     if documents and not any(document.id or document.text for document in documents):
         return None
     return documents
-
-
-def _fill_in(
-    document: RetrievedDocument, other: RetrievedDocument, *, score: bool = True, text: bool = True
-) -> None:
-    document.id = document.id or other.id
-    if score and document.score is None:
-        document.score, document.score_kind = other.score, other.score_kind
-    if text and document.text is None and other.text is not None:
-        document.text, document.gap = other.text, other.gap
-    document.metadata = document.metadata or other.metadata
 
 
 def _matches(
@@ -213,7 +204,7 @@ def _unique(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
             ):
                 first = earlier
         if first is not None:
-            _fill_in(first, document)
+            first.fill_from(document)
             if first.gap is not None and document.gap is None and document.text is not None:
                 first.text, first.gap = document.text, None  # the copy is whole
             continue
@@ -236,9 +227,3 @@ def _same(first: RetrievedDocument, second: RetrievedDocument) -> bool:
         return _text_key(first.text) == _text_key(second.text)
     short, long = sorted((first.text, second.text), key=len)
     return long.startswith(short.rstrip(".…"))
-
-
-def _worst_gap(documents: list[RetrievedDocument]) -> ContentGap | None:
-    gaps = {document.gap for document in documents}
-    order = (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY)
-    return next((gap for gap in order if gap in gaps), None)

@@ -1,28 +1,50 @@
-"""Build a tree from the spans of a trace, without duplicates or cycles and with one root.
+"""Build the tree of a trace's spans, and decide which of them are requests.
 
 Parents may be missing (remote, sampled away, lost, not ended yet), spans arrive twice and in any
-order, and ids may name each other in circles. The tree depends on the spans alone, never on the
-order in which they arrived.
+order, and ids may name each other in circles. The tree has one root and depends on the spans alone,
+never on the order in which they arrived.
+
+Requests are the topmost spans that retrieve and answer. A server or queue span above one lends it
+its status and time. A job over many questions is not a request, its children are; an agent that
+retrieves repeatedly is one request. If no span both retrieves and answers, whatever does either
+counts: a chat without retrieval, a failed retrieval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.spans import Span, is_evaluation_span, is_own_span
+
+# operations of a vector database that read; all others write
+_READ_OPERATIONS = (
+    *("query", "search", "retrieve", "find", "knn"),
+    *("match", "fetch", "get", "scroll"),
+)
+_TOOL_NAMES = (
+    *("tool.name", "gen_ai.tool.name", "traceloop.entity.name"),
+    *("ai.toolCall.name", "spring.ai.tool.definition.name"),
+)
+_KINDS = (
+    *("openinference.span.kind", "traceloop.span.kind", "gen_ai.operation.name"),
+    *("langfuse.observation.type", "mlflow.spanType"),
+)
+_MAX_QUESTION_SPANS = 100  # spans searched for the question; real traces have it among three
+MISSING = Span("", "")  # in the place of a span that is not there
 
 
 @dataclass(slots=True, eq=False)
 class SpanNode:
     """A span in the tree of its trace.
 
-    The counts are filled in by `boundaries.annotate_tree`. Times are Unix nanoseconds.
+    The counts are filled in by `annotate_tree`. Times are Unix nanoseconds.
 
     Attributes:
-        span: None for the root and for a missing parent that several spans name.
+        span: `MISSING` for the root and for a missing parent that several spans name.
         preview: Content of the span, possibly without question and answer; `content` has all.
         is_retrieval: Whether the span is a retrieval of its own.
         retrievals: Number of top-level retrievals in this subtree, the node included.
@@ -31,7 +53,7 @@ class SpanNode:
         last_call: Latest time at which one of them may have seen what was retrieved.
     """
 
-    span: Span | None
+    span: Span
     preview: SpanContent
     parent: SpanNode | None = None
     children: list[SpanNode] = field(default_factory=list)
@@ -43,7 +65,7 @@ class SpanNode:
 
     def content(self) -> SpanContent:
         """Return the whole content, which is read on the first call."""
-        if self.preview.light and self.span is not None:
+        if self.preview.light:
             self.preview = read_span(self.span)
         return self.preview
 
@@ -53,19 +75,14 @@ class SpanNode:
         return self.preview.role
 
     @property
-    def span_id(self) -> str:
-        """Id of the span; empty for a missing span."""
-        return self.span.span_id if self.span is not None else ""
-
-    @property
     def start(self) -> int:
         """Start of the span; 0 for a missing span."""
-        return self.span.start if self.span is not None else 0
+        return self.span.start
 
     @property
     def end(self) -> int:
         """End of the span, never before its start; 0 for a missing span."""
-        return max(self.span.end, self.span.start) if self.span is not None else 0
+        return max(self.span.end, self.span.start)
 
     def walk(self) -> Iterator[SpanNode]:
         """Yield the node and all below it, parents first, children by time."""
@@ -77,30 +94,28 @@ class SpanNode:
                 stack += reversed(node.children)
 
     def ancestors(self) -> Iterator[SpanNode]:
-        """Yield the nodes above this one, the nearest first."""
+        """Yield the nodes with a span above this one, the nearest first."""
         node = self.parent
         while node is not None:
-            yield node
+            if node.span is not MISSING:
+                yield node
             node = node.parent
 
-    def first_span(self) -> Span | None:
-        """Return the topmost span of the subtree, None for a subtree without spans."""
-        return next((node.span for node in self.walk() if node.span is not None), None)
+    def first_span(self) -> Span:
+        """Return the topmost span of the subtree, `MISSING` for a subtree without spans."""
+        return next((node.span for node in self.walk() if node.span is not MISSING), MISSING)
 
     def time_order(self) -> tuple[int, int, str]:
         """Return a sort key by time; a missing parent begins with its first child."""
         span = self.first_span()
-        return (span.start, span.end, span.span_id) if span is not None else (0, 0, "")
+        return (span.start, span.end, span.span_id)
 
 
 @dataclass(slots=True)
 class SpanTree:
-    """The tree of one trace.
+    """The tree of one trace, whose roots are the children of `root`, a node without a span.
 
-    Attributes:
-        root: Node without a span; its children are the roots of the trace.
-        own: Number of subtrees left out because ragmeter sent them.
-        evaluators: Number of subtrees left out because they carry evaluations.
+    `own` and `evaluators` count subtrees left out: those that ragmeter sent, and evaluations.
     """
 
     root: SpanNode
@@ -120,16 +135,16 @@ class SpanTree:
 def build_span_tree(spans: Sequence[Span]) -> SpanTree:
     """Build the tree of one trace; each span is read once, some only as a preview."""
     nodes = {span.span_id: SpanNode(span, SpanContent()) for span in _unique(spans)}
-    root = SpanNode(None, SpanContent())
+    root = SpanNode(MISSING, SpanContent())
     absent: dict[str, SpanNode] = {}
     for node in nodes.values():
-        parent_id = node.span.parent_id if node.span is not None else ""
+        parent_id = node.span.parent_id
         parent = nodes.get(parent_id)
         if not parent_id or parent is node:
             parent = root
         elif parent is None:
             # spans that name the same parent belong together, even if it never arrives
-            parent = absent.setdefault(parent_id, SpanNode(None, SpanContent(), root))
+            parent = absent.setdefault(parent_id, SpanNode(MISSING, SpanContent(), root))
         node.parent = parent
     _break_cycles(nodes, root)
     for node in nodes.values():
@@ -184,16 +199,160 @@ def _read_spans(tree: SpanTree) -> None:
     for node in tree.root.walk():
         remaining = []
         for child in node.children:
-            span = child.span
-            if span is None:
-                remaining.append(child)
-                continue
-            if is_own_span(span):
+            if is_own_span(child.span):
                 tree.own += 1
                 continue
-            child.preview = preview_span(span)
-            if child.role is SpanRole.EVALUATOR or is_evaluation_span(span):
+            if child.span is not MISSING:
+                child.preview = preview_span(child.span)
+            if child.role is SpanRole.EVALUATOR or is_evaluation_span(child.span):
                 tree.evaluators += 1
             else:
                 remaining.append(child)
         node.children = remaining
+
+
+def annotate_tree(root: SpanNode, tool_names: Container[str] = ()) -> None:
+    """Mark retrievals, tools of the given names included, and count them and model calls."""
+    nodes = list(root.walk())
+    inside: set[int] = set()  # nodes below a retrieval: not the request's own
+    for node in nodes:
+        node.is_retrieval = _is_retrieval(node, tool_names)
+        parent = node.parent
+        if parent is not None and (parent.is_retrieval or id(parent) in inside):
+            inside.add(id(node))
+    for node in reversed(nodes):
+        node.retrievals = node.calls = node.first_retrieval = node.last_call = 0
+        for child in node.children:
+            node.retrievals += child.retrievals
+            node.calls += child.calls
+            node.last_call = max(node.last_call, child.last_call)
+            starts = (node.first_retrieval, child.first_retrieval)
+            node.first_retrieval = min(starts) or max(starts)  # 0: none
+        if id(node) in inside:
+            node.retrievals = node.first_retrieval = 0
+        elif node.is_retrieval:  # counts once, whatever is below it
+            node.retrievals, node.first_retrieval = 1, max(node.start, 1)
+        if node.role is SpanRole.LLM and id(node) not in inside:
+            node.calls += 1
+            node.last_call = max(node.last_call, last_retrieval_moment(node))
+
+
+def last_retrieval_moment(call: SpanNode) -> int:
+    """Return the latest time at which a retrieval may begin to be seen by a model call.
+
+    A call that ends as the retrieval begins has not seen it, unless the call takes no time.
+    """
+    return max(call.end - 1, call.start, 1)
+
+
+def find_requests(root: SpanNode) -> list[SpanNode]:
+    """Return the requests of an annotated tree, in order of time."""
+    requests = _find_below(root, _is_whole_request) or _find_below(root, _is_request_part)
+    return sorted(requests, key=SpanNode.time_order)
+
+
+def _is_retrieval(node: SpanNode, tool_names: Container[str]) -> bool:
+    content = node.preview
+    if content.role is SpanRole.RETRIEVER:
+        return True
+    if content.role is SpanRole.VECTOR_DB:
+        return content.documents is not None or _reads_database(node)
+    if content.role is SpanRole.TOOL and content.documents is not None:
+        values = [node.span.attributes.get(key) for key in _TOOL_NAMES]
+        # the last word: GenAI conventions name the span "execute_tool search"
+        values += [node.span.name, node.span.name.rpartition(" ")[2]]
+        return any(isinstance(name, str) and name in tool_names for name in values)
+    return False
+
+
+def _reads_database(node: SpanNode) -> bool:
+    for key in ("db.operation.name", "db.operation"):
+        operation = node.span.attributes.get(key)
+        if isinstance(operation, str):
+            return any(name in operation.lower() for name in _READ_OPERATIONS)
+    return False
+
+
+def _find_below(root: SpanNode, holds: Callable[[SpanNode], bool]) -> list[SpanNode]:
+    requests: list[SpanNode] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        parts = [child for child in node.children if holds(child)]
+        if not parts:
+            if holds(node):
+                requests.append(node)
+        elif holds(node) and _is_request(node, parts, holds is _is_whole_request):
+            requests.append(node)
+        else:
+            stack += parts
+            requests += _failed_siblings(parts, node)
+    return requests
+
+
+def _is_whole_request(node: SpanNode) -> bool:
+    """Return whether a subtree retrieves and answers.
+
+    A call that ended before the first retrieval began has only rewritten the question.
+    """
+    if not node.retrievals:
+        return False
+    if node.role is SpanRole.RETRIEVER:  # retrieve and generate in one span
+        content = node.content()
+        answer = content.answer
+        if content.query is None or answer is None or not content.documents:
+            return False
+        return not any(document.text and document.text in answer for document in content.documents)
+    return node.calls > 0 and node.last_call >= node.first_retrieval
+
+
+def _is_request_part(node: SpanNode) -> bool:
+    return bool(node.retrievals or node.calls)
+
+
+def _is_request(node: SpanNode, parts: list[SpanNode], whole: bool) -> bool:
+    """Return whether a span is one request, though parts of it could be requests themselves."""
+    if node.role is not SpanRole.OTHER and (
+        len(parts) == 1 or _has_content(node) or _is_agent(node)
+    ):
+        return True
+    if len(parts) == 1 or (whole and node.parent is None):
+        return False  # the server above a request; several roots in one trace
+    if not whole and not all(part.role is SpanRole.CHAIN and _has_content(part) for part in parts):
+        return True  # calls side by side, not requests
+    return len({_question(part) for part in parts} - {None}) <= 1
+
+
+def _has_content(node: SpanNode) -> bool:
+    """Return whether a span has a question or an answer of its own, possibly hidden ones."""
+    content = node.content()
+    values = (content.query, content.answer, content.query_gap, content.answer_gap)
+    return any(value is not None for value in values)
+
+
+def _is_agent(node: SpanNode) -> bool:
+    kinds = (node.span.attributes.get(key) for key in _KINDS)
+    return any(
+        isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow")
+        for kind in kinds
+    )
+
+
+def _question(node: SpanNode) -> str | None:
+    """Return the question of the topmost span that has one."""
+    queries = (below.content().query for below in islice(node.walk(), _MAX_QUESTION_SPANS))
+    return next((query for query in queries if query is not None), None)
+
+
+def _failed_siblings(parts: list[SpanNode], node: SpanNode) -> list[SpanNode]:
+    """Return siblings of requests with the name of one: they failed before they were complete."""
+    names = {part.span.name for part in parts if part.span is not MISSING}
+    part_ids = {id(part) for part in parts}
+    return [
+        child
+        for child in node.children
+        if id(child) not in part_ids
+        and child.span.name in names
+        and child.role is SpanRole.CHAIN
+        and _is_request_part(child)
+    ]

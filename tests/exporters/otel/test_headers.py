@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from ragmeter.config.loader import ConfigError
-from ragmeter.exporters.otel.transport import ReceiverHeaders
+from ragmeter.exporters.otel.exporter import ReceiverHeaders
 
 
 def of(text: str) -> dict[str, str]:

@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ragmeter.ingest.conventions.key_tables import key_table, matches_table
 from ragmeter.ingest.spans import Span, SpanEvent
 
-__all__ = ["printed_spans", "span", "wire_spans"]
+__all__ = ["matches", "printed_spans", "span", "wire_spans"]
 
 DATA = Path(__file__).parents[2] / "data" / "otlp"
 
@@ -24,6 +25,11 @@ def span(name: str = "", /, **fields: Any) -> Span:
         end=fields.pop("end", 1_000_000_002_000_000_000),
         **fields,
     )
+
+
+def matches(convention: str, span: Span) -> bool:
+    """Whether the table of a convention takes a span for one of its own."""
+    return matches_table(key_table(convention), span)
 
 
 def printed_spans(name: str) -> list[Span]:

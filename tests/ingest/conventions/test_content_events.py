@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragmeter.ingest.conventions import content_events
+from ragmeter.ingest.conventions import otel_genai
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.spans import AttributeValue, SpanEvent
@@ -72,21 +72,21 @@ def test_not_all_that_openlit_calls_retrieval_is_one(endpoint: str, role: SpanRo
 
 def test_lines_with_roles() -> None:
     text = "system: be kind\nuser: first\nassistant: yes\nuser: line one\nline: two"
-    turns = content_events.read_message_lines(text)
+    turns = otel_genai.read_message_lines(text)
     assert [(turn.role, turn.text) for turn in turns] == [
         ("system", "be kind"),
         ("user", "first"),
         ("assistant", "yes"),
         ("user", "line one\nline: two"),
     ]
-    assert content_events.read_message_lines("a word\nuser: no") == []
+    assert otel_genai.read_message_lines("a word\nuser: no") == []
 
 
 def test_a_completion_is_a_model_call_without_an_operation() -> None:
     events = [SpanEvent("gen_ai.content.completion", 1, {"gen_ai.completion": "a"})]
-    found = content_events.read_content_events(span(events=events))
+    found = otel_genai.read_content_events(span(events=events))
     assert (found.role, found.answer) == (SpanRole.LLM, "a")
     assert (
-        content_events.read_content_events(span(attributes={"gen_ai.prompt": "q"})).role
+        otel_genai.read_content_events(span(attributes={"gen_ai.prompt": "q"})).role
         is SpanRole.OTHER
     )

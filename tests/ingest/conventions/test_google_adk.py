@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from ragmeter.ingest.conventions import agent_frameworks
+from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.registry import matching_conventions
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import AttributeValue
@@ -27,7 +27,7 @@ def call(response: object, contents: object = CONTENTS) -> SpanContent:
     }
     one = span("call_llm", attributes=attributes, scope="gcp.vertex.agent")
     assert "google_adk" in {each.name for each in matching_conventions(one)}
-    return agent_frameworks.read_google_adk(one)
+    return frameworks.read_google_adk(one)
 
 
 def test_a_model_call() -> None:
@@ -85,7 +85,7 @@ def test_tools_and_agents() -> None:
         "gcp.vertex.agent.tool_call_args": '{"query": "q"}',
         "gcp.vertex.agent.tool_response": '{"results": [{"content": "a passage"}]}',
     }
-    found = agent_frameworks.read_google_adk(span("execute_tool search", attributes=attributes))
+    found = frameworks.read_google_adk(span("execute_tool search", attributes=attributes))
     assert (found.role, found.query) == (SpanRole.TOOL, "q")
     assert found.documents is not None
     assert found.documents[0].text == "a passage"
@@ -95,8 +95,8 @@ def test_tools_and_agents() -> None:
         scope="gcp.vertex.agent",
     )
     assert "google_adk" in {each.name for each in matching_conventions(agent)}
-    assert agent_frameworks.read_google_adk(agent).role is SpanRole.CHAIN
-    assert agent_frameworks.read_google_adk(agent).session == "s"
+    assert frameworks.read_google_adk(agent).role is SpanRole.CHAIN
+    assert frameworks.read_google_adk(agent).session == "s"
 
 
 def test_content_that_is_switched_off_is_hidden() -> None:
@@ -104,7 +104,7 @@ def test_content_that_is_switched_off_is_hidden() -> None:
         "gcp.vertex.agent.llm_request": "{}",
         "gcp.vertex.agent.llm_response": "{}",
     }
-    found = agent_frameworks.read_google_adk(span("call_llm", attributes=attributes))
+    found = frameworks.read_google_adk(span("call_llm", attributes=attributes))
     assert (found.role, found.query_gap, found.answer_gap) == (
         SpanRole.LLM,
         ContentGap.HIDDEN,

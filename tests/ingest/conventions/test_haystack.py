@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from ragmeter.ingest.conventions import app_frameworks
+from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
-from tests.ingest.conventions.samples import span
+from tests.ingest.conventions.samples import matches, span
 
 
 def component(kind: str, given: object = None, made: object = None) -> SpanContent:
@@ -16,8 +16,8 @@ def component(kind: str, given: object = None, made: object = None) -> SpanConte
     if made is not None:
         attributes["haystack.component.output"] = json.dumps(made)
     one = span("haystack.component.run", attributes=attributes, scope="haystack")
-    assert app_frameworks.matches_haystack(one)
-    return app_frameworks.read_haystack(one)
+    assert matches("haystack", one)
+    return frameworks.read_haystack(one)
 
 
 def pipeline(given: object, made: object) -> SpanContent:
@@ -26,8 +26,8 @@ def pipeline(given: object, made: object) -> SpanContent:
         "haystack.pipeline.output_data": json.dumps(made),
     }
     one = span("haystack.pipeline.run", attributes=attributes, scope="haystack")
-    assert app_frameworks.matches_haystack(one)
-    return app_frameworks.read_haystack(one)
+    assert matches("haystack", one)
+    return frameworks.read_haystack(one)
 
 
 DOCUMENTS = {"documents": [{"id": "h1", "content": "Jean lives in Paris", "score": 1.7, "f": "x"}]}

@@ -12,8 +12,7 @@ KEYS = key_tables.KeyTable(
     query=("in", "older_in"),
     answer=("out",),
     documents=("docs",),
-    model=("model",),
-    cost_usd=("cost",),
+    scalars={"model": ("model",), "cost_usd": ("cost",)},
     tag_prefixes=("meta.",),
 )
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragmeter.ingest.conventions import langfuse
+from ragmeter.ingest.conventions import platforms
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanRole
 from tests.ingest.conventions.samples import span, wire_spans
@@ -33,7 +33,7 @@ SAMPLE = "langfuse-langfuse-sdk-generation.otlp.json"
 
 
 def test_a_retriever_gives_documents_and_no_answer() -> None:
-    found = langfuse.read_langfuse(
+    found = platforms.read_langfuse(
         span(
             "search",
             attributes={
@@ -63,11 +63,11 @@ def test_a_decorated_function_is_a_retriever_by_its_name_and_output(
     name: str, role: SpanRole
 ) -> None:
     attributes = {OBS + "type": "span", OBS + "output": '[{"text": "a passage", "id": "1"}]'}
-    found = langfuse.read_langfuse(span(name, attributes=attributes))
+    found = platforms.read_langfuse(span(name, attributes=attributes))
     assert found.role is role
     # ... the name alone is not enough
     attributes = {OBS + "type": "span", OBS + "output": '"the answer"'}
-    assert langfuse.read_langfuse(span(name, attributes=attributes)).role is SpanRole.CHAIN
+    assert platforms.read_langfuse(span(name, attributes=attributes)).role is SpanRole.CHAIN
 
 
 def test_the_traces_own_words_win_on_the_root_only() -> None:
@@ -77,8 +77,8 @@ def test_the_traces_own_words_win_on_the_root_only() -> None:
         "langfuse.trace.input": "outer",
         "langfuse.trace.output": '{"answer": "yes"}',
     }
-    root = langfuse.read_langfuse(span("app", attributes=attributes))
-    child = langfuse.read_langfuse(span("step", attributes=attributes, parent_id="2" * 16))
+    root = platforms.read_langfuse(span("app", attributes=attributes))
+    child = platforms.read_langfuse(span("step", attributes=attributes, parent_id="2" * 16))
     assert (root.query, root.answer) == ("outer", "yes")
     assert (child.query, child.answer) == ("inner", "yes")
 
@@ -100,7 +100,7 @@ def test_trace_attributes_say_nothing_of_another_span() -> None:
 
 def test_cached_tokens_are_part_of_the_input() -> None:
     usage = '{"input": 100, "input_cached_tokens": 20, "output": 5, "total": 125}'
-    found = langfuse.read_langfuse(
+    found = platforms.read_langfuse(
         span(attributes={OBS + "type": "generation", OBS + "usage_details": usage})
     )
     assert (found.input_tokens, found.output_tokens) == (120, 5)
@@ -114,13 +114,13 @@ def test_errors_masks_and_evaluators() -> None:
         OBS + "input": "[REDACTED]",
         OBS + "cost_details": '{"input": 1, "total": 3}',
     }
-    found = langfuse.read_langfuse(span(attributes=attributes))
+    found = platforms.read_langfuse(span(attributes=attributes))
     assert found.failed
     assert found.error == "timed out"
     assert found.query_gap is ContentGap.HIDDEN
     assert found.cost_usd == 3
     assert (
-        langfuse.read_langfuse(span(attributes={OBS + "type": "evaluator"})).role
+        platforms.read_langfuse(span(attributes={OBS + "type": "evaluator"})).role
         is SpanRole.EVALUATOR
     )
 
@@ -136,4 +136,23 @@ def test_errors_masks_and_evaluators() -> None:
     ],
 )
 def test_times(text: object, nanoseconds: int | None) -> None:
-    assert langfuse.parse_iso_nanoseconds(text) == nanoseconds
+    assert platforms.parse_iso_nanoseconds(text) == nanoseconds
+
+
+@pytest.mark.parametrize(("text", "identity"), [("one", "b"), ("two", "")])
+def test_another_convention_fills_documents_unless_its_texts_differ(
+    text: str, identity: str
+) -> None:
+    attributes = {
+        "langfuse.observation.type": "retriever",
+        "langfuse.observation.output": '[{"page_content": "one"}]',
+        "openinference.span.kind": "RETRIEVER",
+        "retrieval.documents.0.document.content": text,
+        "retrieval.documents.0.document.id": "b",
+        "retrieval.documents.0.document.score": 0.5,
+    }
+    documents = read_span(span(attributes=attributes)).documents
+    assert documents is not None
+    (document,) = documents
+    assert (document.text, document.id) == ("one", identity)
+    assert document.score == (0.5 if identity else None)

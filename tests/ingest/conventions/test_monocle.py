@@ -4,7 +4,7 @@ from ragmeter.ingest.conventions import platforms, values
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
-from tests.ingest.conventions.samples import printed_spans, span
+from tests.ingest.conventions.samples import matches, printed_spans, span
 
 
 def by_role(name: str) -> dict[SpanRole, SpanContent]:
@@ -84,9 +84,9 @@ def test_python_text_is_read_within_bounds() -> None:
 
 
 def test_what_is_no_span_of_monocle() -> None:
-    assert not platforms.matches_monocle(span(attributes={"span.type": "retrieval"}))
-    assert not platforms.matches_monocle(span(attributes={"entity.1.type": "x"}))
-    assert platforms.matches_monocle(span(attributes={"span.type": "x", "workflow.name": "w"}))
+    assert not matches("monocle", span(attributes={"span.type": "retrieval"}))
+    assert not matches("monocle", span(attributes={"entity.1.type": "x"}))
+    assert matches("monocle", span(attributes={"span.type": "x", "workflow.name": "w"}))
     assert values.parse_literal("(1, 2)") == "(1, 2)"
 
 

@@ -16,7 +16,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
 )
 from ragmeter.ingest.spans import SpanEvent
-from tests.ingest.conventions.samples import span
+from tests.ingest.conventions.samples import matches, span
 
 KIND = "openinference.span.kind"
 
@@ -51,7 +51,7 @@ def test_kinds_without_regard_to_case(kind: Any, role: SpanRole) -> None:
 )
 def test_a_lost_kind_is_guessed(key: str, role: SpanRole) -> None:
     one = span(attributes={key: "x"})
-    assert openinference.matches_openinference(one)
+    assert matches("openinference", one)
     assert openinference.read_openinference(one).role is role
 
 

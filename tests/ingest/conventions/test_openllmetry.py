@@ -11,7 +11,7 @@ from ragmeter.ingest.conventions import openllmetry
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
-from tests.ingest.conventions.samples import span
+from tests.ingest.conventions.samples import matches, span
 
 NODES = json.dumps(
     [json.dumps({"node": {"id_": "a", "text": "text", "metadata": {"p": 1}}, "score": 0.5})]
@@ -25,7 +25,7 @@ def entity(name: str, kind: str = "task", **more: Any) -> SpanContent:
         if key in more:
             attributes[f"traceloop.entity.{key}"] = more.pop(key)
     one = span(attributes={**attributes, **more})
-    assert openllmetry.matches_openllmetry(one)
+    assert matches("openllmetry", one)
     return openllmetry.read_openllmetry(one)
 
 

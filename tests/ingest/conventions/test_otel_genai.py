@@ -10,7 +10,7 @@ import pytest
 from ragmeter.ingest.conventions import otel_genai
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
-from tests.ingest.conventions.samples import span
+from tests.ingest.conventions.samples import matches, span
 
 OPERATION = "gen_ai.operation.name"
 ASKED = [
@@ -29,7 +29,7 @@ TOLD = [
 
 def read(attributes: dict[str, Any] | None = None, *events: SpanEvent, **more: Any) -> SpanContent:
     one = span(attributes=attributes or {}, events=list(events), **more)
-    assert otel_genai.matches_otel_genai(one)
+    assert matches("otel_genai", one)
     return otel_genai.read_otel_genai(one)
 
 

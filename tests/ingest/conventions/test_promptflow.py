@@ -5,7 +5,7 @@ import json
 from ragmeter.ingest.conventions import platforms
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
-from tests.ingest.conventions.samples import span
+from tests.ingest.conventions.samples import matches, span
 
 
 def read(kind: str, payloads: dict[str, object], **more: object) -> SpanContent:
@@ -15,7 +15,7 @@ def read(kind: str, payloads: dict[str, object], **more: object) -> SpanContent:
     ]
     attributes = {"framework": "promptflow", "span_type": kind, **more}
     one = span(attributes=attributes, events=events, scope="promptflow")
-    assert platforms.matches_promptflow(one)
+    assert matches("promptflow", one)
     return platforms.read_promptflow(one)
 
 
@@ -103,5 +103,5 @@ def test_a_model_call_without_its_message() -> None:
 
 
 def test_another_products_span_type() -> None:
-    assert not platforms.matches_promptflow(span(attributes={"span_type": "LLM"}))
-    assert not platforms.matches_promptflow(span(attributes={"framework": "promptflow"}))
+    assert not matches("promptflow", span(attributes={"span_type": "LLM"}))
+    assert not matches("promptflow", span(attributes={"framework": "promptflow"}))

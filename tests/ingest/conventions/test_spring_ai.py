@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ragmeter.ingest.conventions import app_frameworks
+from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.spans import AttributeValue
@@ -46,10 +46,10 @@ def test_a_client_and_its_conversation() -> None:
         "spring.ai.chat.client.user.text": "Who lives here?",
         "spring.ai.chat.client.conversation.id": "default",
     }
-    found = app_frameworks.read_spring_ai(span(attributes=attributes))
+    found = frameworks.read_spring_ai(span(attributes=attributes))
     assert (found.role, found.query, found.session) == (SpanRole.CHAIN, "Who lives here?", None)
     attributes["spring.ai.chat.client.conversation.id"] = "c-7"
-    assert app_frameworks.read_spring_ai(span(attributes=attributes)).session == "c-7"
+    assert frameworks.read_spring_ai(span(attributes=attributes)).session == "c-7"
 
 
 def test_a_model_call_has_numbers_as_text() -> None:

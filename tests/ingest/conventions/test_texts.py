@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from ragmeter.ingest.conventions.messages import ChatMessage, read_flattened_messages, read_messages
 from ragmeter.ingest.conventions.span_content import ContentGap
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    ChatMessage,
+    find_answer,
+    find_question,
+    read_flattened_messages,
+    read_messages,
+)
 from ragmeter.ingest.conventions.values import (
     is_embedding,
     is_hidden,

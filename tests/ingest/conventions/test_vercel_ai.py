@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from ragmeter.ingest.conventions import app_frameworks
+from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.registry import matching_conventions
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.spans import AttributeValue
@@ -12,7 +12,7 @@ from tests.ingest.conventions.samples import span
 def read(operation: str, attributes: dict[str, AttributeValue]) -> SpanContent:
     one = span(operation, attributes={"ai.operationId": operation, **attributes}, scope="ai")
     assert "vercel_ai" in {each.name for each in matching_conventions(one)}
-    return app_frameworks.read_vercel_ai(one)
+    return frameworks.read_vercel_ai(one)
 
 
 def test_the_whole_call_is_no_model_call() -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
-from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue
 from ragmeter.ingest.stored_spans import dump_log_event, dump_span, load_log_event, load_span

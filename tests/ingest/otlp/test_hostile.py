@@ -6,9 +6,9 @@ import json as jsonlib
 
 import pytest
 
-from ragmeter.ingest.otlp import json_values, protobuf
+from ragmeter.ingest.otlp import json_format, protobuf
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
-from ragmeter.ingest.otlp.json_values import MAX_TREE
+from ragmeter.ingest.otlp.json_format import MAX_TREE
 from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits, UndecodableBody
 from ragmeter.ingest.otlp.protobuf import MAX_GROUPS, MAX_MESSAGES, MAX_SPAN_MESSAGES
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces
@@ -51,16 +51,16 @@ def test_a_body_of_more_parts_than_one_may_have_is_refused_before_it_is_built(
 ) -> None:
     body, json = TOO_LARGE[name]
     monkeypatch.setattr(protobuf, "MAX_MESSAGES", MAX_MESSAGES // 100)
-    monkeypatch.setattr(json_values, "MAX_TREE", MAX_TREE // 100)
+    monkeypatch.setattr(json_format, "MAX_TREE", MAX_TREE // 100)
     monkeypatch.setattr(protobuf, "Layer", None)
-    monkeypatch.setattr(json_values, "from_json", None)
+    monkeypatch.setattr(json_format, "from_json", None)
     with pytest.raises(UndecodableBody) as caught:
         decode_traces(body, json=json)
     assert caught.value.too_large
 
 
 def test_marks_in_texts_are_not_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_values, "MAX_TREE", MAX_TREE // 100)
+    monkeypatch.setattr(json_format, "MAX_TREE", MAX_TREE // 100)
     text = "[{,}]" * MANY + '"\\'
     (span,) = decode_traces(json_traces(json_span(status={"message": text})), json=True).spans
     assert text.startswith(span.status_message)

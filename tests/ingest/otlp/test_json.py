@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ragmeter.ingest.otlp.bodies import decode_traces
-from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces, proto_traces

@@ -1,15 +1,17 @@
-"""Parse OTLP/JSON in bounded memory, and read its ids, numbers, enums and attributes leniently.
+"""Decode OTLP/JSON export requests of spans and log records, in bounded memory.
 
 The rules are those of OTLP/JSON (hex ids, numbers for enums, int64 as text) and of plain protobuf
-JSON (base64 ids, names for enums, keys in snake case), since senders mix them up.
+JSON (base64 ids, names for enums, keys in snake case), since senders mix them up. Tempo's `batches`
+and `instrumentationLibrarySpans` are layers of a request under older names.
 """
 
 from __future__ import annotations
 
 import binascii
+import contextlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -17,12 +19,27 @@ from pydantic_core import from_json
 
 from ragmeter.ingest.native import BOM
 from ragmeter.ingest.otlp.limits import (
+    MAX_NAME,
+    MAX_STATUS,
+    MAX_TRACE_STATE,
+    DecodedRequest,
+    OtlpLimits,
+    RecordScope,
     RejectedRecord,
+    RequestDecoder,
     SpanAllowance,
     UndecodableBody,
     is_vector,
+    trim_attributes,
 )
-from ragmeter.ingest.spans import AttributeValue
+from ragmeter.ingest.spans import (
+    AttributeValue,
+    LogEvent,
+    Span,
+    SpanEvent,
+    may_carry_content,
+    read_log_event,
+)
 
 # What the parsed objects of one body may take, by the estimate below: 20 MB of the shortest
 # attributes that occur (70 bytes each) come to 190 MB, of RAG spans to 40 MB.
@@ -45,6 +62,11 @@ _CONTROLS = bytes.maketrans(bytes(range(32)), b" " * 32)
 _MAX_DIGITS = 64  # characters of a number written as text; a nanosecond time has 19
 _INT64 = 2**63
 _UINT64 = 2**64
+_KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+_STATUSES = ("UNSET", "OK", "ERROR")
+# the keys of the three layers of a request
+_SPANS = (("resourceSpans", "batches"), ("scopeSpans", "instrumentationLibrarySpans"), ("spans",))
+_LOGS = (("resourceLogs",), ("scopeLogs", "instrumentationLibraryLogs"), ("logRecords", "logs"))
 
 
 def is_json_body(body: bytes) -> bool:
@@ -100,12 +122,7 @@ def _check_size(body: bytes) -> None:
 
 
 def get_field(item: dict[str, Any], *names: str) -> Any:
-    """Return the first value that is present and not null.
-
-    Args:
-        item: An object of OTLP/JSON.
-        names: Names in camel case, each of which may be spelled in snake case too.
-    """
+    """Return the first value that is not null; names in camel case may be in snake case too."""
     for name in names:
         value = item.get(name)
         if value is None:
@@ -217,18 +234,14 @@ def parse_attributes(raw: object, allowance: SpanAllowance) -> dict[str, Attribu
 
 
 def parse_value(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    """Read an `AnyValue`, or a bare scalar as it is.
-
-    Args:
-        raw: The value as parsed from JSON.
-        allowance: Counts list elements, and what is left out.
-        depth: Levels of lists and maps that may be read.
-    """
+    """Read an `AnyValue`, with `depth` levels of lists and maps, or a bare scalar as it is."""
     if isinstance(raw, dict):
         for key, inner in raw.items():
-            read = _READERS.get(key)
+            read = _SCALARS.get(key)
             if read is not None:
-                return read(inner, allowance, depth)
+                return read(inner)
+            if key in _NESTED_IS_MAP:
+                return _nested(inner, allowance, depth, _NESTED_IS_MAP[key])
         return None
     if isinstance(raw, int) and not -_INT64 <= raw < _INT64:
         return None
@@ -250,69 +263,194 @@ def _pairs(items: list[Any], allowance: SpanAllowance, depth: int) -> dict[str, 
     return attributes
 
 
-def _string(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
+def _nested(raw: object, allowance: SpanAllowance, depth: int, is_map: bool) -> AttributeValue:
+    """Read a list or map; None if it is too deep or a vector."""
+    items = raw.get("values") if isinstance(raw, dict) else raw
+    if depth <= 0:
+        allowance.dropped += 1
+        return None
+    if not isinstance(items, list):
+        items = []
+    if items and not is_map:
+        none_left = SpanAllowance(0, allowance.limits)
+        if is_vector(len(items), parse_value(items[0], none_left, 0)):
+            return None
+    items = items[: allowance.take(len(items), len(items))]
+    if is_map:
+        return _pairs(items, allowance, depth - 1)
+    return [parse_value(item, allowance, depth - 1) for item in items]
+
+
+def _string(raw: object) -> AttributeValue:
     if isinstance(raw, str):
         return raw
     return None if raw is None or isinstance(raw, list | dict) else str(raw)
 
 
-def _bool(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
+def _bool(raw: object) -> AttributeValue:
     if isinstance(raw, str):
         return {"true": True, "false": False}.get(raw.strip().lower())
     return bool(raw) if isinstance(raw, int | float) else None
 
 
-def _int64(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
+def _int64(raw: object) -> AttributeValue:
     value = _integer(raw)
     return value if value is not None and -_INT64 <= value < _INT64 else None
 
 
-def _double(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    return _float(raw)
-
-
-def _bytes(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    return None
-
-
-def _items(raw: object, allowance: SpanAllowance, depth: int) -> list[Any] | None:
-    """Return the elements of a list or map, None if it is too deep."""
-    if isinstance(raw, dict):
-        raw = raw.get("values")
-    if depth <= 0:
-        allowance.dropped += 1
-        return None
-    return raw if isinstance(raw, list) else []
-
-
-def _array(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    items = _items(raw, allowance, depth)
-    if items is None:
-        return None
-    none_left = SpanAllowance(0, allowance.limits)
-    if is_vector(len(items), parse_value(items[0], none_left, 0) if items else None):
-        return None
-    taken = allowance.take(len(items), len(items))
-    return [parse_value(item, allowance, depth - 1) for item in items[:taken]]
-
-
-def _map(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    items = _items(raw, allowance, depth)
-    if items is None:
-        return None
-    return _pairs(items[: allowance.take(len(items), len(items))], allowance, depth - 1)
-
-
-_READERS: dict[str, Callable[[object, SpanAllowance, int], AttributeValue]] = {
+# by both spellings of the key of an `AnyValue`; bytes are left out
+_SCALARS: dict[str, Callable[[object], AttributeValue]] = {
     f"{kind}{suffix}": read
     for kind, read in (
         ("string", _string),
         ("int", _int64),
-        ("double", _double),
+        ("double", _float),
         ("bool", _bool),
-        ("array", _array),
-        ("kvlist", _map),
-        ("bytes", _bytes),
+        ("bytes", lambda raw: None),
     )
     for suffix in ("Value", "_value")
 }
+_NESTED_IS_MAP = {
+    **dict.fromkeys(("arrayValue", "array_value"), False),
+    **dict.fromkeys(("kvlistValue", "kvlist_value"), True),
+}
+
+
+def decode_json(body: bytes, limits: OtlpLimits, *, logs: bool) -> DecodedRequest:
+    """Decode a trace or log request; raise `UndecodableBody` if nothing can be read."""
+    request = RequestDecoder(limits)
+    return request.decode(_records(body, request, logs), _log if logs else _span)
+
+
+def _records(
+    body: bytes, request: RequestDecoder, logs: bool
+) -> Iterator[tuple[Any, RecordScope, int]]:
+    """Yield every record with its scope; broken layers above the records are counted."""
+    resource_keys, scope_keys, record_keys = _LOGS if logs else _SPANS
+    content = parse_json_body(body)
+    if not isinstance(content, dict):
+        raise UndecodableBody("bad_json", "the body is no JSON object")
+    resources = get_field(content, *resource_keys)
+    if not isinstance(resources, list | None):
+        raise UndecodableBody("bad_json", f"{resource_keys[0]} is no list")
+    for item in resources or ():
+        if not isinstance(item, dict):
+            request.decoded.reject("unreadable")
+            continue
+        resource = _resource(item, request)
+        for group in get_list(item, *scope_keys):
+            if not isinstance(group, dict):
+                request.decoded.reject("unreadable")
+                continue
+            raw_scope = get_field(group, "scope", "instrumentationLibrary")
+            scope = RecordScope(resource)
+            if isinstance(raw_scope, dict):
+                scope.name = get_text(raw_scope.get("name"), MAX_NAME)
+                scope.version = get_text(raw_scope.get("version"), MAX_NAME)
+            for record in get_list(group, *record_keys):
+                yield record, scope, len(body)
+
+
+def _resource(item: dict[str, Any], request: RequestDecoder) -> dict[str, AttributeValue]:
+    resource = item.get("resource")
+    allowance = request.allow()
+    raw = resource.get("attributes") if isinstance(resource, dict) else None
+    attributes = parse_attributes(raw, allowance)
+    trim_attributes((attributes,), request.limits.resource_text)
+    request.settle(allowance)
+    return attributes
+
+
+def _span(item: Any, scope: RecordScope, allowance: SpanAllowance) -> Span:
+    if not isinstance(item, dict):
+        raise RejectedRecord("unreadable")
+    status = item.get("status")
+    if not isinstance(status, dict):
+        status = {}
+    parent = get_field(item, "parentSpanId")
+    attributes = parse_attributes(item.get("attributes"), allowance)
+    events = _events(get_list(item, "events"), allowance)
+    links = _links(get_list(item, "links"), allowance)
+    allowance.dropped += parse_count(get_field(item, "droppedAttributesCount"))
+    allowance.dropped += parse_count(get_field(item, "droppedEventsCount"))
+    return Span(
+        trace_id=_trace_id(item),
+        span_id=_span_id(item),
+        parent_id=parse_id(parent, 8, "bad_parent_id"),
+        name=get_text(item.get("name"), MAX_NAME),
+        kind=parse_enum(item.get("kind"), "SPAN_KIND_", _KINDS),
+        start=parse_nanoseconds(get_field(item, "startTimeUnixNano")),
+        end=parse_nanoseconds(get_field(item, "endTimeUnixNano")),
+        status=parse_enum(status.get("code"), "STATUS_CODE_", _STATUSES),
+        status_message=get_text(status.get("message"), MAX_STATUS),
+        attributes=attributes,
+        events=events,
+        links=links,
+        trace_state=get_text(get_field(item, "traceState"), MAX_TRACE_STATE),
+        scope=scope.name,
+        scope_version=scope.version,
+        resource=scope.resource,
+        dropped=allowance.dropped,
+    )
+
+
+def _required_id(item: dict[str, Any], name: str, size: int, reason: str) -> str:
+    identity = parse_id(get_field(item, name), size, reason)
+    if not identity:
+        raise RejectedRecord(reason)
+    return identity
+
+
+def _trace_id(item: dict[str, Any]) -> str:
+    return _required_id(item, "traceId", 16, "bad_trace_id")
+
+
+def _span_id(item: dict[str, Any]) -> str:
+    return _required_id(item, "spanId", 8, "bad_span_id")
+
+
+def _events(raw: list[Any], allowance: SpanAllowance) -> list[SpanEvent]:
+    events = []
+    for event in raw[: allowance.take(len(raw), allowance.limits.events)]:
+        if not isinstance(event, dict):
+            allowance.dropped += 1
+            continue
+        allowance.dropped += parse_count(get_field(event, "droppedAttributesCount"))
+        time = parse_nanoseconds(get_field(event, "timeUnixNano"))
+        attributes = parse_attributes(event.get("attributes"), allowance)
+        events.append(SpanEvent(get_text(event.get("name"), MAX_NAME), time, attributes))
+    return events
+
+
+def _links(raw: list[Any], allowance: SpanAllowance) -> list[tuple[str, str]]:
+    links = []
+    for link in raw[: allowance.take(len(raw), allowance.limits.links)]:
+        if isinstance(link, dict):
+            with contextlib.suppress(RejectedRecord):
+                links.append((_trace_id(link), _span_id(link)))
+    return links
+
+
+def _log(item: Any, scope: RecordScope, allowance: SpanAllowance) -> LogEvent | None:
+    if not isinstance(item, dict):
+        raise RejectedRecord("unreadable")
+    name = get_text(get_field(item, "eventName"), MAX_NAME)
+    if not name:
+        for pair in get_list(item, "attributes"):
+            if isinstance(pair, dict) and pair.get("key") == "event.name":
+                none_left = SpanAllowance(0, allowance.limits)
+                name = get_text(parse_value(pair.get("value"), none_left, 0), MAX_NAME)
+    if not may_carry_content(name):
+        return None
+    if not get_field(item, "traceId") or not get_field(item, "spanId"):
+        return None
+    time = parse_nanoseconds(get_field(item, "timeUnixNano"))
+    observed = parse_nanoseconds(get_field(item, "observedTimeUnixNano"))
+    return read_log_event(
+        _trace_id(item),
+        _span_id(item),
+        name,
+        time or observed,
+        parse_attributes(item.get("attributes"), allowance),
+        parse_value(item.get("body"), allowance, allowance.limits.depth),
+    )

@@ -1,49 +1,17 @@
-"""Application frameworks with their own attributes: Haystack, Spring AI and the Vercel AI SDK.
+"""Frameworks with their own attributes: Google ADK, Logfire, Haystack, Spring AI and Vercel AI SDK.
 
-Haystack's own tracer (haystack-ai 2.x) over OpenTelemetry. Source: deepset-ai/haystack c7cb46c,
-`haystack/core/pipeline/pipeline.py`, `haystack/tracing/opentelemetry.py` and `utils.py`,
-`dataclasses/document.py`. Traps:
-- The role is the class name in `haystack.component.type`; custom classes keep the endings.
-- Inputs and outputs are there only with `HAYSTACK_CONTENT_TRACING_ENABLED`, as JSON text, or as
-  Python's text form where JSON fails.
-- `haystack.pipeline.input_data` is `{component: {input: value}}`. `output_data` may be an empty
-  object: older versions set it before the pipeline has run.
-- Embedding retrievers get a vector and no query.
-- `documents` of a prompt builder or an answer builder were retrieved by other components.
-- Documents are flattened: metadata lies beside `id`, `content` and `score`.
-
-Spring AI (1.0 and later; milestones too), through Micrometer. Source: spring-projects/spring-ai
-fd3fd6e, `DefaultVectorStoreObservationConvention`, `VectorStoreQueryResponseObservationFilter`
-(milestones), the reference manual's page on observability. Traps:
-- All values are text, numbers too ("11").
-- The retriever is the vector store span: `db.vector.query.content` and, where switched on,
-  `db.vector.query.response.documents`. There is no other retrieval span above it.
-- Lists are joined without escaping: `["a", "b"]` is JSON only while no text holds a quote or a
-  line break. Otherwise it is split at `", "`.
-- From 1.0 on prompts, replies and documents go to the application's log and not to the span: then
-  the documents are not captured, which is not the same as an empty result.
-- The conversation id of an application that sets none is `default`: no session.
-
-The Vercel AI SDK (3.3 to 6) with `experimental_telemetry`. Source: vercel/ai,
-content/docs/03-ai-sdk-core/60-telemetry.mdx (early and ef0018f) and
-`packages/ai/src/rerank/rerank.ts`. Traps:
-- `ai.generateText` is the whole call, `ai.generateText.doGenerate` one request to the model: both
-  hold the text and the tokens. Only the inner one is the model call.
-- Old names are `ai.result.text`, `ai.stream.msToFirstChunk`, `ai.usage.promptTokens`; newer ones
-  `ai.response.text`, `ai.response.msToFirstChunk`, `ai.usage.inputTokens`.
-- `ai.prompt` is `{"system", "prompt"}` or `{"messages"}` as JSON text.
-- There is no retriever: retrieval is a tool (`ai.toolCall.result`) or in the prompt.
-- A reranker's span holds the documents in the old order and a ranking of their indexes.
-- The application puts session and user into `metadata`, under names of its own.
+`key_tables.yaml` has the sources of each and what to beware of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import MAX_DOCUMENTS, read_document
 from ragmeter.ingest.conventions.key_tables import (
+    asks_tools_only,
     fill_content,
     fill_documents,
     fill_reply,
@@ -52,7 +20,6 @@ from ragmeter.ingest.conventions.key_tables import (
     read_by_table,
     read_role,
 )
-from ragmeter.ingest.conventions.messages import read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -60,8 +27,14 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+)
 from ragmeter.ingest.conventions.values import (
+    first_text,
     is_hidden,
     parse_count,
     parse_json_or_literal,
@@ -70,6 +43,175 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
+
+_ADK_REQUEST = "gcp.vertex.agent.llm_request"
+_ADK_RESPONSE = "gcp.vertex.agent.llm_response"
+_ADK_CHUNKS = ("retrieved_context", "web", "maps")
+_LOGFIRE_HISTORY = ("pydantic_ai.all_messages", "all_messages_events")
+_LOGFIRE_CALLS = ("request_data", "response_data", "events")
+_LOGFIRE_TOOL_INPUT = ("tool_arguments", "gen_ai.tool.call.arguments")
+_LOGFIRE_TOOL_OUTPUT = ("tool_response", "gen_ai.tool.call.result")
+
+
+def read_google_adk(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Google ADK; always whole, as a reply may hold documents and an error."""
+    attributes = span.attributes
+    content = read_by_table(key_table("google_adk"), attributes)
+    operation = attributes.get("gen_ai.operation.name")
+    if operation == "execute_tool" or "gcp.vertex.agent.tool_response" in attributes:
+        content.role = SpanRole.TOOL
+        fill_content(
+            content,
+            attributes.get("gcp.vertex.agent.tool_call_args"),
+            attributes.get("gcp.vertex.agent.tool_response"),
+        )
+        return content
+    if _ADK_REQUEST not in attributes and _ADK_RESPONSE not in attributes:
+        is_agent = span.name in ("invocation", "agent_run") or span.name.startswith("invoke_agent")
+        if is_agent or operation == "invoke_agent":
+            content.role = SpanRole.CHAIN
+        return content
+    content.role = SpanRole.LLM
+    request = parse_nested_json(attributes.get(_ADK_REQUEST))
+    response = parse_nested_json(attributes.get(_ADK_RESPONSE))
+    if request in ({}, "", None) and response in ({}, "", None):
+        content.query_gap = content.answer_gap = ContentGap.HIDDEN
+        return content
+    if isinstance(request, dict):
+        content.model = content.model or scalar_text(request.get("model"))
+        content.query = _adk_question(request.get("contents"))
+    if isinstance(response, dict):
+        reply = response.get("content")
+        parts = reply.get("parts") if isinstance(reply, dict) else None
+        content.answer = _adk_text(parts)
+        content.calls_tools = content.answer is None and any(
+            part.get("function_call") for part in _objects(parts)
+        )
+        if response.get("error_code") is not None:
+            content.failed = True
+            content.error_type = scalar_text(response.get("error_code"))
+            content.error = scalar_text(response.get("error_message"))
+        _fill_grounding(content, response.get("grounding_metadata"))
+    return content
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    items = value[:MAX_DOCUMENTS] if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, dict)]
+
+
+def _adk_text(parts: Any) -> str | None:
+    texts = [
+        part["text"]
+        for part in _objects(parts)
+        if isinstance(part.get("text"), str) and not part.get("thought")
+    ]
+    return scalar_text("".join(texts))
+
+
+def _adk_question(contents: Any) -> str | None:
+    """Return the last text that a user wrote; a tool's result has the user's role but no text."""
+    recent = contents[-MAX_DOCUMENTS:] if isinstance(contents, list) else []
+    users = [item for item in _objects(recent) if item.get("role", "user") == "user"]
+    texts = (_adk_text(item.get("parts")) for item in reversed(users))
+    return next((text for text in texts if text is not None), None)
+
+
+def _fill_grounding(content: SpanContent, grounding: Any) -> None:
+    chunks = grounding.get("grounding_chunks") if isinstance(grounding, dict) else None
+    if not isinstance(chunks, list) or not chunks:
+        return
+    documents = []
+    for n, chunk in enumerate(chunks[:MAX_DOCUMENTS]):
+        kinds = [chunk.get(key) for key in _ADK_CHUNKS] if isinstance(chunk, dict) else []
+        inner: dict[str, Any] = next((kind for kind in kinds if isinstance(kind, dict)), {})
+        text = scalar_text(inner.get("text"))
+        identity = first_text(inner, ("uri", "title")) or f"chunk-{n}"
+        documents.append(
+            RetrievedDocument(id=identity, text=text, gap=None if text else ContentGap.ID_ONLY)
+        )
+    content.documents = documents
+    answer = (content.answer or "").encode()
+    for support in _objects(grounding.get("grounding_supports")):
+        segment = support.get("segment")
+        segment = segment if isinstance(segment, dict) else {}
+        start, end = (
+            parse_count(segment.get("start_index", 0)),
+            parse_count(segment.get("end_index")),
+        )
+        numbers = support.get("grounding_chunk_indices")
+        ids = [
+            documents[index].id
+            for n in (numbers[:MAX_DOCUMENTS] if isinstance(numbers, list) else [])
+            if (index := parse_count(n)) is not None and index < len(documents)
+        ]
+        if ids and start is not None and end is not None and start < end <= len(answer):
+            first = len(answer[:start].decode(errors="ignore"))
+            last = len(answer[:end].decode(errors="ignore"))
+            content.citations.append((first, last, ids))
+
+
+def read_logfire(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Pydantic AI or Logfire."""
+    attributes = span.attributes
+    if attributes.get("logfire.span_type") == "pending_span":
+        return SpanContent(role=SpanRole.CHAIN, convention="logfire")
+    content = read_by_table(key_table("logfire"), attributes)
+    history = first_value(attributes, _LOGFIRE_HISTORY)
+    if history is not None or "final_result" in attributes:
+        content.role = SpanRole.CHAIN
+        if not full and defer_content(content):
+            return content
+        messages = read_messages(history)
+        content.query, content.query_gap = find_question(last_text_of(messages, "user"))
+        content.answer, content.answer_gap = find_answer(attributes.get("final_result"))
+        if content.answer is None:
+            content.answer = last_text_of(messages, "assistant")
+    elif first_value(attributes, _LOGFIRE_TOOL_INPUT + _LOGFIRE_TOOL_OUTPUT) is not None:
+        content.role = SpanRole.TOOL
+        fill_content(
+            content,
+            first_value(attributes, _LOGFIRE_TOOL_INPUT),
+            first_value(attributes, _LOGFIRE_TOOL_OUTPUT),
+        )
+    elif first_value(attributes, _LOGFIRE_CALLS) is not None:
+        _fill_logfire_call(content, attributes)
+    return content
+
+
+def _fill_logfire_call(content: SpanContent, attributes: Mapping[str, Any]) -> None:
+    events = parse_nested_json(attributes.get("events"))
+    request = parse_nested_json(attributes.get("request_data"))
+    response = parse_nested_json(attributes.get("response_data"))
+    if isinstance(events, list):
+        content.role = SpanRole.LLM
+        messages = read_messages(events)
+        content.query = last_text_of(messages, "user")
+        content.calls_tools = asks_tools_only(events[-1:])
+        if not content.calls_tools and messages and messages[-1].role == "assistant":
+            content.answer = messages[-1].text
+    if isinstance(request, dict) and ("messages" in request or "prompt" in request):
+        content.role = SpanRole.LLM
+        if content.query is None:
+            content.query, content.query_gap = find_question(request)
+    if isinstance(response, dict) and content.answer is None:
+        reply = response.get("combined_chunk_content", response.get("message"))
+        if reply is None:
+            reply = response.get("text")
+        if reply is not None:
+            content.role = SpanRole.LLM
+            content.calls_tools = asks_tools_only([reply])
+            if not content.calls_tools:
+                content.answer, content.answer_gap = find_answer(reply)
+        usage = response.get("usage")
+        if isinstance(usage, dict) and content.input_tokens is None:
+            content.input_tokens = parse_count(
+                usage.get("prompt_tokens", usage.get("input_tokens"))
+            )
+            content.output_tokens = parse_count(
+                usage.get("completion_tokens", usage.get("output_tokens"))
+            )
+
 
 # searched in a pipeline's outputs before anything else
 _HAYSTACK_REPLIES = ("answers", "replies", "reply", "answer", "last_message")
@@ -81,25 +223,11 @@ _HAYSTACK_TOKENS = (
     ("output_tokens", ("completion_tokens", "output_tokens")),
 )
 _MAX_COMPONENTS = 64  # of one pipeline's inputs or outputs
-_SPRING_AI_SCOPES = ("org.springframework.boot", "org.springframework.ai")
 _SPRING_AI_QUERY = "db.vector.query.content"
 _SPRING_AI_READS = frozenset({"query", "search", "similarity_search", ""})
 _MAX_ITEMS = 1_000  # of one joined list
 _VERCEL_AI_FIRST_CHUNK = ("ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
 _VERCEL_AI_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
-
-
-def matches_haystack(span: Span) -> bool:
-    """Return whether a span is a component or a pipeline of Haystack."""
-    attributes = span.attributes
-    return "haystack.component.type" in attributes or (
-        span.name.startswith("haystack.")
-        and (
-            "haystack.pipeline.input_data" in attributes
-            or "haystack.pipeline.output_data" in attributes
-            or span.scope == "haystack"
-        )
-    )
 
 
 def read_haystack(span: Span, full: bool = True) -> SpanContent:
@@ -198,16 +326,6 @@ def _find_generated_answer(value: Any) -> tuple[str | None, ContentGap | None]:
     return find_answer(value)
 
 
-def matches_spring_ai(span: Span) -> bool:
-    """Return whether a span is one of Spring AI's."""
-    attributes = span.attributes
-    return (
-        "spring.ai.kind" in attributes
-        or _SPRING_AI_QUERY in attributes
-        or (span.scope in _SPRING_AI_SCOPES and "gen_ai.operation.name" in attributes)
-    )
-
-
 def read_spring_ai(span: Span, full: bool = True) -> SpanContent:
     """Read a span of Spring AI."""
     attributes, table = span.attributes, key_table("spring_ai")
@@ -286,7 +404,8 @@ def read_vercel_ai(span: Span, full: bool = True) -> SpanContent:
 def _personal_tags() -> tuple[str, ...]:
     """Return the metadata that is session or user and must not become a tag."""
     table = key_table("vercel_ai")
-    return tuple(key.removeprefix(table.tag_prefixes[0]) for key in (*table.session, *table.user))
+    keys = (*table.scalars["session"], *table.scalars["user"])
+    return tuple(key.removeprefix(table.tag_prefixes[0]) for key in keys)
 
 
 def _vercel_ai_role(operation: str) -> SpanRole:
