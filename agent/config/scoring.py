@@ -33,7 +33,7 @@ class SamplingRatios(SettingsSection):
 
     error: _SamplingRatio = setting(3, "traces that failed or have no answer")
     new: _SamplingRatio = setting(3, "traces of a model or prompt version that is new")
-    low: _SamplingRatio = setting(3, "traces with the lowest cheap scores")
+    low: _SamplingRatio = setting(2, "traces with the lowest cheap scores")
     rare: _SamplingRatio = setting(3, "traces of segments with little traffic")
 
 
