@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, sub
+from sys import intern
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
@@ -33,9 +34,9 @@ RATE_CLASS_SEPARATOR = ":"
 # Precedes the class of the cheap score: `low:3|2`.
 CHEAP_CLASS_SEPARATOR = "|"
 
-# Upper ends of the classes of a cheap score: a few for scores from 0 to 1, finer near 1, where most
-# scores of a good service lie, and two for grades up to 3. A 0/1 score has two classes.
-_CHEAP_EDGES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.5, 2.5)
+# Upper ends of the classes of a cheap score: six for scores from 0 to 1, two more for grades up to
+# 3. A 0/1 score has two classes. Each class takes memory in every bucket.
+_CHEAP_EDGES = (0.2, 0.4, 0.6, 0.8, 0.95, 1.5, 2.5)
 
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
 
@@ -69,7 +70,8 @@ def stratum_key(stratum: str, cheap: float | None) -> str:
     """Return the name under which a result of a stratum is summed, by class of the cheap score."""
     if cheap is None or not -MAX_VALUE <= cheap <= MAX_VALUE:
         return stratum + WITHOUT_CHEAP
-    return f"{stratum}{CHEAP_CLASS_SEPARATOR}{bisect_right(_CHEAP_EDGES, cheap)}"
+    # thousands of buckets have the same few names
+    return intern(f"{stratum}{CHEAP_CLASS_SEPARATOR}{bisect_right(_CHEAP_EDGES, cheap)}")
 
 
 class StratumSums(NamedTuple):
