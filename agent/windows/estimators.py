@@ -201,11 +201,11 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
     if low is None or high is None:
         return _unbounded_interval(cells, low, high)
     span = high - low
-    total = sum(cell.size for cell in cells)
+    total = sum([cell.size for cell in cells])
     shares = [cell.size / total for cell in cells]
     unit = [
-        cell._replace(mean=(cell.mean - low) / span, variance=cell.variance / (span * span))
-        for cell in cells
+        Cell(size, n, effective, (mean - low) / span, variance / (span * span), sampled)
+        for size, n, effective, mean, variance, sampled in cells
     ]
     pooled = _pool(unit, shares)
     overall = _variance_ratio(pooled, 1.0)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ragmeter.core.arithmetic import VALUE_BITS, WEIGHT_ONE
 from ragmeter.windows.estimators import Cell, Interval, mean_interval
-from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumKey, StratumSums
+from ragmeter.windows.sums import ScoreSums, StratumKey, StratumSums
 
 # Ends the scorer's name (before its version) of a prediction-powered series.
 ASSISTED_SUFFIX = "+builtin"
@@ -65,7 +65,11 @@ def estimate_interval(
         process: Infer about the process behind the traffic even where a draw of ours chose what was
             scored. Comparisons need it: two finite populations always differ.
     """
-    return mean_interval(sample_cells(sums, low, high, assisted, process), low, high)
+    if sums.strata:
+        return mean_interval(sample_cells(sums, low, high, assisted, process), low, high)
+    n, y = sums.n, sums.y
+    spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
+    return mean_interval([Cell(n, n, n, y / (n << VALUE_BITS), spread)], low, high)
 
 
 def sample_cells(
@@ -148,14 +152,10 @@ def _join_small(
     groups: list[list[_Part]], least: float, most: float = math.inf
 ) -> list[list[_Part]]:
     """Join neighbours until each group expects `least` scores and has one, and `most` are left."""
-    groups = list(groups)
+    expected = [sum([row.expected for row in group]) for group in groups]
+    scored = [any([row.sums.n for row in group]) for group in groups]
     while len(groups) > 1:
-        expected = [sum(row.expected for row in group) for group in groups]
-        small = [
-            at
-            for at, group in enumerate(groups)
-            if expected[at] < least or not any(row.sums.n for row in group)
-        ]
+        small = [at for at, number in enumerate(expected) if number < least or not scored[at]]
         if small:
             at = min(small, key=expected.__getitem__)
             if at == len(groups) - 1 or (at and expected[at - 1] < expected[at + 1]):
@@ -164,14 +164,12 @@ def _join_small(
             at = min(range(len(groups) - 1), key=lambda i: expected[i] + expected[i + 1])
         else:
             break
-        groups[at : at + 2] = [groups[at] + groups[at + 1]]
+        for rows in (groups, expected, scored):
+            rows[at : at + 2] = [rows[at] + rows[at + 1]]
     return groups
 
 
 def _make_cell(parts: Iterable[StratumSums], finite: bool) -> Cell:
-    sums = NO_SUMS
-    for part in parts:
-        sums = sums.plus(part)
-    sums = sums.applied()
+    sums = StratumSums._make(map(sum, zip(*parts, strict=True))).applied()
     sampled = min(1.0, sums.kish * WEIGHT_ONE / sums.size) if finite else 0.0
     return Cell(sums.size / WEIGHT_ONE, sums.n, sums.kish, sums.mean, sums.variance, sampled)
