@@ -210,7 +210,7 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
     pooled = _pool(unit, shares)
     overall = _variance_ratio(pooled, 1.0)
     if len(cells) == 1:
-        value = pooled.mean
+        value, effective = pooled.mean, pooled.effective / max(1 - pooled.sampled, 1 / pooled.n)
         lower, upper = _bounded_limits(pooled, pooled.effective, overall)
     else:
         value, lower, upper = join_limits(
@@ -223,9 +223,9 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
                 for share, cell in zip(shares, unit, strict=True)
             ]
         )
-    value = min(1.0, max(0.0, value))
-    lower, upper = max(0.0, min(value, lower)), min(1.0, max(value, upper))
-    effective = wilson_samples(value, upper - lower) * overall
+        value = min(1.0, max(0.0, value))
+        lower, upper = max(0.0, min(value, lower)), min(1.0, max(value, upper))
+        effective = min(total * pooled.n, wilson_samples(value, upper - lower) * overall)
     return Interval(low + span * value, low + span * lower, low + span * upper, effective)
 
 

@@ -153,7 +153,7 @@ def _join_small(
 ) -> list[list[_Part]]:
     """Join neighbours until each group expects `least` scores and has one, and `most` are left."""
     expected = [sum([row.expected for row in group]) for group in groups]
-    scored = [any([row.sums.n for row in group]) for group in groups]
+    scored = [any(row.sums.n for row in group) for group in groups]
     while len(groups) > 1:
         small = [at for at, number in enumerate(expected) if number < least or not scored[at]]
         if small:
@@ -164,8 +164,9 @@ def _join_small(
             at = min(range(len(groups) - 1), key=lambda i: expected[i] + expected[i + 1])
         else:
             break
-        for rows in (groups, expected, scored):
-            rows[at : at + 2] = [rows[at] + rows[at + 1]]
+        groups[at : at + 2] = [groups[at] + groups[at + 1]]
+        expected[at : at + 2] = [expected[at] + expected[at + 1]]
+        scored[at : at + 2] = [scored[at] or scored[at + 1]]
     return groups
 
 
