@@ -29,8 +29,7 @@ from ragmeter.breakdown.segment_rows import (
     build_series_breakdown,
 )
 from ragmeter.core.arithmetic import VALUE_ONE, weight_units
-from ragmeter.windows.intervals import SeriesHistory, estimate_history
-from ragmeter.windows.sums import ScoreSums, add_scored, empty_sums
+from ragmeter.windows.sums import NO_SUMS, ScoreSums, StrataSums, StratumSums
 
 __all__ = ["SHAPES", "Design", "discoveries", "main", "tails", "traffic"]
 
@@ -117,21 +116,19 @@ def _cells(one: Traffic, metric: int, size: int, rng: Generator | None) -> dict[
             name: (mask, mask & (chance < JUDGED[name]), JUDGED[name])
             for name, mask in (("low", low), ("rest", ~low))
         }
-    parts: dict[str, dict[str, list[int]]] = {name: {} for name in names}
+    parts: dict[str, StrataSums] = {name: {} for name in names}
     for stratum, (frame, scored, pi) in drawn.items():
         sizes, found = _by_segment(one.tags, size, frame, y), _by_segment(one.tags, size, scored, y)
         for name, (total, _, _), (n, sy, syy) in zip(names, sizes, found, strict=True):
             if not total:
                 continue
-            sums = empty_sums()
-            add_scored(sums, weight_units(pi), sy, syy, n)
-            sums[0] = total * weight_units(1.0)
-            parts[name][stratum] = sums
+            sums = StratumSums.of_scores(weight_units(pi), sy, syy, n)
+            parts[name][stratum] = sums._replace(size=total * weight_units(1.0))
     cells = {}
     for name, strata in parts.items():
         if rng is None:
-            sums = strata.get("") or empty_sums()
-            cells[name] = ScoreSums([0, 0, 0, 0, sums[2], sums[9], sums[11]], None)
+            sums = strata.get("", NO_SUMS)
+            cells[name] = ScoreSums([0, 0, 0, 0, sums.n, sums.y, sums.yy], None)
         else:
             cells[name] = ScoreSums([0] * 7, strata)
     return cells
@@ -169,17 +166,13 @@ def _series(design: Design, rng: Generator) -> list[SeriesBreakdown]:
         draws = rng if design.judged else None
         one = _cells(now, metric, size, draws)
         two = _cells(before, metric, size, draws) if before else None
-        known = {
-            name: estimate_history(ScoreSums.total([cell, two[name]]) if two else cell, 1 / 12)
-            for name, cell in one.items()
-        }
         series = build_series_breakdown(
             str(metric),
             "s",
             kind,
             tags,
-            PeriodSums(one, known),
-            PeriodSums(two, known) if two else None,
+            PeriodSums(one),
+            PeriodSums(two) if two else None,
         )
         if series is not None:
             found.append(series)
@@ -340,13 +333,13 @@ WAYS = ("own", "pooled", "shipped")
 
 def _exact(n1: int, n0: int, alpha: float) -> dict[str, float]:
     """Over all outcomes of two equal rates; the worst of five."""
-    kind, none = SeriesKind(True, 0.0, 1.0), SeriesHistory()
+    kind = SeriesKind(True, 0.0, 1.0)
 
     def samples(n: int) -> list[Any]:
         cells = [
             ScoreSums([0, 0, 0, 0, n, k * VALUE_ONE, k * VALUE_ONE**2], None) for k in range(n + 1)
         ]
-        return [estimate_sample(cell, kind, none) for cell in cells]
+        return [estimate_sample(cell, kind) for cell in cells]
 
     one, two = samples(n1), samples(n0)
     rejected = {way: np.zeros((n1 + 1, n0 + 1), bool) for way in WAYS}
@@ -385,8 +378,7 @@ def _simulated(n1: int, n0: int, runs: int) -> dict[str, dict[str, Floats]]:
         ps = np.empty((2, runs))
         for run in range(runs):
             cells = [_cell(form(rng, n)) for n in (n1, n0)]
-            past = estimate_history(ScoreSums.total(cells), 1 / 12 if bounded else None)
-            pair = estimate_sample(cells[0], kind, past), estimate_sample(cells[1], kind, past)
+            pair = estimate_sample(cells[0], kind), estimate_sample(cells[1], kind)
             assert pair[0] is not None
             assert pair[1] is not None
             ps[:, run] = p_values((pair[0], pair[1]))

@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import WEIGHT_ONE
-from ragmeter.windows.estimators import VARIANCE_PRIOR, unit_variance, widen_for_missing
-from ragmeter.windows.intervals import SeriesHistory, estimate_interval, stratified_spread
+from ragmeter.windows.estimators import Z_95, join_limits, widen_for_missing
+from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.sums import ScoreSums
 
 # Effective samples below which a side is not compared. The tests hold from 10 on
@@ -75,27 +75,21 @@ class MeanSample(NamedTuple):
         return self.effective >= MIN_SAMPLES
 
 
-def estimate_sample(
-    cell: ScoreSums | None, kind: SeriesKind, history: SeriesHistory
-) -> MeanSample | None:
-    """Estimate the mean of a cell; None if nothing was scored."""
+def estimate_sample(cell: ScoreSums | None, kind: SeriesKind) -> MeanSample | None:
+    """Estimate the mean of a cell, of the process behind its traffic; None without a score."""
     if cell is None or not cell.scored:
         return None
-    interval = estimate_interval(cell, kind.ratio, kind.low, kind.high, history, kind.helped)
+    low, high = (0.0, 1.0) if kind.ratio else (kind.low, kind.high)
+    interval = estimate_interval(cell, low, high, kind.helped, process=True)
     value, effective = interval.value, interval.effective
     if kind.ratio:
         # a rate of no failures is not a rate that can have none: one success, one failure more
         smooth = (value * effective + 1) / (effective + 2)
         variance, freedom = smooth * (1 - smooth), math.inf
-    elif cell.strata:
-        spread = stratified_spread(cell, kind.low, kind.high, history, kind.helped)
-        variance, freedom = spread.error * spread.effective, max(1.0, spread.freedom)
     else:
-        own = (cell.n - 1) * unit_variance(cell.n, cell.y, cell.yy)
-        variance = (own + VARIANCE_PRIOR * history.variance) / (cell.n - 1 + VARIANCE_PRIOR)
-        freedom = max(1.0, cell.n - 1)
+        error = (interval.upper - interval.lower) / (2 * Z_95)
+        variance, freedom = error * error * effective, max(1.0, cell.scored - 1)
     lost = (cell.unscored_share() or 0.0) if cell.unscored or cell.shed else 0.0
-    low, high = (0.0, 1.0) if kind.ratio else (kind.low, kind.high)
     bounded = widen_for_missing(interval, lost, low, high)
     return MeanSample(
         value=value,
@@ -106,7 +100,7 @@ def estimate_sample(
         effective=effective,
         variance=variance,
         freedom=freedom,
-        size=sum(sums[0] for sums in cell.sums().values()) / WEIGHT_ONE,
+        size=sum(sums.size for sums in cell.sums().values()) / WEIGHT_ONE,
         scored=cell.scored,
         ratio=kind.ratio,
     )
@@ -119,28 +113,6 @@ class Contrast(NamedTuple):
     lower: float
     upper: float
     p: float
-
-
-class WeightedTerm(NamedTuple):
-    """An estimate with its interval, times a factor."""
-
-    factor: float
-    value: float
-    lower: float
-    upper: float
-
-
-def combine_terms(terms: Sequence[WeightedTerm]) -> tuple[float, float, float]:
-    """Return (value, lower, upper) of a sum of independent estimates."""
-    value = below = above = 0.0
-    for factor, middle, lower, upper in terms:
-        value += factor * middle
-        down, up = factor * (middle - lower), factor * (upper - middle)
-        if factor < 0:
-            down, up = -up, -down
-        below += down * down
-        above += up * up
-    return value, value - math.sqrt(below), value + math.sqrt(above)
 
 
 def student_p_value(t: float, freedom: float) -> float:
@@ -161,9 +133,9 @@ _SamplePair = tuple[MeanSample, MeanSample]
 
 def compare_means(one: _SamplePair, other: _SamplePair | None = None) -> Contrast:
     """Return `one[0]` - `one[1]`, less `other[0]` - `other[1]` if there is another pair."""
-    value, lower, upper = combine_terms(
+    value, lower, upper = join_limits(
         [
-            WeightedTerm(factor, *sample[:3])
+            (factor, *sample[:3])
             for sign, pair in _signed_pairs(one, other)
             for factor, sample in zip((sign, -sign), pair, strict=True)
         ]
@@ -250,7 +222,7 @@ def contribution_to_change(
     # the level is made of the segment and the rest itself, which its interval must know
     half = (p1 - p0) / 2
     terms = [
-        WeightedTerm(factor, *sample[:3])
+        (factor, *sample[:3])
         for factor, sample in (
             (p1 - half * p1, now),
             (-p0 - half * p0, before),
@@ -259,14 +231,12 @@ def contribution_to_change(
         )
         if sample is not None
     ]
-    middle, lower, upper = combine_terms(terms)
+    middle, lower, upper = join_limits(terms)
     return Contribution(value, value + lower - middle, value + upper - middle, rate, value - rate)
 
 
 def contribution_to_level(now: MeanSample, rest: MeanSample, whole: MeanSample) -> Contribution:
     """Return how far a segment pulls the mean of all away from that of the rest."""
     p = now.size / whole.size
-    value, lower, upper = combine_terms(
-        [WeightedTerm(p * (1 - p), *now[:3]), WeightedTerm(-p * (1 - p), *rest[:3])]
-    )
+    value, lower, upper = join_limits([(p * (1 - p), *now[:3]), (-p * (1 - p), *rest[:3])])
     return Contribution(value, lower, upper, 0.0, value)

@@ -15,7 +15,6 @@ from ragmeter.breakdown.contrasts import (
     contribution_to_level,
     estimate_sample,
 )
-from ragmeter.windows.intervals import SeriesHistory
 from ragmeter.windows.sums import ScoreSums
 
 
@@ -112,13 +111,9 @@ class SeriesBreakdown:
 
 @dataclass(slots=True, frozen=True)
 class PeriodSums:
-    """The sums of one period and the history of the values, by segment.
-
-    The segment "" is the whole service; its history stands for segments without one.
-    """
+    """The sums of one period by segment; the segment "" is the whole service."""
 
     cells: Mapping[str, ScoreSums | None]
-    history: Mapping[str, SeriesHistory]
 
 
 @dataclass(slots=True, frozen=True)
@@ -127,12 +122,13 @@ class _PeriodEstimates:
     kind: SeriesKind
 
     def own(self, segment: str) -> MeanSample | None:
-        return self._sample(self.period.cells.get(segment), segment)
+        return estimate_sample(self.period.cells.get(segment), self.kind)
 
     def rest(self, segment: str) -> MeanSample | None:
         """Estimate all that is not of the segment."""
         whole, own = self.period.cells.get(""), self.period.cells.get(segment)
-        return self._sample(whole if whole is None or own is None else whole.without(own))
+        rest = whole if whole is None or own is None else whole.without(own)
+        return estimate_sample(rest, self.kind)
 
     def with_untagged(self, tag: str, segments: Sequence[str]) -> _PeriodEstimates:
         """Add the traffic that is in none of the `segments`, as `tag=`."""
@@ -141,10 +137,6 @@ class _PeriodEstimates:
         tagged = [cell for name in segments if (cell := cells.get(name)) is not None]
         left = whole.without(ScoreSums.total(tagged)) if whole and tagged else whole
         return replace(self, period=replace(self.period, cells={**cells, f"{tag}=": left}))
-
-    def _sample(self, cell: ScoreSums | None, segment: str = "") -> MeanSample | None:
-        history = self.period.history
-        return estimate_sample(cell, self.kind, history.get(segment) or history[""])
 
 
 def build_series_breakdown(

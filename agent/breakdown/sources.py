@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from ragmeter.breakdown.segment_rows import PeriodSums
 from ragmeter.core.series import is_overflow_series
-from ragmeter.windows.intervals import SeriesHistory
 from ragmeter.windows.windows import Windows
 
 _SeriesKey = tuple[str, str]
@@ -89,11 +88,10 @@ class WindowBreakdownSource:
             windows = self._windows()
             args = (metric, scorer, self._window)
             now = {name: windows.cell(self.service, name, *args) for name in names}
-            history = _histories(windows, self.service, self._segments, (metric, scorer))
             if self.past is None:
-                return PeriodSums(now, history), None
+                return PeriodSums(now), None
             before = {name: windows.sums_before(self.service, name, *args) for name in names}
-        return PeriodSums(now, history), PeriodSums(before, history)
+        return PeriodSums(now), PeriodSums(before)
 
 
 class FileBreakdownSource:
@@ -141,18 +139,8 @@ class FileBreakdownSource:
         cells = {
             name: windows.cell(self.service, name, metric, scorer, window) for name in ("", *names)
         }
-        return PeriodSums(cells, _histories(windows, self.service, names, (metric, scorer)))
+        return PeriodSums(cells)
 
 
 def _series(windows: Windows, service: str) -> list[_SeriesKey]:
     return [pair for pair in windows.series(service) if not is_overflow_series(pair[1])]
-
-
-def _histories(
-    windows: Windows, service: str, names: Sequence[str], key: _SeriesKey
-) -> dict[str, SeriesHistory]:
-    histories = {name: windows.series_history(service, name, *key) for name in ("", *names)}
-    return {
-        "": SeriesHistory(),
-        **{name: one for name, one in histories.items() if one is not None},
-    }

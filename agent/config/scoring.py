@@ -33,7 +33,7 @@ class SamplingRatios(SettingsSection):
 
     error: _SamplingRatio = 3
     new: _SamplingRatio = 3
-    low: _SamplingRatio = 3
+    low: _SamplingRatio = 2
     rare: _SamplingRatio = 3
 
 

@@ -28,6 +28,8 @@ class MetricSpec:
         unit: Prometheus base unit; empty for a share.
         labels: Labels of its series beside the usual ones: `k` of a cut-off.
         source: Who defined it.
+        helped_by: Base name of the metric whose built-in score of all traffic helps to estimate
+            this one from a sample; empty for its own built-in score.
     """
 
     name: str
@@ -43,6 +45,7 @@ class MetricSpec:
     unit: str = ""
     labels: tuple[str, ...] = ()
     source: str = ""
+    helped_by: str = ""
 
     @property
     def gauge(self) -> str:
@@ -74,6 +77,12 @@ def parse_cutoff(metric: str) -> str | None:
 def find_spec(specs: Mapping[str, MetricSpec], metric: str) -> MetricSpec | None:
     """Return the spec of a metric by its whole name, None if it is not declared."""
     return specs.get(base_name(metric))
+
+
+def find_helping_spec(specs: Mapping[str, MetricSpec], metric: str) -> MetricSpec | None:
+    """Return the spec of the metric whose built-in score helps to estimate `metric`."""
+    spec = find_spec(specs, metric)
+    return specs.get(spec.helped_by) if spec and spec.helped_by else spec
 
 
 # Sections of the page and the table, in the order of the question "how good are the answers".

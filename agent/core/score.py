@@ -40,7 +40,8 @@ class Score:
         detail: JSON-able data that explains the value.
         fingerprint: Version of the judge or model; another one starts another series.
         stratum: The stratum that a sampling tier drew the trace from, whatever the state.
-        cheap: The built-in scorer's value of the same metric, for results of a sampling tier.
+        cheap: The built-in score that helps to estimate this metric, for results of a sampling
+            tier: of the same metric or of `MetricSpec.helped_by`.
     """
 
     metric: str

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ragmeter.drift.moments import moments_by_stratum
-from ragmeter.windows.estimators import StratumMoments
-from ragmeter.windows.sums import COUNTS, WITHOUT_CHEAP, ScoreSums
+from ragmeter.windows.sums import COUNTS, WITHOUT_CHEAP, ScoreSums, StratumMoments, StratumSums
 
 # Judged traces from which spread and slope are taken: their error is then some 8 %.
 _CALIBRATE = 150
@@ -201,4 +200,7 @@ def _dump_sums(cell: ScoreSums | None) -> Any:
 
 
 def _load_sums(state: Any) -> ScoreSums | None:
-    return ScoreSums(state[0], state[1] or None) if state else None
+    if not state:
+        return None
+    strata = {name: StratumSums.load(sums) for name, sums in state[1].items()}
+    return ScoreSums(state[0], strata or None)

@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol
 from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE
 from ragmeter.drift.alarms import AlarmKind
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.windows.estimators import StratumMoments, stratum_moments
 from ragmeter.windows.log_histogram import LogHistogram
-from ragmeter.windows.sums import ScoreSums
+from ragmeter.windows.sums import ScoreSums, StratumMoments, stratum_moments
 
 # Chance, over all segments compared, of naming one that moved like the rest.
 SEGMENT_LEVEL = 0.01
@@ -83,11 +82,11 @@ def effective_sums(cell: ScoreSums) -> EffectiveSums | None:
         return EffectiveSums(n, y, yy) if n else None
     w = w2 = float(n)
     for sums in cell.strata.values():
-        w += sums[3] / WEIGHT_ONE
-        w2 += sums[4] / (WEIGHT_ONE * WEIGHT_ONE)
-        y += sums[5] / (WEIGHT_ONE * VALUE_ONE)
-        yy += sums[11] / (VALUE_ONE * VALUE_ONE)
-        n += sums[2]
+        w += sums.w / WEIGHT_ONE
+        w2 += sums.w2 / (WEIGHT_ONE * WEIGHT_ONE)
+        y += sums.wy / (WEIGHT_ONE * VALUE_ONE)
+        yy += sums.yy / (VALUE_ONE * VALUE_ONE)
+        n += sums.n
     if not n:
         return None
     kish = w * w / w2
@@ -138,10 +137,10 @@ def moments_by_stratum(
         Moments by name of stratum, None without a scored trace.
     """
     strata = cell.sums()
-    scored = {name: sums for name, sums in strata.items() if sums[2]}
+    scored = {name: sums for name, sums in strata.items() if sums.n}
     if not scored or (all_strata and len(scored) < len(strata)):
         return None
-    return {name: stratum_moments([sums])[0] for name, sums in scored.items()}
+    return {name: stratum_moments(sums) for name, sums in scored.items()}
 
 
 class SegmentMove(NamedTuple):

@@ -26,7 +26,13 @@ class JudgedClaim(NamedTuple):
 
 
 def _claim_spec(
-    name: str, meaning: str, formula: str, needs: str, source: str, high: float = 1.0
+    name: str,
+    meaning: str,
+    formula: str,
+    needs: str,
+    source: str,
+    high: float = 1.0,
+    helped_by: str = "",
 ) -> MetricSpec:
     return MetricSpec(
         name=name,
@@ -38,6 +44,7 @@ def _claim_spec(
         needs=needs,
         source=source,
         high=high,
+        helped_by=helped_by,
     )
 
 
@@ -51,6 +58,7 @@ CLAIM_SPECS = (
         "supported claims / claims; not applicable without any",
         _OF_CLAIMS,
         "RAGAS, RAG Guardian",
+        helped_by="grounding",
     ),
     _claim_spec(
         "answer_relevancy",
@@ -66,6 +74,7 @@ CLAIM_SPECS = (
         _OF_CLAIMS,
         _RUBRICS,
         HIGHEST_RUBRIC,
+        helped_by="grounding",
     ),
     _claim_spec(
         "correctness_grade",
@@ -81,6 +90,7 @@ CLAIM_SPECS = (
         "used facts / relevant facts of the passages; not applicable without any",
         "facts that an LLM judge finds in the passages",
         "RAG Guardian",
+        helped_by="grounding",
     ),
 )
 

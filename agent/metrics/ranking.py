@@ -81,6 +81,7 @@ CONTEXT_SPECS = (
         formula="mean grade / 3",
         needs="grades 0 to 3 of the passages",
         source="RAG Guardian",
+        helped_by="relevance",
     ),
     MetricSpec(
         name="context_precision",

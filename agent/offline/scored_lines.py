@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
+from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.files import GZIP, STDIN
 from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
@@ -157,7 +157,8 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
     score.probability = probability
     if isinstance(item.get("stratum"), str):
         score.stratum = item["stratum"][:MAX_STRATUM]
-        score.cheap = _in_range(item.get("cheap"), spec)
+        helping = find_helping_spec(metric_specs(), score.metric) or spec
+        score.cheap = _in_range(item.get("cheap"), helping)
     if score.state is ScoreState.SCORED:
         score.value = _in_range(item.get("value"), spec)
         if score.value is None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ragmeter.core.metric_specs import find_spec
+from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import BUILTIN_SCORER, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
@@ -108,6 +108,12 @@ class Scorer:
         }
         if unknown:
             raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
+        self._helped_by = {
+            metric: spec.name
+            for pairs in self._tiers.values()
+            for metric, _ in pairs
+            if (spec := find_helping_spec(metric_specs(), metric)) is not None
+        }
 
     def score_reference(self, trace: Trace) -> list[Score]:
         """Score a canary by its reference; return no scores for other traces."""
@@ -139,7 +145,7 @@ class Scorer:
         if not self._tiers:
             return CheapScores(summarise_trace(trace, results, timestamp))
         assert self._sampler is not None
-        cheap = _builtin_values(results)
+        cheap = self._helping_scores(results)
         at = trace.timestamp.timestamp() if timestamp is None else timestamp
         # before the draws: the results of a tier must not choose its stratum
         stratum = self._strata.classify(trace, results, at) if self._strata else REST_STRATUM
@@ -156,6 +162,20 @@ class Scorer:
                 results += _make_unknown(pairs, ScoreState.SAMPLED_OUT, terms, cheap)
         scored = summarise_trace(trace, results, timestamp)
         return CheapScores(replace(scored, pending=tuple(pending)), draws, cheap)
+
+    def _helping_scores(self, results: Sequence[Score]) -> dict[str, float]:
+        builtin = {
+            score.metric: score.value
+            for score in results
+            if score.scorer == BUILTIN_SCORER
+            and score.state is ScoreState.SCORED
+            and score.value is not None
+        }
+        return {
+            metric: builtin[helping]
+            for metric, helping in self._helped_by.items()
+            if helping in builtin
+        }
 
     def _score_canary(self, trace: Trace, timestamp: float | None) -> CheapScores:
         results = self.score_reference(trace)
@@ -295,13 +315,3 @@ def _make_unknown(
         )
         for metric, scorer in pairs
     ]
-
-
-def _builtin_values(results: Sequence[Score]) -> dict[str, float]:
-    return {
-        score.metric: score.value
-        for score in results
-        if score.scorer == BUILTIN_SCORER
-        and score.state is ScoreState.SCORED
-        and score.value is not None
-    }

@@ -7,6 +7,7 @@ matter. Scores are grouped by inclusion probability: a weight enters the sums on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import add, attrgetter, mul
 
@@ -17,11 +18,9 @@ from ragmeter.windows.failures import FailureCounts, failed_worst_key, failure_r
 from ragmeter.windows.log_histogram import SparseLogHistogram, cell_index
 from ragmeter.windows.sums import (
     DEFAULT_STRATUM,
+    NO_SUMS,
     StrataSums,
-    add_scored,
-    add_stratum_result,
-    add_stratum_traces,
-    empty_sums,
+    StratumSums,
     stratum_key,
 )
 from ragmeter.windows.worst import (
@@ -98,7 +97,7 @@ class _BucketBuilder:
         self._slots = slots
         self._counts = [0] * slots.size  # extended in place only: loops hold a reference
         self._ties: dict[str, int] = {}
-        self._weighted: dict[int, list[int]] = {}
+        self._weighted: dict[int, StratumSums] = {}
         self._strata: dict[int, StrataSums] = {}
         self._worst: dict[SeriesKey, list[WorstEntry]] = {}
         self._failures: FailureCounts = {}
@@ -187,8 +186,13 @@ class _BucketBuilder:
     def add_pending(self, trace: ScoredTrace) -> None:
         """Count a trace in the strata of results that a slow tier will bring."""
         for metric, scorer, stratum, cheap in trace.pending:
-            strata = self._strata.setdefault(self._column((metric, scorer))[0], {})
-            add_stratum_traces(strata, stratum_key(stratum, cheap), trace.probability, [cheap])
+            offset = self._column((metric, scorer))[0]
+            size = weight_units(trace.probability)
+            self._add_stratum(offset, stratum_key(stratum, cheap), StratumSums(size=size))
+
+    def _add_stratum(self, offset: int, stratum: str, sums: StratumSums) -> None:
+        strata = self._strata.setdefault(offset, {})
+        strata[stratum] = strata.get(stratum, NO_SUMS).plus(sums)
 
     def _add_stratified(
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
@@ -198,8 +202,7 @@ class _BucketBuilder:
         offset, sign, bar = self._column(key)
         name, _, version = key[1].partition("@")
         plain_offset = self._column((key[0], name))[0] if version else offset
-        strata = self._strata.setdefault(offset, {})
-        arrived: dict[tuple[str, float], list[float | None]] = {}
+        arrived: Counter[tuple[str, float]] = Counter()
         counts = [0, 0, 0, 0]
         for score, trace in zip(scores, traces, strict=True):
             if not score.stratum:
@@ -208,23 +211,23 @@ class _BucketBuilder:
                 continue
             stratum = stratum_key(score.stratum, score.cheap)
             if not trace.partial:
-                arrived.setdefault((stratum, trace.probability), []).append(score.cheap)
+                arrived[stratum, trace.probability] += 1
             state = score.state
             if state is _SAMPLED_OUT:
                 counts[1] += 1
                 continue
             if state is _SCORED and not _is_valid(score):
                 state = ScoreState.UNSCORED
-            add_stratum_result(strata.setdefault(stratum, empty_sums()), score, state)
+            self._add_stratum(offset, stratum, StratumSums.of_result(score, state))
             if state is _SCORED and sign and sign * score.value <= bar:  # type: ignore[operator]
                 self._add_worst(key, sign * score.value, trace)  # type: ignore[operator]
             elif state is not _SCORED:
                 counts[0 if state is _NOT_APPLICABLE else 3 if state is _SHED else 2] += 1
                 if state is _UNSCORED:
                     self._count_failure(score, trace)
-        for (stratum, probability), cheaps in arrived.items():
-            traffic = self._strata.setdefault(plain_offset, {})
-            add_stratum_traces(traffic, stratum, probability, cheaps)
+        for (stratum, probability), number in arrived.items():
+            size = number * weight_units(probability)
+            self._add_stratum(plain_offset, stratum, StratumSums(size=size))
         self._counts[offset : offset + 4] = map(add, self._counts[offset : offset + 4], counts)
         return others
 
@@ -236,7 +239,8 @@ class _BucketBuilder:
             counts[offset + 5] += y
             counts[offset + 6] += yy
         else:
-            add_scored(self._weighted.setdefault(offset, empty_sums()), w, y, yy, n)
+            sums = self._weighted.get(offset, NO_SUMS)
+            self._weighted[offset] = sums.plus(StratumSums.of_scores(w, y, yy, n))
 
     def add_slowest(self, traces: Sequence[ScoredTrace]) -> None:
         """Add the slowest traces of each stage to the worst."""

@@ -16,12 +16,12 @@ from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.windows.failures import FailureCounts, add_failures
 from ragmeter.windows.log_histogram import LogHistogram, SparseLogHistogram
 from ragmeter.windows.sums import (
+    NO_SUMS,
     WIDTH,
     ScoreSums,
     StrataSums,
     add_strata,
     add_sums,
-    empty_sums,
     subtract_strata,
     subtract_sums,
 )
@@ -121,7 +121,7 @@ class _BucketSums:
             if any(map(lt, counts[offset:end], part.counts[offset:end])):
                 return False
         return all(
-            self.strata.get(offset, {}).get(name, empty_sums())[2] >= sums[2]
+            self.strata.get(offset, {}).get(name, NO_SUMS).n >= sums.n
             for offset, strata in part.strata.items()
             for name, sums in strata.items()
         )

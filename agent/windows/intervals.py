@@ -1,44 +1,31 @@
 """Estimate a series from its sums, stratified or not, with the help of the cheap score or without.
 
 The estimate that joins a judge's values with the built-in scores of all traces is a series of its
-own, `umbrela+builtin` beside `umbrela`, of the same sums: nothing more is stored for it.
+own, `umbrela+builtin` beside `umbrela`, of the same sums: nothing more is stored for it. It cuts
+the traffic by class of the cheap score where the plain one cuts it by sampling stratum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-from ragmeter.windows.estimators import (
-    VARIANCE_PRIOR,
-    WILSON_BELOW,
-    Interval,
-    MeanSpread,
-    StratumMoments,
-    mean_interval,
-    mean_spread,
-    rate_interval,
-    sample_variance,
-    shrink_slope,
-    stratum_moments,
-    unit_mean_interval,
-    unit_rate_interval,
-    unit_variance,
-)
-from ragmeter.windows.sums import (
-    CHEAP_FIELDS,
-    RATE_CLASS_SEPARATOR,
-    ScoreSums,
-    add_sums,
-    split_stratum,
-)
+from ragmeter.core.arithmetic import VALUE_BITS, WEIGHT_ONE
+from ragmeter.windows.estimators import Cell, Interval, mean_interval
+from ragmeter.windows.sums import ScoreSums, StratumKey, StratumSums
 
 # Ends the scorer's name (before its version) of a prediction-powered series.
 ASSISTED_SUFFIX = "+builtin"
 
-# A probability class with fewer scored traces joins its neighbour. Under a budget that follows
-# bursts, intervals cover .93 with 10, .96 with 5; with 3 they cover .98 and are needlessly wide.
-_MIN_STRATUM_SCORED = 5
+# Expected scores below which a class of the cheap score or another cell joins its neighbour: the
+# limits of fewer are so wide that a cell of its own costs more width than it saves. A class pays
+# sooner, since its scores are alike.
+_MIN_CLASS, _MIN_CELL = 3.0, 6.0
+
+# Scores of the rarer kind (say, of bad answers) for each class of the cheap score, and the most
+# classes: more of them cost width, and the cheap score tells hardly more by then.
+_RARE_PER_CLASS, _MAX_CLASSES = 8.0, 5
 
 
 def assisted_scorer(scorer: str) -> str:
@@ -58,148 +45,132 @@ def unassisted_scorer(scorer: str) -> str:
     return f"{name.removesuffix(ASSISTED_SUFFIX)}{at}{version}"
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesHistory:
-    """Variance of one score, overall and by stratum, and slope on the cheap score.
-
-    A shorter window borrows them from the longest one.
-    """
-
-    variance: float = 0.0
-    slope: float = 0.0
-    by_stratum: Mapping[str, float] = field(default_factory=dict)
-
-
-def estimate_history(cell: ScoreSums, uniform: float | None) -> SeriesHistory:
-    """Estimate what the sums of a long window tell about single scores.
-
-    Args:
-        cell: The sums of the long window.
-        uniform: Variance of one pseudo-observation, None for a score without bounds. It keeps a
-            few equal scores from claiming that the score never varies.
-    """
-    if not cell.strata:
-        variance = unit_variance(cell.n, cell.y, cell.yy)
-        return SeriesHistory(_add_uniform(variance, cell.n if cell.n > 1 else 0, uniform))
-    by_class = _sums_by_stratum(cell, True)
-    strata = stratum_moments(list(by_class.values()))
-    overall = _add_uniform(*sample_variance(strata), uniform)
-    classes: dict[str, list[StratumMoments]] = {}
-    for name, moments in zip(by_class, strata, strict=True):
-        classes.setdefault(split_stratum(name)[0], []).append(moments)
-    by_stratum = {
-        # a stratum with few scores is taken to vary as the others do, by pseudo-observations
-        name: (own * number + overall * VARIANCE_PRIOR) / (number + VARIANCE_PRIOR)
-        for name, moments_of_stratum in classes.items()
-        for own, number in [sample_variance(moments_of_stratum)]
-    }
-    return SeriesHistory(overall, shrink_slope(strata), by_stratum)
-
-
-def _add_uniform(variance: float, number: int, uniform: float | None) -> float:
-    return variance if uniform is None else (variance * number + uniform) / (number + 1)
-
-
 def estimate_interval(
-    cell: ScoreSums,
-    ratio: bool,
+    sums: ScoreSums,
     low: float | None,
     high: float | None,
-    history: SeriesHistory,
     assisted: bool = False,
+    *,
+    process: bool = False,
 ) -> Interval:
     """Estimate the mean of a series over all traffic.
 
     The estimate is of what was scored; `estimators.widen_for_missing` widens it by what was not.
 
     Args:
-        cell: Sums with at least one scored trace, with strata or without.
-        ratio: Whether the scores are 0 or 1.
-        low: Least possible value of a graded score, None if unbounded.
-        high: Greatest possible value of a graded score, None if unbounded.
-        history: What the longest window tells about single scores.
-        assisted: Use the cheap scores, from `WILSON_BELOW` scored traces on. The slope is found
-            anew each time and shrunk, so a cheap score without information costs almost nothing.
+        sums: Sums with at least one scored trace, with strata or without.
+        low: Least possible value, None if unbounded.
+        high: Greatest possible value, None if unbounded.
+        assisted: Cut the traffic by the cheap score.
+        process: Infer about the process behind the traffic even where a draw of ours chose what was
+            scored. Comparisons need it: two finite populations always differ.
     """
-    if not cell.strata:
-        if ratio:
-            return unit_rate_interval(cell.n, cell.y)
-        return unit_mean_interval(cell.n, cell.y, cell.yy, history.variance, low, high)
-    strata, variances, slope = _moments_with_history(cell, history, assisted)
-    if ratio:
-        return rate_interval(strata, slope or 0.0)
-    return mean_interval(strata, variances, low, high, slope_history=slope)
+    if sums.strata:
+        return mean_interval(sample_cells(sums, low, high, assisted, process), low, high)
+    n, y = sums.n, sums.y
+    spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
+    return mean_interval([Cell(n, n, n, y / (n << VALUE_BITS), spread)], low, high)
 
 
-def stratified_spread(
-    cell: ScoreSums, low: float | None, high: float | None, history: SeriesHistory, assisted: bool
-) -> MeanSpread:
-    """Return the mean of a graded score with what its interval is made of.
+def sample_cells(
+    sums: ScoreSums, low: float | None, high: float | None, assisted: bool, process: bool
+) -> list[Cell]:
+    """Cut the traffic of a series into cells with enough scores each.
 
-    The arguments are those of `estimate_interval`; `cell` has strata.
+    Cells are joined by the number of scores that their draw lets expect, not by the number there
+    is: otherwise a small stratum would be dissolved just when few of it were drawn, and the
+    estimate would lean towards the others.
+
+    Args:
+        sums: Sums with at least one scored trace.
+        low: Least possible value, None if unbounded.
+        high: Greatest possible value, None if unbounded.
+        assisted: Cut the traffic by the cheap score.
+        process: Infer about the process behind the traffic.
     """
-    strata, variances, slope = _moments_with_history(cell, history, assisted)
-    return mean_spread(strata, variances, low, high, slope_history=slope)
-
-
-def _moments_with_history(
-    cell: ScoreSums, history: SeriesHistory, assisted: bool
-) -> tuple[list[StratumMoments], list[float], float | None]:
-    """Return moments and historical variance by stratum, and the slope if cheap scores are used."""
-    assisted = assisted and cell.scored >= WILSON_BELOW
-    by_class = _sums_by_stratum(cell, assisted)
-    variances = [
-        history.by_stratum.get(split_stratum(name)[0], history.variance) for name in by_class
+    parts = [(StratumKey.parse(name), part) for name, part in sums.parts().items()]
+    expected = [part.size / WEIGHT_ONE * 2.0**-key.octave for key, part in parts]
+    scale = sums.scored / (sum(expected) or 1.0)
+    rows = [
+        _Part(key, part, number * scale)
+        for (key, part), number in zip(parts, expected, strict=True)
     ]
-    return stratum_moments(list(by_class.values())), variances, history.slope if assisted else None
+    most = _count_classes(rows, low, high) if assisted else 1
+    if most > 1:
+        groups = _join_small(_group(rows, _class_order), _MIN_CLASS, most)
+    else:
+        groups = _join_small(_group(rows, lambda row: row.key.stratum), _MIN_CELL)
+    cells = [
+        cell
+        for group in groups
+        for cell in _join_small(_group(group, lambda row: row.key.octave), _MIN_CELL)
+    ]
+    # where every trace is judged, the judge's scores are as built-in ones: about the process
+    drawn = any(key.stratum and part.w != part.n * WEIGHT_ONE for key, part in parts)
+    finite = drawn and not process
+    return [_make_cell([row.sums for row in cell], finite) for cell in cells]
 
 
-def _sums_by_stratum(cell: ScoreSums, assisted: bool) -> dict[str, list[int]]:
-    """Return sums by stratum and class, each with enough scored traces.
+class _Part(NamedTuple):
+    """Sums of a stratum and class with the number of scores that their draw lets expect."""
 
-    Classes with few scored traces join the next one. A stratum without any is taken to be like the
-    one before it (the first like the one after), which is scaled up to its traffic.
+    key: StratumKey
+    sums: StratumSums
+    expected: float
+
+
+def _class_order(row: _Part) -> int:
+    return -1 if row.key.cheap is None else row.key.cheap
+
+
+def _count_classes(rows: Sequence[_Part], low: float | None, high: float | None) -> int:
+    """Return the number of classes of the cheap score to cut the traffic into.
+
+    It grows with the number of scores of the rarer kind, those near the bound that fewer are near;
+    graded scores count in proportion. A cheap score of two values makes two classes in any case.
     """
-    strata: dict[str, list[tuple[int, list[int]]]] = {}
-    for name, sums in cell.sums().items():
-        if not assisted:
-            for index in CHEAP_FIELDS:
-                sums[index] = 0
-        stratum, octave = split_stratum(name)
-        strata.setdefault(stratum, []).append((octave, sums))
-    by_class: dict[str, list[int]] = {}
-    size = 0
-    last: list[int] | None = None
-    for stratum, classes in strata.items():
-        for number, sums in enumerate(_join_sparse_classes([sums for _, sums in sorted(classes)])):
-            if not sums[2]:
-                if last is None:
-                    size += sums[0]
-                else:
-                    _scale_traffic(last, sums[0])
-                continue
-            if size:
-                _scale_traffic(sums, size)
-                size = 0
-            by_class[f"{stratum}{RATE_CLASS_SEPARATOR}{number}"] = last = sums
-    return by_class
+    if low is None or high is None:
+        return 1
+    w, n = sum(row.sums.w for row in rows), sum(row.sums.n for row in rows)
+    mean = sum(row.sums.wy for row in rows) / (w << VALUE_BITS)
+    share = (mean - low) / (high - low)
+    number = 1 + int(n * min(share, 1 - share) / _RARE_PER_CLASS)
+    if len({row.key.cheap for row in rows} - {None}) == 2:
+        return 2
+    return min(_MAX_CLASSES, number)
 
 
-def _join_sparse_classes(classes: list[list[int]]) -> list[list[int]]:
-    joined: list[list[int]] = []
-    for sums in classes:
-        if joined and (joined[-1][2] < _MIN_STRATUM_SCORED or sums[2] == 0):
-            joined[-1] = add_sums(joined[-1], sums)
+def _group(rows: Iterable[_Part], key: Callable[[_Part], Any]) -> list[list[_Part]]:
+    """Group parts by a property, in its order."""
+    groups: dict[Any, list[_Part]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _join_small(
+    groups: list[list[_Part]], least: float, most: float = math.inf
+) -> list[list[_Part]]:
+    """Join neighbours until each group expects `least` scores and has one, and `most` are left."""
+    expected = [sum([row.expected for row in group]) for group in groups]
+    scored = [any(row.sums.n for row in group) for group in groups]
+    while len(groups) > 1:
+        small = [at for at, number in enumerate(expected) if number < least or not scored[at]]
+        if small:
+            at = min(small, key=expected.__getitem__)
+            if at == len(groups) - 1 or (at and expected[at - 1] < expected[at + 1]):
+                at -= 1
+        elif len(groups) > most:
+            at = min(range(len(groups) - 1), key=lambda i: expected[i] + expected[i + 1])
         else:
-            joined.append(sums)
-    if len(joined) > 1 and joined[-1][2] < _MIN_STRATUM_SCORED:
-        last = joined.pop()
-        joined[-1] = add_sums(joined[-1], last)
-    return joined
+            break
+        groups[at : at + 2] = [groups[at] + groups[at + 1]]
+        expected[at : at + 2] = [expected[at] + expected[at + 1]]
+        scored[at : at + 2] = [scored[at] or scored[at + 1]]
+    return groups
 
 
-def _scale_traffic(sums: list[int], added: int) -> None:
-    """Add traces (N, in weight units) with the same mean cheap score, in place."""
-    size = sums[0] or 1
-    sums[1] = sums[1] * (size + added) // size
-    sums[0] += added
+def _make_cell(parts: Iterable[StratumSums], finite: bool) -> Cell:
+    sums = StratumSums._make(map(sum, zip(*parts, strict=True))).applied()
+    sampled = min(1.0, sums.kish * WEIGHT_ONE / sums.size) if finite else 0.0
+    return Cell(sums.size / WEIGHT_ONE, sums.n, sums.kish, sums.mean, sums.variance, sampled)

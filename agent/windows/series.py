@@ -16,9 +16,7 @@ from ragmeter.windows.buckets import Bucket, SeriesKey, SeriesSlots, WindowTotal
 from ragmeter.windows.estimators import widen_for_missing
 from ragmeter.windows.failures import FailedShare, estimate_failed_share
 from ragmeter.windows.intervals import (
-    SeriesHistory,
     assisted_scorer,
-    estimate_history,
     estimate_interval,
     is_assisted,
     unassisted_scorer,
@@ -26,10 +24,9 @@ from ragmeter.windows.intervals import (
 from ragmeter.windows.sums import STATE_NAMES, ScoreSums
 
 _QUANTILES = (0.5, 0.95, 0.99)
-_NO_HISTORY = SeriesHistory()
 
-# (ratio, low, high) of a metric without a spec: an unbounded mean.
-_UNKNOWN: tuple[bool, float | None, float | None] = (False, None, None)
+# (low, high) of a metric without a spec.
+_UNBOUNDED: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,72 +145,44 @@ class SeriesEstimator:
     ) -> None:
         self._resolver = resolver
         self._min_samples = min_samples
-        self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
-            name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
+        self._bounds: dict[str, tuple[float | None, float | None]] = {
+            name: (0.0, 1.0) if spec.kind == "ratio" else (spec.low, spec.high)
+            for name, spec in specs.items()
         }
 
     def states(self, total: WindowTotal | None, metric: str, scorer: str) -> dict[str, int]:
         """Return the number of traces by state; all zero for an unknown series."""
         scorer = unassisted_scorer(scorer)
-        cached = total.cache.get(self._resolver.cache_key(metric, scorer)) if total else None
-        if cached and cached[1] is not None:
-            return dict(cached[1].states)
+        key = self._resolver.cache_key(metric, scorer)
+        cached: Estimate | None = total.cache.get(key) if total else None
+        if cached is not None:
+            return dict(cached.states)
         cell = self._resolver.cell(total, metric, scorer)
         return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
-    def estimate(
-        self, total: WindowTotal, past: WindowTotal | None, metric: str, scorer: str
-    ) -> Estimate | None:
-        """Estimate a series of `total`; None with fewer than `min_samples` scored traces.
-
-        `past` is the total of the longest window, whose variance a mean borrows.
-        """
-        version = past.version if past else 0
+    def estimate(self, total: WindowTotal, metric: str, scorer: str) -> Estimate | None:
+        """Estimate a series of `total`; None with fewer than `min_samples` scored traces."""
         key = self._resolver.cache_key(metric, scorer)
-        cached: tuple[int, Estimate | None] | None = total.cache.get(key)
-        if cached and cached[0] == version:
-            return cached[1]
-        cell = self._resolver.cell(total, metric, scorer)
-        estimate = None
-        if cell is not None and cell.scored >= self._min_samples:
-            estimate = self.interval(cell, metric, scorer, self.history(past, metric, scorer))
-        total.cache[key] = (version, estimate)
+        if key not in total.cache:
+            cell = self._resolver.cell(total, metric, scorer)
+            enough = cell is not None and cell.scored >= self._min_samples
+            total.cache[key] = self.interval(cell, metric, scorer) if cell and enough else None
+        estimate: Estimate | None = total.cache[key]
         return estimate
 
-    def interval(
-        self, cell: ScoreSums, metric: str, scorer: str, history: SeriesHistory
-    ) -> Estimate | None:
+    def interval(self, cell: ScoreSums, metric: str, scorer: str) -> Estimate | None:
         """Estimate a series from its sums; None without a scored trace."""
         states = cell.states()
         samples = states["scored"]
         if not samples:
             return None
-        ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
+        bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
         missing = 0.0
-        interval = estimate_interval(cell, ratio, low, high, history, is_assisted(scorer))
+        interval = estimate_interval(cell, *bounds, is_assisted(scorer))
         if cell.unscored or cell.shed:
             missing = cell.unscored_share() or 0.0
-            interval = widen_for_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
+            interval = widen_for_missing(interval, missing, *bounds)
         return Estimate(*interval, samples, states, missing)
-
-    def history(self, past: WindowTotal | None, metric: str, scorer: str) -> SeriesHistory:
-        """Estimate variance and slope from the total of the longest window.
-
-        A bounded score gets one pseudo-observation of the uniform variance.
-        """
-        if past is None:
-            return _NO_HISTORY
-        key = ("history", *self._resolver.cache_key(metric, scorer))
-        history: SeriesHistory | None = past.cache.get(key)
-        if history is None:
-            ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
-            history = _NO_HISTORY
-            if not ratio or is_assisted(scorer):
-                cell = self._resolver.cell(past, metric, scorer)
-                uniform = None if low is None or high is None else (high - low) ** 2 / 12
-                history = estimate_history(cell, uniform) if cell else _NO_HISTORY
-            past.cache[key] = history
-        return history
 
     def unscored(self, total: WindowTotal, metric: str, scorer: str) -> tuple[float, int] | None:
         """Return what `Windows.unscored` returns."""

@@ -29,15 +29,16 @@ from ragmeter.windows.buckets import (
     WindowTotal,
 )
 from ragmeter.windows.log_histogram import SparseLogHistogram
-from ragmeter.windows.sums import FIELDS, WIDTH
+from ragmeter.windows.sums import WIDTH, StratumSums
 from ragmeter.windows.worst import PackedEntries, WorstEntry, tie_break, unpack_entries
 
 # (service, segment, width, start, data): key and content of a saved bucket; data None: delete it.
 # The row ("", "", 0, 0) holds the stream time.
 BucketRow = tuple[str, str, int, int, bytes | None]
 
-# 1 had 14 sums a stratum, its N and SF in counts of traces; 2 had no failures.
-BUCKET_VERSION = 3
+# 1 had 14 sums a stratum, the first two in counts of traces; 2 had no failures; 3 had the sum of
+# the cheap scores of all traces, and no classes of the cheap score.
+BUCKET_VERSION = 4
 
 _CLOCK = ("", "", 0, 0)
 
@@ -103,12 +104,12 @@ def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
                 for name, sums in weighted
             ]
         offset, _, _ = slots.column((metric, scorer))
-        if len(counts) != WIDTH or any(len(sums) != len(FIELDS) for _, sums in weighted):
+        if len(counts) != WIDTH:
             raise ValueError("wrong number of sums")
         bucket.counts += [0] * (offset + WIDTH - len(bucket.counts))
         bucket.counts[offset : offset + WIDTH] = counts
         if weighted:
-            bucket.strata[offset] = dict(weighted)
+            bucket.strata[offset] = {name: StratumSums.load(sums) for name, sums in weighted}
     for stage, n, w2, shift, filled, weights in sketches:
         sketch = SparseLogHistogram.from_content(n, w2, shift, filled, weights)
         bucket.sketches[stage] = sketch

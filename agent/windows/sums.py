@@ -1,94 +1,196 @@
 """Additive sums of one metric by one scorer: what a bucket stores and a window adds up.
 
 Almost all scores have weight 1 and belong to no sampling stratum; for those the seven `COUNTS`
-suffice. The rest is kept by stratum in the 16 sums of `FIELDS`. A stratum's size is counted when
-its traces arrive and its results when a scorer answers, so late or lost results bend no share.
+suffice. The rest is kept by stratum in `StratumSums`, and there by class of the cheap score. A
+stratum's size is counted when its traces arrive and its results when a scorer answers, so late or
+lost results bend no share.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, sub
+from sys import intern
+from typing import NamedTuple
 
-from ragmeter.core.arithmetic import MAX_VALUE, VALUE_ONE, WEIGHT_ONE, weight_units
+from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoreState
-
-# Sums of a stratum, all whole numbers. N and SF (sum of cheap scores f) are over all its traces,
-# weighted by the inverse of the upstream probability alone: what a trace stands for before our own
-# draw. The next 12 are over scored traces with weight w = 1/inclusion probability; n counts, y and
-# f are in value units, w in weight units, products in the products of their units (yy: value units
-# squared). wn and wu are the weights of drawn traces that were not applicable or got no value.
-FIELDS = (
-    *("N", "SF", "n", "w", "w2", "wy", "wf"),
-    *("w2y", "w2yy", "y", "f", "yy", "ff", "yf"),
-    *("wn", "wu"),
-)
-_NOT_APPLICABLE, _NO_VALUE = 14, 15
-
-# Indices of sums that count traces whatever their result: N, SF, wn and wu.
-_TRAFFIC_FIELDS = (0, 1, _NOT_APPLICABLE, _NO_VALUE)
-
-# Indices of sums that contain the cheap score; with zeros there the plain estimate is left.
-CHEAP_FIELDS = (1, 6, 10, 12, 13)
 
 # Numbers of a series; n, y and yy are over the scores of weight 1 outside any stratum.
 COUNTS = ("not_applicable", "sampled_out", "unscored", "shed", "n", "y", "yy")
 WIDTH = len(COUNTS)
 
-# The stratum of scores that no draw of ours selected. Its N is the weight of what was scored in it.
+# The stratum of scores that no draw of ours selected. Its size is the weight of what was scored.
 DEFAULT_STRATUM = ""
 
 # Ends the name of the part of a stratum without a cheap score. Where the built-in scorer has no
-# value a judge mostly has none either, and the F of the others must not stand for those traces.
+# value a judge mostly has none either, so those traces are a class of their own.
 WITHOUT_CHEAP = "-"
 
 # Precedes the probability class in a stratum's name: `low:3` was drawn at about 2**-3.
 RATE_CLASS_SEPARATOR = ":"
 
+# Precedes the class of the cheap score: `low:3|2`.
+CHEAP_CLASS_SEPARATOR = "|"
+
+# Upper ends of the classes of a cheap score: six for scores from 0 to 1, two more for grades up to
+# 3. A 0/1 score has two classes. Each class takes memory in every bucket.
+_CHEAP_EDGES = (0.2, 0.4, 0.6, 0.8, 0.95, 1.5, 2.5)
+
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
 
-StrataSums = dict[str, list[int]]  # sums in the order of FIELDS by name of stratum
 
+class StratumKey(NamedTuple):
+    """The parts of a stratum's name.
 
-def split_stratum(name: str) -> tuple[str, int]:
-    """Split a stratum's name into stratum and probability class: `low:3-` is ("low-", 3)."""
-    stratum, separator, octave = name.removesuffix(WITHOUT_CHEAP).partition(RATE_CLASS_SEPARATOR)
-    end = WITHOUT_CHEAP if name.endswith(WITHOUT_CHEAP) else ""
-    return stratum + end, int(octave) if separator and octave.isdigit() else 0
+    Args:
+        stratum: Why its traces are drawn as often as they are (`low`), "" if no draw selected them.
+        octave: Its traces were drawn with a probability of about 2**-octave.
+        cheap: Class of the cheap score; None for traces without a cheap score.
+    """
+
+    stratum: str
+    octave: int = 0
+    cheap: int | None = None
+
+    @classmethod
+    def parse(cls, name: str) -> StratumKey:
+        """Split a name: `low:3|2` is ("low", 3, 2)."""
+        name, _, cheap = name.removesuffix(WITHOUT_CHEAP).partition(CHEAP_CLASS_SEPARATOR)
+        stratum, _, octave = name.partition(RATE_CLASS_SEPARATOR)
+        return cls(
+            stratum,
+            int(octave) if octave.isdigit() else 0,
+            int(cheap) if cheap.isdigit() else None,
+        )
 
 
 def stratum_key(stratum: str, cheap: float | None) -> str:
-    """Return the name under which a stratum is summed; traces without a cheap score go apart."""
+    """Return the name under which a result of a stratum is summed, by class of the cheap score."""
     if cheap is None or not -MAX_VALUE <= cheap <= MAX_VALUE:
         return stratum + WITHOUT_CHEAP
-    return stratum
+    # thousands of buckets have the same few names
+    return intern(f"{stratum}{CHEAP_CLASS_SEPARATOR}{bisect_right(_CHEAP_EDGES, cheap)}")
 
 
-def empty_sums() -> list[int]:
-    """Return the sums of a stratum without traces."""
-    return [0] * len(FIELDS)
+class StratumSums(NamedTuple):
+    """The whole-number sums of one stratum.
 
-
-def add_scored(
-    sums: list[int], w: int, y: int, yy: int, n: int = 1, f: int = 0, ff: int = 0, yf: int = 0
-) -> None:
-    """Add n scored traces of equal weight to `sums`, in place.
-
-    N and SF are left to the caller, since they also count traces that were not scored.
-
-    Args:
-        sums: Sums in the order of `FIELDS`.
-        w: Weight of each trace in weight units.
-        y: Sum of the scores in value units; `f` is that of the cheap scores.
-        yy: Sum of squared scores in value units squared; `ff` and `yf` likewise.
-        n: Number of traces.
-        f: Sum of the cheap scores.
-        ff: Sum of squared cheap scores.
-        yf: Sum of products of score and cheap score.
+    `size` is over all its traces, weighted by the inverse of the upstream probability alone: what a
+    trace stands for before our own draw. The next twelve are over scored traces with weight
+    w = 1 / inclusion probability: `n` counts, scores y and cheap scores f are in value units, w in
+    weight units, products in the products of their units (`yy`: value units squared).
+    `not_applicable` and `no_value` are the weights of drawn traces without a value.
     """
-    ww = w * w
-    values = (n, n * w, n * ww, w * y, w * f, ww * y, ww * yy, y, f, yy, ff, yf)
-    sums[2:14] = map(add, sums[2:14], values)
+
+    size: int = 0
+    n: int = 0
+    w: int = 0
+    w2: int = 0
+    wy: int = 0
+    wf: int = 0
+    w2y: int = 0
+    w2yy: int = 0
+    y: int = 0
+    f: int = 0
+    yy: int = 0
+    ff: int = 0
+    yf: int = 0
+    not_applicable: int = 0
+    no_value: int = 0
+
+    @classmethod
+    def load(cls, saved: Sequence[int]) -> StratumSums:
+        """Restore saved sums; older ones have the cheap scores of all traces in second place.
+
+        Raises:
+            ValueError: Wrong number of sums.
+        """
+        sums = list(saved)
+        if len(sums) == len(cls._fields) + 1:
+            del sums[1]
+        if len(sums) != len(cls._fields):
+            raise ValueError("wrong number of sums")
+        return cls._make(sums)
+
+    @classmethod
+    def of_scores(
+        cls, w: int, y: int, yy: int, n: int = 1, f: int = 0, ff: int = 0, yf: int = 0
+    ) -> StratumSums:
+        """Return the sums of n scored traces of equal weight; their `size` is counted elsewhere.
+
+        Args:
+            w: Weight of each trace in weight units.
+            y: Sum of the scores in value units; `f` is that of the cheap scores.
+            yy: Sum of squared scores in value units squared; `ff` likewise.
+            n: Number of traces.
+            f: Sum of the cheap scores.
+            ff: Sum of squared cheap scores.
+            yf: Sum of products of score and cheap score.
+        """
+        ww = w * w
+        return cls(0, n, n * w, n * ww, w * y, w * f, ww * y, ww * yy, y, f, yy, ff, yf)
+
+    @classmethod
+    def of_result(cls, score: Score, state: ScoreState) -> StratumSums:
+        """Return the sums of the result of one drawn trace, counted under `state`.
+
+        An invalid probability counts as 1, so that a broken scorer cannot stop the sums.
+        """
+        probability = score.probability
+        w = weight_units(probability if 0 < probability <= 1 else 1.0)
+        if state is ScoreState.SCORED and score.value is not None:
+            y = round(score.value * VALUE_ONE)
+            cheap = score.cheap
+            if cheap is None or not -MAX_VALUE <= cheap <= MAX_VALUE:
+                cheap = 0.0
+            f = round(cheap * VALUE_ONE)
+            return cls.of_scores(w, y, y * y, f=f, ff=f * f, yf=y * f)
+        if state is ScoreState.NOT_APPLICABLE:
+            return cls(not_applicable=w)
+        return cls(no_value=w)
+
+    def plus(self, other: StratumSums) -> StratumSums:
+        """Return the sums of both."""
+        return StratumSums._make(map(add, self, other))
+
+    def minus(self, other: StratumSums) -> StratumSums:
+        """Return these sums without `other`."""
+        return StratumSums._make(map(sub, self, other))
+
+    def applied(self) -> StratumSums:
+        """Return the sums with the size of the traffic that the metric applies to.
+
+        Applicability is known of drawn traces only; their share that it applied to stands for all.
+        """
+        if not self.not_applicable:
+            return self
+        return self._replace(size=self.size * self.w // (self.w + self.not_applicable))
+
+    @property
+    def mean(self) -> float:
+        """The weighted mean of the scores, of which there is one at least."""
+        return self.wy / (self.w << VALUE_BITS)
+
+    @property
+    def kish(self) -> float:
+        """Kish's effective number of scores, (sum w)**2 / sum w**2 (Survey Sampling, 1965)."""
+        return self.w * self.w / self.w2
+
+    @property
+    def variance(self) -> float:
+        """The linearised (Hajek) variance of the mean times `kish`, unbiased; 0 for one score."""
+        if self.n < 2:
+            return 0.0
+        # differences are taken on whole numbers, so nothing cancels
+        w, w2, wy = self.w, self.w2, self.wy
+        spread = w * w * self.w2yy - 2 * w * wy * self.w2y + wy * wy * w2
+        return spread / ((w * w * w2) << (2 * VALUE_BITS)) * self.n / (self.n - 1)
+
+
+NO_SUMS = StratumSums()
+StrataSums = dict[str, StratumSums]
 
 
 def add_sums(first: list[int], second: list[int]) -> list[int]:
@@ -103,19 +205,19 @@ def subtract_sums(whole: list[int], part: list[int]) -> list[int]:
     return [*map(sub, whole, part), *whole[len(part) :]]
 
 
-def add_strata(first: StrataSums | None, second: StrataSums) -> StrataSums:
+def add_strata(first: StrataSums | None, second: Mapping[str, StratumSums]) -> StrataSums:
     """Return a new mapping with the sums of both; neither argument is changed."""
     new = dict(first or {})
     for name, sums in second.items():
-        new[name] = add_sums(new[name], sums) if name in new else sums
+        new[name] = new[name].plus(sums) if name in new else sums
     return new
 
 
-def subtract_strata(whole: StrataSums, part: StrataSums) -> StrataSums:
+def subtract_strata(whole: StrataSums, part: Mapping[str, StratumSums]) -> StrataSums:
     """Undo `add_strata`; strata that become empty are left out."""
     new = dict(whole)
     for name, sums in part.items():
-        left = subtract_sums(new[name], sums)
+        left = new[name].minus(sums)
         if any(left):
             new[name] = left
         else:
@@ -123,62 +225,17 @@ def subtract_strata(whole: StrataSums, part: StrataSums) -> StrataSums:
     return new
 
 
-def add_stratum_traces(
-    strata: StrataSums, stratum: str, probability: float, cheaps: Sequence[float | None]
-) -> None:
-    """Count traces of one stratum in its N and SF, in place.
-
-    Args:
-        strata: Sums by stratum.
-        stratum: Name as `stratum_key` gives it.
-        probability: Upstream inclusion probability of the traces, in (0, 1].
-        cheaps: Cheap score of each trace; all None if the stratum has none.
-    """
-    w = weight_units(probability)
-    sums = strata.get(stratum)
-    if sums is None:
-        sums = strata[stratum] = empty_sums()
-    sums[0] += w * len(cheaps)
-    if not stratum.endswith(WITHOUT_CHEAP):
-        sums[1] += w * sum([round(cheap * VALUE_ONE) for cheap in cheaps if cheap is not None])
-
-
-def add_stratum_result(sums: list[int], score: Score, state: ScoreState) -> None:
-    """Add the result of a drawn trace to the sums of its stratum, in place.
-
-    Args:
-        sums: Sums in the order of `FIELDS`.
-        score: The result; an invalid probability counts as 1, so that a broken scorer cannot
-            stop the sums.
-        state: The state to count it under.
-    """
-    probability = score.probability
-    w = weight_units(probability if 0 < probability <= 1 else 1.0)
-    if state is ScoreState.SCORED and score.value is not None:
-        y = round(score.value * VALUE_ONE)
-        cheap = score.cheap
-        if cheap is None or not -MAX_VALUE <= cheap <= MAX_VALUE:
-            add_scored(sums, w, y, y * y)
-        else:
-            f = round(cheap * VALUE_ONE)
-            add_scored(sums, w, y, y * y, f=f, ff=f * f, yf=y * f)
-    elif state is ScoreState.NOT_APPLICABLE:
-        sums[_NOT_APPLICABLE] += w
-    else:
-        sums[_NO_VALUE] += w
-
-
 class ScoreSums:
     """State counts and sums of one (metric, scorer), for reading.
 
     Args:
         counts: The numbers of `COUNTS`, which become attributes.
-        strata: Sums in the order of `FIELDS` by name of stratum; None or empty without strata.
+        strata: Sums by name of stratum; None or empty without strata.
     """
 
     __slots__ = (*COUNTS, "strata")
 
-    def __init__(self, counts: Sequence[int], strata: Mapping[str, Sequence[int]] | None) -> None:
+    def __init__(self, counts: Sequence[int], strata: Mapping[str, StratumSums] | None) -> None:
         self.not_applicable, self.sampled_out, self.unscored, self.shed = counts[:4]
         self.n, self.y, self.yy = counts[4:]
         self.strata = strata
@@ -190,7 +247,7 @@ class ScoreSums:
         for cell in cells:
             counts = [a + getattr(cell, name) for a, name in zip(counts, COUNTS, strict=True)]
             if cell.strata:
-                strata = add_strata(strata, {k: list(v) for k, v in cell.strata.items()})
+                strata = add_strata(strata, cell.strata)
         return cls(counts, strata)
 
     @property
@@ -198,21 +255,21 @@ class ScoreSums:
         """The number of scored traces, strata included."""
         if not self.strata:
             return self.n
-        return self.n + sum(sums[2] for sums in self.strata.values())
+        return self.n + sum(sums.n for sums in self.strata.values())
 
     @property
     def kish(self) -> float:
         """Kish's effective number (sum w)**2 / sum w**2 of scored traces."""
         w = w2 = float(self.n)
         for sums in (self.strata or {}).values():
-            w += sums[3] / WEIGHT_ONE
-            w2 += sums[4] / (WEIGHT_ONE * WEIGHT_ONE)
+            w += sums.w / WEIGHT_ONE
+            w2 += sums.w2 / (WEIGHT_ONE * WEIGHT_ONE)
         return w * w / w2 if w2 else 0.0
 
     @property
     def has_cheap(self) -> bool:
         """True if some stratum has cheap scores beside the values."""
-        return any(not name.endswith(WITHOUT_CHEAP) for name in self.strata or () if name)
+        return any(CHEAP_CLASS_SEPARATOR in name for name in self.strata or ())
 
     def states(self) -> dict[str, int]:
         """Return the number of traces by state, in the order of `STATE_NAMES`."""
@@ -225,40 +282,39 @@ class ScoreSums:
         """
         if whole is None or not whole.strata:
             return self
-        strata = dict(self.strata or {})
-        for name, sums in whole.strata.items():
-            own = list(strata.get(name, ())) or empty_sums()
-            for index in _TRAFFIC_FIELDS:
-                own[index] += sums[index]
-            if name and any(own):
-                strata[name] = own
+        traffic = {
+            name: StratumSums(
+                size=sums.size, not_applicable=sums.not_applicable, no_value=sums.no_value
+            )
+            for name, sums in whole.strata.items()
+            if name and (sums.size or sums.not_applicable or sums.no_value)
+        }
+        strata = add_strata(dict(self.strata or {}), traffic)
         return ScoreSums([getattr(self, name) for name in COUNTS], strata)
 
-    def sums(self) -> dict[str, list[int]]:
-        """Return new lists of sums by stratum, the default stratum first, the rest by name.
-
-        Strata without a trace that the metric applies to are left out. Applicability is only known
-        of drawn traces, so N and SF are cut by the share of those that it applied to.
-        """
-        by_stratum: dict[str, list[int]] = {}
-        default = list((self.strata or {}).get(DEFAULT_STRATUM, ())) or empty_sums()
+    def parts(self) -> dict[str, StratumSums]:
+        """Return the sums by stratum and class of the cheap score, the default stratum first."""
+        strata = dict(self.strata or {})
+        default = strata.pop(DEFAULT_STRATUM, NO_SUMS)
         if self.n:
-            add_scored(default, WEIGHT_ONE, self.y, self.yy, self.n)
-        default[0] = default[3]
-        if default[2]:
-            by_stratum[DEFAULT_STRATUM] = default
-        for name in sorted(self.strata or ()):
-            if name == DEFAULT_STRATUM:
-                continue
-            sums = list((self.strata or {})[name])
-            w, wn = sums[3], sums[_NOT_APPLICABLE]
-            if sums[0] == 0:  # state from before there were strata, or from another version
-                sums[0] = w
-            if wn:
-                sums[:2] = (sums[0] * w // (w + wn), sums[1] * w // (w + wn))
-            if sums[0]:
-                by_stratum[name] = sums
-        return by_stratum
+            default = default.plus(StratumSums.of_scores(WEIGHT_ONE, self.y, self.yy, self.n))
+        by_name = {DEFAULT_STRATUM: default._replace(size=default.w)} if default.n else {}
+        for name, sums in sorted(strata.items()):
+            # state from before there were strata, or from another version, has no size
+            by_name[name] = sums if sums.size else sums._replace(size=sums.w)
+        return by_name
+
+    def sums(self) -> dict[str, StratumSums]:
+        """Return the sums by stratum, over the classes of the cheap score.
+
+        Strata without a trace that the metric applies to are left out.
+        """
+        by_stratum: dict[str, StratumSums] = {}
+        for name, sums in self.parts().items():
+            stratum = name.partition(CHEAP_CLASS_SEPARATOR)[0]
+            by_stratum[stratum] = by_stratum.get(stratum, NO_SUMS).plus(sums)
+        applied = {name: sums.applied() for name, sums in by_stratum.items()}
+        return {name: sums for name, sums in applied.items() if sums.size}
 
     def unscored_share(self) -> float | None:
         """Return the weighted share of traces that should have a value and have none.
@@ -269,12 +325,12 @@ class ScoreSums:
         """
         lost = total = 0.0
         for name, sums in self.sums().items():
-            drawn = sums[3] + sums[_NO_VALUE]
+            drawn = sums.w + sums.no_value
             if name and drawn:
-                total += sums[0]
-                lost += sums[0] * sums[_NO_VALUE] / drawn
+                total += sums.size
+                lost += sums.size * sums.no_value / drawn
         if total and self.strata:
-            total += (self.strata.get(DEFAULT_STRATUM) or empty_sums())[3] + self.n * WEIGHT_ONE
+            total += self.strata.get(DEFAULT_STRATUM, NO_SUMS).w + self.n * WEIGHT_ONE
             return lost / total
         drawn = self.scored + self.unscored + self.shed
         return (self.unscored + self.shed) / drawn if drawn else None
@@ -282,11 +338,41 @@ class ScoreSums:
     def without(self, part: ScoreSums) -> ScoreSums | None:
         """Return these sums less `part`; None if nothing is left or `part` is not a part."""
         counts = [getattr(self, name) - getattr(part, name) for name in COUNTS]
-        mine, theirs = (
-            {name: list(sums) for name, sums in (cell.strata or {}).items()}
-            for cell in (self, part)
-        )
+        mine, theirs = dict(self.strata or {}), part.strata or {}
         if min(counts) < 0 or theirs.keys() - mine.keys():
             return None
         strata = subtract_strata(mine, theirs)
         return ScoreSums(counts, strata or None) if strata or any(counts) else None
+
+
+class StratumMoments(NamedTuple):
+    """Moments of one stratum in natural units, of scores y and cheap scores f.
+
+    `size` is the weight of all its traces, `n` the number scored and `kish` the effective number;
+    `y` and `f` are weighted means over the scored traces; `yy`, `ff` and `yf` are unweighted sums
+    of squared deviations and products.
+    """
+
+    size: float
+    n: int
+    kish: float
+    y: float
+    f: float
+    yy: float
+    ff: float
+    yf: float
+
+
+def stratum_moments(sums: StratumSums) -> StratumMoments:
+    """Return the moments of a stratum with a scored trace."""
+    n, scale = sums.n, sums.n << (2 * VALUE_BITS)
+    return StratumMoments(
+        size=sums.size / WEIGHT_ONE,
+        n=n,
+        kish=sums.kish,
+        y=sums.mean,
+        f=sums.wf / (sums.w << VALUE_BITS),
+        yy=(n * sums.yy - sums.y * sums.y) / scale,
+        ff=(n * sums.ff - sums.f * sums.f) / scale,
+        yf=(n * sums.yf - sums.y * sums.f) / scale,
+    )

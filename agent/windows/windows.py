@@ -14,7 +14,7 @@ from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
 from ragmeter.windows.failures import FailedShare
-from ragmeter.windows.intervals import SeriesHistory, unassisted_scorer
+from ragmeter.windows.intervals import unassisted_scorer
 from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.series import Estimate, Quantile, SeriesEstimator, SeriesResolver
 from ragmeter.windows.state import WindowState
@@ -138,7 +138,7 @@ class Windows:
         total = self._state.total(service, segment, window)
         if total is None:
             return None
-        return self._estimator.estimate(total, self._state.past(service, segment), metric, scorer)
+        return self._estimator.estimate(total, metric, scorer)
 
     def unscored(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -240,16 +240,8 @@ class Windows:
         """Return the point estimate of given sums; None with fewer than `min_samples`."""
         if cell.scored < self.min_samples:
             return None
-        history = self._estimator.history(self._state.past(service, ""), metric, scorer)
-        estimate = self._estimator.interval(cell, metric, scorer, history)
+        estimate = self._estimator.interval(cell, metric, scorer)
         return estimate.value if estimate else None
-
-    def series_history(
-        self, service: str, segment: str, metric: str, scorer: str
-    ) -> SeriesHistory | None:
-        """Return variance and slope of a series in the longest window; None without traces."""
-        past = self._state.past(service, segment)
-        return None if past is None else self._estimator.history(past, metric, scorer)
 
     def history(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -268,11 +260,10 @@ class Windows:
         for index, row in ring.buckets(span):
             if (service, segment) in row:
                 groups[index // size].append(row[service, segment])
-        history = self._estimator.history(self._state.past(service, segment), metric, scorer)
         points: list[tuple[float, Estimate | None]] = []
         for number, buckets in groups.items():
             cell = self._resolver.sum_cells(buckets, metric, scorer)
-            estimate = self._estimator.interval(cell, metric, scorer, history) if cell else None
+            estimate = self._estimator.interval(cell, metric, scorer) if cell else None
             points.append((float(number * size * ring.width), estimate))
         return points
 

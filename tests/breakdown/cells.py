@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from ragmeter.breakdown.contrasts import MeanSample, SeriesKind, estimate_sample
 from ragmeter.breakdown.segment_rows import PeriodSums
 from ragmeter.core.arithmetic import value_units
-from ragmeter.windows.intervals import SeriesHistory
 from ragmeter.windows.sums import ScoreSums
 
 __all__ = ["MEAN", "RATE", "cell", "period", "rate", "sample"]
@@ -27,7 +26,7 @@ def rate(good: int, number: int) -> list[float]:
 
 
 def sample(values: Sequence[float], kind: SeriesKind = RATE, unscored: int = 0) -> MeanSample:
-    found = estimate_sample(cell(values, unscored), kind, SeriesHistory(0.02))
+    found = estimate_sample(cell(values, unscored), kind)
     assert found is not None
     return found
 
@@ -41,4 +40,4 @@ def period(**segments: Sequence[float]) -> PeriodSums:
     untagged = cells.pop("whole", None)
     everything = [*own, untagged] if untagged and first != "whole" else own
     whole: Mapping[str, ScoreSums] = {"": ScoreSums.total(everything), **cells}
-    return PeriodSums(whole, {"": SeriesHistory(0.02)})
+    return PeriodSums(whole)

@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from ragmeter.breakdown.contrasts import WeightedTerm, combine_terms, compare_means, student_p_value
+from ragmeter.breakdown.contrasts import compare_means, student_p_value
+from ragmeter.windows.estimators import join_limits
 from tests.breakdown.cells import MEAN, rate, sample
 
 SCIPY_T = {(10, 4.5869): 1e-3, (20, 3.8495): 1e-3, (60, 3.4602): 1e-3, (10, 2.2281): 0.05}
@@ -37,12 +38,11 @@ def test_two_rates_have_the_interval_of_newcombe() -> None:
 
 
 def test_the_sides_of_an_interval_change_with_the_sign() -> None:
-    value, lower, upper = combine_terms(
-        [WeightedTerm(1, 0.9, 0.7, 0.95), WeightedTerm(-1, 0.5, 0.4, 0.7)]
-    )
+    value, lower, upper = join_limits([(1, 0.9, 0.7, 0.95), (-1, 0.5, 0.4, 0.7)])
     assert value == pytest.approx(0.4)
-    assert lower == pytest.approx(0.4 - math.hypot(0.2, 0.2))
-    assert upper == pytest.approx(0.4 + math.hypot(0.05, 0.1))
+    mirrored = join_limits([(-1, 0.9, 0.7, 0.95), (1, 0.5, 0.4, 0.7)])
+    assert mirrored == pytest.approx((-value, -upper, -lower))
+    assert 0.4 - lower > upper - 0.4
 
 
 def _chance(n1: int, n0: int, p: float, alpha: float) -> float:

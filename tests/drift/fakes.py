@@ -11,7 +11,7 @@ from ragmeter.drift.alarms import Alarm
 from ragmeter.drift.baseline import HOUR
 from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.windows.log_histogram import LogHistogram
-from ragmeter.windows.sums import ScoreSums, add_scored, empty_sums
+from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 
 SPECS = {
     "error": MetricSpec("error", "ratio", "cheap", ("builtin",), "", "", "", good="lower"),
@@ -75,7 +75,7 @@ def judged(
     """n answers of five minutes, `bad` of them bad: (the judge's cell, n and sums of the cheap
     score). The cheap score is low for bad answers, mostly; the judge calls a good answer bad with
     probability `wrong`. Strata "low" and "rest" at their rates."""
-    strata = {name: empty_sums() for name in rates}
+    strata = dict.fromkeys(rates, NO_SUMS)
     total = squares = 0.0
     for _ in range(n):
         is_bad = rng.random() < bad
@@ -83,14 +83,15 @@ def judged(
         total += f
         squares += f * f
         name = "low" if f < 0.65 else "rest"
-        sums = strata[name]
-        sums[0] += weight_units(1.0)
-        sums[1] += weight_units(1.0) * value_units(f)
+        strata[name] = strata[name].plus(StratumSums(size=weight_units(1.0)))
         if rng.random() < rates[name]:
             y = value_units(float(not is_bad and rng.random() >= wrong))
             x = value_units(f)
-            add_scored(sums, weight_units(rates[name]), y, y * y, f=x, ff=x * x, yf=x * y)
-    scored = sum(sums[2] for sums in strata.values())
+            scores = StratumSums.of_scores(
+                weight_units(rates[name]), y, y * y, f=x, ff=x * x, yf=x * y
+            )
+            strata[name] = strata[name].plus(scores)
+    scored = sum(sums.n for sums in strata.values())
     return ScoreSums([0, n - scored, 0, 0, 0, 0, 0], strata), (n, total, squares)
 
 

@@ -12,7 +12,7 @@ from ragmeter.core.arithmetic import value_units, weight_units
 from ragmeter.drift.alarms import HOLD_SECONDS, Alarm
 from ragmeter.drift.judge_drift import JudgedSteps
 from ragmeter.drift.monitor import DriftMonitor
-from ragmeter.windows.sums import ScoreSums, add_scored, empty_sums
+from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 from tests.drift.fakes import QUICK, SPECS, Fake, judged, run
 
 CHANGE = 600  # minutes: ten hours
@@ -125,15 +125,15 @@ def test_probes_hold_back_what_is_out_already_and_no_judge_but_theirs() -> None:
 
 
 def blind(rng: random.Random, bad: float) -> ScoreSums:
-    sums = empty_sums()
+    sums = NO_SUMS
     for _ in range(300):
         f = rng.random()
-        sums[0] += weight_units(1.0)
-        sums[1] += weight_units(1.0) * value_units(f)
+        sums = sums.plus(StratumSums(size=weight_units(1.0)))
         if rng.random() < 0.06:
             y, x = value_units(float(rng.random() >= bad)), value_units(f)
-            add_scored(sums, weight_units(0.06), y, y * y, f=x, ff=x * x, yf=x * y)
-    return ScoreSums([0, 300 - sums[2], 0, 0, 0, 0, 0], {"rest": sums})
+            w = weight_units(0.06)
+            sums = sums.plus(StratumSums.of_scores(w, y, y * y, f=x, ff=x * x, yf=x * y))
+    return ScoreSums([0, 300 - sums.n, 0, 0, 0, 0, 0], {"rest": sums})
 
 
 def test_probes_do_not_hold_back_a_fall_that_the_cheap_score_sees_too() -> None:

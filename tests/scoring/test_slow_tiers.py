@@ -98,7 +98,11 @@ def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Pat
             assert states(instrument, metric, "judge") == {"scored": 12}
     assert calls == 12 * (1 + 1 + 2)  # claims, facts, and the grades of two passages
     for name, high in (("groundedness_grade", 5), ("context_relevancy", 1)):
-        ((labels, value),) = [v for v in values(text, f"rag_{name}_mean") if 'window="24h"' in v[0]]
+        ((labels, value),) = [
+            v
+            for v in values(text, f"rag_{name}_mean")
+            if 'window="24h"' in v[0] and "+builtin" not in v[0]
+        ]
         assert 'fingerprint="' in labels
         assert 0 < value < high
     assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))

@@ -11,7 +11,6 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import Bucket, SeriesSlots
 from ragmeter.windows.state import encode_bucket
-from ragmeter.windows.sums import FIELDS
 from tests.windows.helpers import SPECS, score, trace
 
 STATES = [ScoreState.SCORED] * 6 + [
@@ -120,11 +119,10 @@ def test_a_stratum_counts_all_its_traces_and_weighs_what_was_drawn(copies: int) 
         "unscored": copies,
         "shed": 0,
     }
-    sums = dict(zip(FIELDS, cell.sums()["low"], strict=True))
-    assert sums["N"] == (4 + 2 + 1) * copies * WEIGHT_ONE
-    assert sums["SF"] == (4 * 0.5 + 2 * 0.25 + 0.75) * copies * WEIGHT_ONE * VALUE_ONE
-    assert sums["w"] == sums["wu"] == 2 * copies * WEIGHT_ONE
-    assert sums["yf"] == 0.25 * copies * VALUE_ONE**2
+    sums = cell.sums()["low"]
+    assert sums.size == (4 + 2 + 1) * copies * WEIGHT_ONE
+    assert sums.w == sums.no_value == 2 * copies * WEIGHT_ONE
+    assert sums.yf == 0.25 * copies * VALUE_ONE**2
     assert cell.unscored_share() == 0.5
 
 
@@ -149,5 +147,5 @@ def test_traces_without_a_cheap_score_are_a_part_of_their_own() -> None:
     ]
     cell = build_bucket(traces, slots).cell(0)
     assert cell is not None
-    assert {name: sums[2] for name, sums in cell.sums().items()} == {"low": 1, "low-": 2}
+    assert {name: sums.n for name, sums in cell.sums().items()} == {"low": 1, "low-": 2}
     assert cell.has_cheap

@@ -67,7 +67,7 @@ def test_what_version_1_wrote_is_read() -> None:
     cell = bucket.cell(0)
     assert cell is not None
     assert cell.scored == 6
-    assert cell.sums()[""][3] == 24 << 24
+    assert cell.sums()[""].w == 24 << 24
     again = encode_bucket(bucket, slots)
     assert again[0] == BUCKET_VERSION
     assert encode_bucket(decode_bucket(again, SeriesSlots(SPECS)), slots) == again

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmeter.core.arithmetic import WEIGHT_ONE, value_units, weight_units
 from ragmeter.windows.sums import (
     DEFAULT_STRATUM,
-    FIELDS,
+    NO_SUMS,
     ScoreSums,
     StrataSums,
-    add_scored,
+    StratumKey,
+    StratumSums,
     add_strata,
     add_sums,
-    empty_sums,
+    stratum_key,
     subtract_strata,
     subtract_sums,
 )
@@ -34,10 +36,9 @@ def test_taking_away_undoes_adding(a: list[int], b: list[int]) -> None:
     assert left == a + [0] * (len(both) - len(a))
 
 
-def test_the_fourteen_sums_of_a_weighted_score() -> None:
-    sums = empty_sums()
+def test_the_sums_of_a_weighted_score() -> None:
     y, f = value_units(0.75), value_units(0.5)
-    add_scored(sums, weight_units(0.25), y, y * y, f=f, ff=f * f, yf=y * f)
+    sums = StratumSums.of_scores(weight_units(0.25), y, y * y, f=f, ff=f * f, yf=y * f)
     w = 4 * WEIGHT_ONE
     expected = {
         "n": 1,
@@ -53,41 +54,49 @@ def test_the_fourteen_sums_of_a_weighted_score() -> None:
         "ff": f * f,
         "yf": y * f,
     }
-    assert {name: v for name, v in zip(FIELDS, sums, strict=True) if v} == expected
+    assert {name: v for name, v in sums._asdict().items() if v} == expected
+
+
+def test_sums_of_the_version_before_load() -> None:
+    before = [9, 77, *range(1, 13), 5, 6]  # in second place the cheap scores of all traces
+    assert StratumSums.load(before) == StratumSums._make([9, *range(1, 13), 5, 6])
+    with pytest.raises(ValueError, match="wrong number"):
+        StratumSums.load([1, 2])
 
 
 def test_an_emptied_stratum_disappears() -> None:
-    sums = empty_sums()
-    add_scored(sums, weight_units(0.5), 3, 9)
+    sums = StratumSums.of_scores(weight_units(0.5), 3, 9)
     strata: StrataSums = add_strata(None, {"tail": sums, DEFAULT_STRATUM: sums})
     assert subtract_strata(strata, {"tail": sums}) == {DEFAULT_STRATUM: sums}
 
 
 def test_unit_and_weighted_scores_share_the_default_stratum() -> None:
-    sums = empty_sums()
     y = value_units(0.5)
-    add_scored(sums, weight_units(0.1), y, y * y)
+    sums = StratumSums.of_scores(weight_units(0.1), y, y * y)
     cell = ScoreSums([7, 2, 1, 1, 3, 3 * y, 3 * y * y], {DEFAULT_STRATUM: sums})
     assert list(cell.sums()) == [DEFAULT_STRATUM]
     default = cell.sums()[DEFAULT_STRATUM]
     assert cell.scored == 4
-    assert default[FIELDS.index("w")] == default[FIELDS.index("N")] == 13 * WEIGHT_ONE
-    assert default[FIELDS.index("yy")] == 4 * y * y
+    assert default.w == default.size == 13 * WEIGHT_ONE
+    assert default.yy == 4 * y * y
     assert cell.unscored_share() == 2 / 6  # not_applicable and sampled_out need no value
 
 
-def stratum(size: int, probabilities: list[float], **more: int) -> list[int]:
-    sums = empty_sums()
-    sums[0] = size * WEIGHT_ONE
+def stratum(
+    size: int, probabilities: list[float], not_applicable: int = 0, no_value: int = 0
+) -> StratumSums:
+    sums = NO_SUMS
     for probability in probabilities:
-        add_scored(sums, weight_units(probability), 0, 0)
-    for name, value in more.items():
-        sums[FIELDS.index(name)] = value * WEIGHT_ONE
-    return sums
+        sums = sums.plus(StratumSums.of_scores(weight_units(probability), 0, 0))
+    return sums._replace(
+        size=size * WEIGHT_ONE,
+        not_applicable=not_applicable * WEIGHT_ONE,
+        no_value=no_value * WEIGHT_ONE,
+    )
 
 
 def sizes(cell: ScoreSums) -> dict[str, float]:
-    return {name: sums[0] / WEIGHT_ONE for name, sums in cell.sums().items()}
+    return {name: sums.size / WEIGHT_ONE for name, sums in cell.sums().items()}
 
 
 def test_the_default_stratum_is_as_large_as_what_was_scored_in_it_stands_for() -> None:
@@ -97,14 +106,28 @@ def test_the_default_stratum_is_as_large_as_what_was_scored_in_it_stands_for() -
 
 
 def test_a_stratum_is_cut_to_the_traces_that_the_metric_applies_to() -> None:
-    half = stratum(100, [0.5, 0.5], wn=4, SF=60)
-    cell = ScoreSums([2, 96, 0, 0, 0, 0, 0], {"low": half, "rest": stratum(40, [], wn=9)})
+    half = stratum(100, [0.5, 0.5], not_applicable=4)
+    rest = stratum(40, [], not_applicable=9)
+    cell = ScoreSums([2, 96, 0, 0, 0, 0, 0], {"low": half, "rest": rest})
     assert sizes(cell) == {"low": 50}
-    assert cell.sums()["low"][1] == 30 * WEIGHT_ONE
+
+
+def test_the_classes_of_the_cheap_score_are_parts_of_a_stratum() -> None:
+    names = [stratum_key("low:3", cheap) for cheap in (None, 0.0, 0.3, 1.0, 3.0)]
+    assert names == ["low:3-", "low:3|0", "low:3|1", "low:3|5", "low:3|7"]
+    assert StratumKey.parse("low:3|5") == ("low", 3, 5)
+    assert StratumKey.parse("low:3-") == ("low", 3, None)
+    assert StratumKey.parse("low") == ("low", 0, None)
+    cell = ScoreSums([0] * 7, {name: stratum(10, [0.5]) for name in names})
+    assert sizes(cell) == {"low:3": 40, "low:3-": 10}
+    assert len(cell.parts()) == 5
 
 
 def test_the_unscored_share_weighs_strata_by_their_size() -> None:
-    strata = {"low": stratum(10, [0.5], wu=2), "rest": stratum(90, [0.1, 0.1, 0.1], wu=10)}
+    strata = {
+        "low": stratum(10, [0.5], no_value=2),
+        "rest": stratum(90, [0.1, 0.1, 0.1], no_value=10),
+    }
     share = ScoreSums([0, 0, 2, 0, 0, 0, 0], strata).unscored_share()
     assert share == (10 * 0.5 + 90 * 0.25) / 100
     assert ScoreSums([3, 8, 0, 0, 0, 0, 0], None).unscored_share() is None

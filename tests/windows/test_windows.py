@@ -156,7 +156,7 @@ def test_equal_scores_are_sane() -> None:
     relevance = w.estimate("bot", "", "relevance", "builtin", "5m")
     assert grounding is not None
     assert (grounding.value, grounding.upper) == (1.0, 1.0)
-    assert 0.7 < grounding.lower < 0.99  # five equal scores do not prove perfection
+    assert 0.5 < grounding.lower < 0.7  # five equal scores do not prove perfection
     assert tokens is not None
     assert (tokens.lower, tokens.value, tokens.upper) == (1e6, 1e6, 1e6)
     assert relevance is not None

@@ -24,10 +24,10 @@ from operator import getitem
 from typing import Literal
 
 from ragmeter.core.arithmetic import value_units, weight_units
-from ragmeter.offline.report.run import RunSeries, ScoredRun, history_variance
+from ragmeter.offline.report.run import RunSeries, ScoredRun
 from ragmeter.windows.estimators import Z_95, Interval
-from ragmeter.windows.intervals import estimate_history, estimate_interval
-from ragmeter.windows.sums import COUNTS, DEFAULT_STRATUM, ScoreSums, add_scored, empty_sums
+from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.sums import COUNTS, DEFAULT_STRATUM, NO_SUMS, ScoreSums, StratumSums
 
 # Random sign assignments where not all can be tried: the error of p = .05 is then .002.
 RANDOM_ASSIGNMENTS = 10_000
@@ -285,24 +285,18 @@ def _by_key(run: ScoredRun, series: RunSeries) -> Mapping[str, tuple[float, floa
 
 
 def _mean_difference(pairs: Sequence[_ScorePair], series: RunSeries) -> Interval:
-    """Estimate the weighted mean of the differences as the windows estimate every mean."""
-    sums = empty_sums()
+    """Estimate the weighted mean of the differences with its t interval."""
+    sums = NO_SUMS
     for pair in pairs:
         y = value_units(pair.second) - value_units(pair.first)
-        add_scored(sums, weight_units(pair.probability), y, y * y)
-    counts = [0] * len(COUNTS)
-    if all(pair.probability == 1 for pair in pairs):
-        counts[4:] = [len(pairs), sums[9], sums[11]]
-        cell = ScoreSums(counts, None)
-    else:
-        sums[0] = sums[3]
-        cell = ScoreSums(counts, {DEFAULT_STRATUM: sums})
-    low, high = series.spec.low, series.spec.high
-    reach = None if high is None else high - low
-    bottom = None if reach is None else -reach
-    return estimate_interval(
-        cell, False, bottom, reach, estimate_history(cell, history_variance(bottom, reach))
-    )
+        sums = sums.plus(StratumSums.of_scores(weight_units(pair.probability), y, y * y))
+    cell = ScoreSums([0] * len(COUNTS), {DEFAULT_STRATUM: sums})
+    # most differences are 0: bounds would make their spread look like that of 0/1 scores
+    interval = estimate_interval(cell, None, None)
+    if series.spec.high is None:
+        return interval
+    reach = series.spec.high - series.spec.low
+    return interval._replace(lower=max(-reach, interval.lower), upper=min(reach, interval.upper))
 
 
 def describe_difference(item: RunComparison, good: str | None) -> str:

@@ -25,7 +25,7 @@ from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import split_slow_results
 from ragmeter.windows.estimators import Interval
-from ragmeter.windows.intervals import estimate_history, estimate_interval, is_assisted
+from ragmeter.windows.intervals import estimate_interval, is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import tie_break, worst_sign
@@ -269,8 +269,7 @@ class ScoredRun:
         cell = self._windows.cell(SERVICE, "", metric, scorer, WINDOW)
         if cell is None or not cell.scored:
             return None
-        history = estimate_history(cell, history_variance(spec.low, spec.high))
-        return estimate_interval(cell, spec.kind == "ratio", spec.low, spec.high, history)
+        return estimate_interval(cell, spec.low, spec.high)
 
     def _worst(self, metric: str, scores: SeriesScores, most: int) -> Iterator[WorstScore]:
         """Yield the worst scores, worst first; a hash of the id breaks ties.
@@ -298,12 +297,3 @@ class ScoredRun:
             (s, windows.quantiles(SERVICE, "", s, WINDOW)) for s in windows.stages(SERVICE)
         )
         return [(stage, numbers) for stage, numbers in quantiles if numbers]
-
-
-def history_variance(low: float | None, high: float | None) -> float | None:
-    """Compute the variance of one pseudo-observation of a bounded score, as in the windows.
-
-    Returns:
-        The variance of a uniform distribution over the bounds; None without both bounds.
-    """
-    return None if low is None or high is None else (high - low) ** 2 / 12
