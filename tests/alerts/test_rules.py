@@ -249,10 +249,10 @@ def test_the_burn_defaults_are_the_workbooks_lines() -> None:
     assert {rule.window for rule in load_rules(windows=["5m", "1h", "24h"])} >= {"6h", "3d"}
 
 
-def test_quality_defaults_never_page() -> None:
+def test_quality_defaults_page_only_on_a_fall_from_the_services_own_level() -> None:
     for rule in load_rules():
         if rule.metric in ("relevance", "grounding", "answered", "citation_precision"):
-            assert rule.severity == "warning"
+            assert (rule.severity == "critical") == (rule.relative_to is not None)
 
 
 def test_silence_of_probes_is_no_absence_unless_asked_for() -> None:
