@@ -55,11 +55,11 @@ def test_an_outage_is_one_notification_with_all_that_comes_of_it() -> None:
     assert story.at(85, over=(elevated, first)) == []
 
 
-def test_a_warning_alone_waits_five_minutes_and_ends_by_itself() -> None:
+def test_a_warning_alone_waits_ten_minutes_and_ends_by_itself() -> None:
     story, drift, later = Story(), drifted(), drifted(rule="RagGroundingLow", drift={})
     assert story.at(0, drift) == []
-    assert story.at(4.9) == []
-    assert story.at(5) == ["RagDrift firing []"]
+    assert story.at(9.9) == []
+    assert story.at(10) == ["RagDrift firing []"]
     assert story.at(30, later) == []
     assert story.at(40) == []
     assert story.at(50, over=(drift,)) == ["RagDrift resolved ['RagGroundingLow']"]
@@ -69,7 +69,7 @@ def test_a_warning_alone_waits_five_minutes_and_ends_by_itself() -> None:
 def test_a_warning_that_ends_within_its_wait_is_not_announced() -> None:
     story, drift = Story(), drifted()
     assert story.at(0, drift) == []
-    assert story.at(4, over=(drift,)) == []
+    assert story.at(9, over=(drift,)) == []
     assert story.at(30) == []
 
 
@@ -87,8 +87,8 @@ def test_other_causes_get_a_page_of_their_own() -> None:
 def test_a_critical_alert_is_announced_beside_a_warning_that_was() -> None:
     story, drift = Story(), drifted(metric="latency")
     story.at(0, drift)
-    assert story.at(6) == ["RagDrift firing []"]
-    assert story.at(7, slow()) == ["RagLatencyHigh firing []"]
+    assert story.at(10) == ["RagDrift firing []"]
+    assert story.at(11, slow()) == ["RagLatencyHigh firing []"]
     assert story.at(30, over=(drift,)) == ["RagDrift resolved []"]
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,14 @@ from tests.prometheus_server import prometheus
 from tests.real import require
 from tests.system.arrivals import WAYS, Arrival, Receiver, receiver
 from tests.system.backfill import backfilled
-from tests.system.compressed import compressed, faster
+from tests.system.compressed import compressed, compressed_routes, faster
 from tests.system.feed import ROOT, Agent, agent, pace
 from tests.system.traffic import EVENING, HOUR, LEAD, STORY, traffic
 from tests.waiting import PATIENCE
 
 __all__ = ["FACTOR", "GROUNDING_LOW", "Told", "configured", "play", "rules_for_prometheus"]
+
+ROUTES = ROOT / "deploy" / "compose" / "alertmanager.yml"
 
 FACTOR = 100.0
 """How many seconds of the story are told in one: 135 minutes in 81 s. Prometheus scrapes every
@@ -74,9 +77,9 @@ class Told:
         """When it arrived."""
         return (arrival.at - self.began) * self.factor / 60
 
-    def fired(self, arrival: Arrival, key: str = "fired_at") -> float:
-        """When the agent says, of a webhook's notification."""
-        return float((arrival.told[key] - self.origin) / 60)
+    def fired(self, arrival: Arrival, key: str = "startsAt") -> float:
+        """When the agent says, of an alert that Alertmanager told."""
+        return (datetime.fromisoformat(arrival.told[key]).timestamp() - self.origin) / 60
 
 
 def configured(folder: Path, **alerts: Any) -> Path:
@@ -124,7 +127,7 @@ def prometheus_config(factor: float, target: str, manager: str) -> str:
             "global": {
                 "scrape_interval": faster("1m", factor),
                 "evaluation_interval": faster("30s", factor),
-                "external_labels": {"via": "prometheus"},
+                "external_labels": {"sent_by": "prometheus"},
             },
             "rule_files": ["rules.yml"],
             "scrape_configs": [{"job_name": "ragmeter", "static_configs": [{"targets": [target]}]}],
@@ -184,8 +187,11 @@ def watched(
         yield max(begins, time.time())
 
 
-async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
-    """Tell the story; `folder` is for what the parts write."""
+async def play(
+    folder: Path, *, factor: float = FACTOR, seed: int = 1, shipped: bool = False
+) -> Told:
+    """Tell the story; `folder` is for what the parts write. Alertmanager notifies each alert by
+    itself, or as the `shipped` settings have it."""
     begin, page = time.monotonic(), free_port()
     manager = require("alertmanager", "prometheus-alertmanager")
     require("prometheus")
@@ -197,9 +203,10 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
     # the story ends now: what is dated in the future would not be believed
     origin = float(round(time.time()) - STORY - 60)
     opened: dict[str, tuple[int, str]] = {}
+    routes = compressed_routes(ROUTES.read_text("utf-8"), factor) if shipped else None
     async with (
         receiver() as heard,
-        alertmanager(manager, folder / "alertmanager", heard.url) as am,
+        alertmanager(manager, folder / "alertmanager", heard.url, routes) as am,
     ):
         config = configured(
             folder / "agent", port=page, alertmanager_url=am, webhook_url=heard.url, page_url=url
@@ -222,14 +229,14 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
                 return began
 
         async def look() -> None:
-            """Open the worst traces of whatever the webhook tells, as they come."""
+            """Open the worst traces of whatever the agent tells Alertmanager, as they come."""
             async with httpx.AsyncClient(timeout=30) as client:
                 seen = 0
                 while True:
                     for one in heard.arrivals[seen:]:
                         seen += 1
-                        if one.way == "webhook" and one.status == "firing":
-                            for trace_id in one.told["worst"]:
+                        if one.way == "alertmanager" and one.status == "firing":
+                            for trace_id in one.worst:
                                 answer = await client.get(f"{url}/trace/{one.service}/{trace_id}")
                                 opened[trace_id] = (answer.status_code, answer.text)
                     await asyncio.sleep(0.2)
