@@ -9,9 +9,9 @@ the rings cost. The rules are the shipped ones (`agent/alerts/error_budgets.py`)
 30 s.
 
 Then young services: the bundled traces drawn at random and counted by the aggregator as `ragmeter
-run` counts them, with the default rules and settings. After two hours 60 % of the answers are those to another question. Printed are the minutes until the
-first critical alert, and the critical alerts on quality of streams to which nothing happens, with
-traces drawn independently and each five times in a row.
+run` counts them, with the default rules and settings. After two hours 60 % of the answers are those
+to another question. Printed are the minutes until the first critical alert, and the critical alerts
+of streams to which nothing happens, with traces drawn independently and each five times in a row.
 """
 
 from __future__ import annotations
@@ -176,7 +176,13 @@ class Young:
             ]
 
     def play(
-        self, service: str, per_minute: float, hours: float, seed: int, repeats: int = 1, bad: float = 0
+        self,
+        service: str,
+        per_minute: float,
+        hours: float,
+        seed: int,
+        repeats: int = 1,
+        bad: float = 0,
     ) -> Iterator[tuple[float, Alert]]:
         """(minutes since the hours were over, alert) of each critical alert; of a stream with
         `bad` answers after the hours for 30 minutes more."""
@@ -199,7 +205,7 @@ class Young:
 def young(seeds: int, days: int) -> Iterator[str]:
     """A fall of 60 % of the answers of a service that is two hours old."""
     made = Young()
-    yield "| traces a minute | service | minutes to the first critical alert, median (longest) | which |"
+    yield "| traces a minute | service | minutes to the page, median (longest) | which |"
     yield "| --- | --- | --- | --- |"
     for rate in (60.0, 20.0, 10.0):
         for service in made.scored:
@@ -213,7 +219,7 @@ def young(seeds: int, days: int) -> Iterator[str]:
                 f"| {rate:g} | {service} | {statistics.median(minutes):.1f} ({max(minutes):.1f}) |"
                 f" {', '.join(rules)} |"
             )
-    yield f"\n| traces a minute | service | critical alerts on {days} stable days | each trace five times |"
+    yield f"\n| traces a minute | service | pages on {days} calm days | each trace five times |"
     yield "| --- | --- | --- | --- |"
     for rate in (6.0, 20.0):
         for service in made.scored:

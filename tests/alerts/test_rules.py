@@ -92,7 +92,10 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     (BURN | {"op": ">", "threshold": 1}, ["burn rule takes no op, threshold"]),
     (BURN | {"segment": "model"}, ["burn rule takes no segment"]),
     ({"labels": {"slo": "x"}}, ["labels", "'slo'", "itself"]),
-    ({"relative_to": "24h", "statistic": "value"}, ["relative_to needs a metric", "lower or upper"]),
+    (
+        {"relative_to": "24h", "statistic": "value"},
+        ["relative_to needs a metric", "lower or upper"],
+    ),
     ({"relative_to": "24h", "metric": ..., "latency": {}}, ["relative_to needs a metric"]),
     ({"relative_to": "5m", "statistic": "lower"}, ["relative_to '5m'", "longer than window"]),
     ({"relative_to": 24, "statistic": "lower"}, ["relative_to", "24", "5m"]),

@@ -42,16 +42,7 @@ class Arrival:
 class Receiver:
     url: str = ""
     arrivals: list[Arrival] = field(default_factory=list)
-    bodies: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-
-    def notifications(self, own: bool) -> list[tuple[float, dict[str, Any]]]:
-        """What says that something fires, and when it came: by the agent's `own` webhook, or by
-        Alertmanager."""
-        return [
-            (at, body)
-            for at, body in self.bodies
-            if ("event" in body) == own and body.get("event", body.get("status")) == "firing"
-        ]
+    bodies: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, way: str, status: str, alert: str, service: str) -> list[Arrival]:
         key = (way, status, alert, service)
@@ -94,9 +85,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     servers: list[Stub] = []
 
     async def answer(_: int) -> web.Response:
-        at, body = time.time(), servers[0].bodies[-1]  # nothing has run in between
-        heard.bodies.append((at, body))
-        heard.arrivals += read(body, at)
+        heard.bodies.append(servers[0].bodies[-1])  # nothing has run in between
+        heard.arrivals += read(heard.bodies[-1], time.time())
         return web.Response()
 
     async with serve(answer) as stub:

@@ -31,14 +31,12 @@ from tests.prometheus_server import prometheus
 from tests.real import require
 from tests.system.arrivals import WAYS, Arrival, Receiver, receiver
 from tests.system.backfill import backfilled
-from tests.system.compressed import compressed, compressed_routes, faster
+from tests.system.compressed import compressed, faster
 from tests.system.feed import ROOT, Agent, agent, pace
 from tests.system.traffic import EVENING, HOUR, LEAD, STORY, traffic
 from tests.waiting import PATIENCE
 
 __all__ = ["FACTOR", "GROUNDING_LOW", "Told", "configured", "play", "rules_for_prometheus"]
-
-ROUTES = ROOT / "deploy" / "compose" / "alertmanager.yml"
 
 FACTOR = 100.0
 """How many seconds of the story are told in one: 135 minutes in 81 s. Prometheus scrapes every
@@ -187,11 +185,8 @@ def watched(
         yield max(begins, time.time())
 
 
-async def play(
-    folder: Path, *, factor: float = FACTOR, seed: int = 1, shipped: bool = False
-) -> Told:
-    """Tell the story; `folder` is for what the parts write. Alertmanager notifies each alert by
-    itself, or as the `shipped` settings have it."""
+async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
+    """Tell the story; `folder` is for what the parts write."""
     begin, page = time.monotonic(), free_port()
     manager = require("alertmanager", "prometheus-alertmanager")
     require("prometheus")
@@ -203,10 +198,9 @@ async def play(
     # the story ends now: what is dated in the future would not be believed
     origin = float(round(time.time()) - STORY - 60)
     opened: dict[str, tuple[int, str]] = {}
-    routes = compressed_routes(ROUTES.read_text("utf-8"), factor) if shipped else None
     async with (
         receiver() as heard,
-        alertmanager(manager, folder / "alertmanager", heard.url, routes) as am,
+        alertmanager(manager, folder / "alertmanager", heard.url) as am,
     ):
         config = configured(
             folder / "agent", port=page, alertmanager_url=am, webhook_url=heard.url, page_url=url
