@@ -123,7 +123,7 @@ def describe_rule(rule: AlertRule) -> str:
     statistic = "" if rule.statistic == "value" else f"{rule.statistic} end "
     return (
         f"{rule.name}: {rule.severity} if {statistic}{rule.op} {rule.threshold:g}"
-        f"{f' x that over {rule.relative_to}' if rule.relative_to else ''}"
+        f"{f' x {rule.relative_to}' if rule.relative_to else ''}"
         f" over {rule.window} ({rule.scorer})"
     )
 
