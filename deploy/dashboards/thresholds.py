@@ -96,7 +96,9 @@ def _story(rule: AlertRule) -> str:
     side = "above" if rule.op.startswith(">") else "below"
     times = f" times that over {rule.relative_to}" if rule.relative_to else ""
     by = "" if rule.latency is not None else f" by {rule.scorer}"
-    return f"{rule.name} fires when {end} over {rule.window}{by} is {side} {rule.threshold:g}{times}."
+    return (
+        f"{rule.name} fires when {end} over {rule.window}{by} is {side} {rule.threshold:g}{times}."
+    )
 
 
 def pages(alerts: Sequence[str]) -> list[str]:
