@@ -28,7 +28,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.acceptance_adapter import burn
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, ErrorBudgets, Objective
@@ -73,7 +72,16 @@ def plain(n: Counts, e: Counts, limit: float) -> npt.NDArray[np.bool_]:
 
 
 def pages(n: Counts, e: Counts, slo: float, min_errors: float = 10) -> npt.NDArray[np.bool_]:
-    return np.asarray(burn(n.tolist(), e.tolist(), WIDTH, slo, min_errors)["page"])
+    """Whether a page fires at the end of each bucket with n events and e errors."""
+    budgets, out = ErrorBudgets([Objective("slo", slo)]), []
+    for i, (events, errors) in enumerate(zip(n.tolist(), e.tolist(), strict=True)):
+        for count, bad in ((events - errors, False), (errors, True)):
+            if count:
+                budgets.add("bot", "slo", (i + 0.5) * WIDTH, WEIGHT_ONE, bad, count)
+        budgets.advance((i + 1) * WIDTH)
+        found = [budgets.burn("bot", "slo", *line, min_errors) for line in STANDARD_BURN_RATES[:2]]
+        out.append(any(burn is not None and burn.holds for burn in found))
+    return np.asarray(out)
 
 
 def rises(fires: npt.NDArray[np.bool_]) -> int:
