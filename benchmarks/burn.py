@@ -7,22 +7,36 @@ of an incident to the first page (median over seeds), false pages per month whil
 half of what the objective allows, how often a page comes and goes at its very threshold, and what
 the rings cost. The rules are the shipped ones (`agent/alerts/error_budgets.py`), evaluated every
 30 s.
+
+Then young services: the bundled traces drawn at random and counted by the aggregator as `ragmeter
+run` counts them, with the default rules and settings. After two hours 60 % of the answers are those
+to another question. Printed are the minutes until the first critical alert, and the critical alerts
+of streams to which nothing happens, with traces drawn independently and each five times in a row.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.acceptance_adapter import burn
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, ErrorBudgets, Objective
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.loader import load_settings
 from ragmeter.core.arithmetic import WEIGHT_ONE, weight_units
+from ragmeter.core.score import ScoredTrace
+from ragmeter.scoring.scorer import Scorer
+from ragmeter.trace import Trace
 
 __all__ = ["main"]
 
@@ -30,6 +44,9 @@ WIDTH = 30
 HOUR, DAY, MONTH = 3600, 86400, 30 * 86400
 PLAIN = (0.01, 0.05, 0.2)
 """Thresholds of the plain rule."""
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "mtrag.jsonl"
+START = 1_700_000_000.0
 
 Counts = npt.NDArray[np.int64]
 
@@ -55,7 +72,16 @@ def plain(n: Counts, e: Counts, limit: float) -> npt.NDArray[np.bool_]:
 
 
 def pages(n: Counts, e: Counts, slo: float, min_errors: float = 10) -> npt.NDArray[np.bool_]:
-    return np.asarray(burn(n.tolist(), e.tolist(), WIDTH, slo, min_errors)["page"])
+    """Whether a page fires at the end of each bucket with n events and e errors."""
+    budgets, out = ErrorBudgets([Objective("slo", slo)]), []
+    for i, (events, errors) in enumerate(zip(n.tolist(), e.tolist(), strict=True)):
+        for count, bad in ((events - errors, False), (errors, True)):
+            if count:
+                budgets.add("bot", "slo", (i + 0.5) * WIDTH, WEIGHT_ONE, bad, count)
+        budgets.advance((i + 1) * WIDTH)
+        found = [budgets.burn("bot", "slo", *line, min_errors) for line in STANDARD_BURN_RATES[:2]]
+        out.append(any(burn is not None and burn.holds for burn in found))
+    return np.asarray(out)
 
 
 def rises(fires: npt.NDArray[np.bool_]) -> int:
@@ -75,6 +101,8 @@ def detection(seeds: int) -> Iterator[str]:
     )
     yield "| --- | --- | --- | --- |" + " --- |" * len(PLAIN)
     for slo, rate, shares in (
+        (0.9, 1.0, (1.0, 0.8, 0.6)),
+        (0.9, 0.1, (1.0, 0.8, 0.6)),
         (0.99, 1.0, (1.0, 0.5, 0.2, 0.1)),
         (0.999, 1.0, (1.0, 0.1, 0.05, 0.02)),
         (0.999, 0.1, (1.0, 0.1, 0.05, 0.02)),
@@ -100,7 +128,7 @@ def false_pages(months: int) -> Iterator[str]:
         + " |"
     )
     yield "| --- | --- | --- | --- |" + " --- |" * len(PLAIN)
-    for slo in (0.99, 0.999):
+    for slo in (0.9, 0.99, 0.999):
         for rate in (0.02, 0.1, 1.0):
             counts = [0] * (2 + len(PLAIN))
             for month in range(months):
@@ -135,6 +163,81 @@ def _fast_line(n: list[int], e: list[int], slo: float) -> Iterator[bool]:
         yield found is not None and found.holds
 
 
+class Young:
+    """The bundled traces of each service with their scores, as they are and with the answer to
+    another question."""
+
+    def __init__(self) -> None:
+        lines = EXAMPLE.read_text("utf-8").splitlines()
+        traces = [Trace.model_validate_json(line) for line in lines]
+        self.scored: dict[str, list[tuple[ScoredTrace, ScoredTrace]]] = {}
+        scorer = Scorer()
+        for service in sorted({trace.service for trace in traces}):
+            own = [trace for trace in traces if trace.service == service]
+            swapped = [
+                trace.model_copy(update={"answer": other.answer})
+                for trace, other in zip(own, [*own[7:], *own[:7]], strict=True)
+            ]
+            self.scored[service] = [
+                (scorer.score(good, 0.0).trace, scorer.score(bad, 0.0).trace)
+                for good, bad in zip(own, swapped, strict=True)
+            ]
+
+    def play(
+        self,
+        service: str,
+        per_minute: float,
+        hours: float,
+        seed: int,
+        repeats: int = 1,
+        bad: float = 0,
+    ) -> Iterator[tuple[float, Alert]]:
+        """(minutes since the hours were over, alert) of each critical alert; of a stream with
+        `bad` answers after the hours for 30 minutes more."""
+        rng = np.random.default_rng(seed)
+        settings = load_settings(None, {})
+        aggregator = Aggregator(settings, load_configured_rules(settings), ())
+        at, end, n = START, START + hours * HOUR, 0
+        while at < end + (1800 if bad else 0):
+            pair = self.scored[service][int(rng.integers(len(self.scored[service])))]
+            for _ in range(repeats):
+                at += float(rng.exponential(60 / per_minute))
+                n += 1
+                scored = pair[at > end and rng.random() < bad]
+                scored = replace(scored, trace_id=f"t{n}", timestamp=at)
+                for alert in aggregator.apply(scored).alerts:
+                    if alert.state == "firing" and alert.severity == "critical":
+                        yield (at - end) / 60, alert
+
+
+def young(seeds: int, days: int) -> Iterator[str]:
+    """A fall of 60 % of the answers of a service that is two hours old."""
+    made = Young()
+    yield "| traces a minute | service | minutes to the page, median (longest) | which |"
+    yield "| --- | --- | --- | --- |"
+    for rate in (60.0, 20.0, 10.0):
+        for service in made.scored:
+            first = [
+                next(made.play(service, rate, 2, seed, bad=0.6), (math.inf, None))
+                for seed in range(seeds)
+            ]
+            minutes = [at for at, _ in first]
+            rules = sorted({alert.rule for _, alert in first if alert is not None})
+            yield (
+                f"| {rate:g} | {service} | {statistics.median(minutes):.1f} ({max(minutes):.1f}) |"
+                f" {', '.join(rules)} |"
+            )
+    yield f"\n| traces a minute | service | pages on {days} calm days | each trace five times |"
+    yield "| --- | --- | --- | --- |"
+    for rate in (6.0, 20.0):
+        for service in made.scored:
+            counts = [
+                len(list(made.play(service, rate, 24 * days, 99, repeats=repeats)))
+                for repeats in (1, 5)
+            ]
+            yield f"| {rate:g} | {service} | {counts[0]} | {counts[1]} |"
+
+
 def costs() -> Iterator[str]:
     budgets = ErrorBudgets([Objective("slo", 0.99)])
     number, begin = 200_000, time.process_time()
@@ -167,11 +270,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--months", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--days", type=int, default=3)
     given = parser.parse_args()
     print("Minutes to page\n")
     print("\n".join(detection(given.seeds)))
     print("\nFalse pages per month at half the budget\n")
     for row in false_pages(given.months):
+        print(row, flush=True)
+    print("\nYoung services\n")
+    for row in young(given.seeds, given.days):
         print(row, flush=True)
     print(f"\n{at_the_threshold(given.seeds)}\n")
     print("\n".join(costs()))

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from ragmeter import __version__
 from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.core.counters import Exemplar
+from ragmeter.core.counters import Exemplar, add_counts
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.exporters.exposition import (
@@ -255,7 +255,7 @@ def _counter_series(snapshot: Snapshot) -> Series:
                 key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
             )
         )
-        series[name][key] = series[name].get(key, 0.0) + value
+        series[name][key] = add_counts(name, series[name].get(key, 0.0), value)
     services = dict.fromkeys(snapshot.services)
     for name in (*(family.name for family in TRAFFIC), f"{DURATION}_sum"):
         for labels in series.get(name, {}):

@@ -325,6 +325,7 @@ class Aggregator:
             transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
             self._evaluated = self.windows.changes
             self._free_slots()
+        self.engine.fold(at)
         return transitions
 
     def _free_slots(self) -> None:
@@ -346,7 +347,10 @@ class Aggregator:
 
     def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
         """Make the present the drift baseline of a service, or of all: `DriftDetection.promote`."""
-        return self.drift.promote(service, self.windows.now)
+        promoted = self.drift.promote(service, self.windows.now)
+        if promoted is not None and self.windows.now is not None:
+            self.engine.fold(self.windows.now)
+        return promoted
 
     def label(self, service: str) -> str:
         """Return the bounded name of a service in the windows, `__other__` if it has none."""
@@ -420,11 +424,15 @@ class Aggregator:
 
 
 class AggregatorChanges(NamedTuple):
-    """Rows for a store: a bucket or counter of None is deleted, a part of `meta` replaced."""
+    """Rows for a store: a bucket or counter of None is deleted, a part of `meta` replaced.
+
+    `notifications` are the alerts to announce.
+    """
 
     buckets: Sequence[BucketRow]
     counters: Sequence[tuple[CounterKey, float | None]]
     meta: dict[str, Any]
+    notifications: Sequence[Alert]
 
 
 def take_changes(aggregator: Aggregator) -> AggregatorChanges:
@@ -436,6 +444,7 @@ def take_changes(aggregator: Aggregator) -> AggregatorChanges:
         [*aggregator.windows.drain(), *aggregator.budgets.drain()],
         aggregator.counters.drain(),
         {**aggregator.drain(), **aggregator.dump()},
+        aggregator.engine.take_notifications(),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -38,7 +38,8 @@ class ConditionValue:
     Args:
         tested: The one of `value`, `lower` and `upper` that the rule compares.
         value: The estimate, with its 95 % interval `lower` to `upper`.
-        threshold: Of a burn rule: the threshold of the objective, in place of the rule's own.
+        threshold: In place of the rule's own: of a burn rule that of the objective, of a rule
+            with `relative_to` the multiple of what the metric is over that window.
         notes: Of a burn rule: annotations for the alert.
         reasons: Of an unscored rule: how many results failed, by reason.
     """
@@ -60,7 +61,8 @@ def condition_holds(rule: AlertRule, value: ConditionValue) -> bool:
         return value.tested == 0
     if rule.burn is not None:  # `read_burn_rate` has compared two windows and a floor on errors
         return value.tested == 1
-    return _OPERATORS[rule.op](value.tested, rule.threshold)
+    threshold = rule.threshold if value.threshold is None else value.threshold
+    return _OPERATORS[rule.op](value.tested, threshold)
 
 
 def read_condition(
@@ -88,7 +90,13 @@ def read_condition(
     estimate = windows.estimate(service, segment, rule.metric, rule.scorer, rule.window)
     if estimate is None:
         return None
-    return _compared_value(rule, estimate, estimate.effective_samples)
+    value = _compared_value(rule, estimate, estimate.effective_samples)
+    if value is None or rule.relative_to is None:
+        return value
+    usual = windows.estimate(service, segment, rule.metric, rule.scorer, rule.relative_to)
+    # the end that gives the service the benefit of the doubt here, too
+    end = None if usual is None else usual.lower if rule.statistic == "upper" else usual.upper
+    return None if end is None else replace(value, threshold=rule.threshold * end)
 
 
 def read_failed_share(

@@ -7,7 +7,7 @@ whatever the wall clock and however often the process was restarted between step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,20 @@ _MAX_REASONS = 5
 # milliseconds. If more fire at once it is an outage of everything; the others wait.
 _MAX_SEGMENT_SEARCHES = 20
 
+# Seconds that a warning waits for the critical alert of the same cause. With the default rules that
+# came four minutes later at most (a latency that climbs: drift, then the five minutes of
+# RagLatencyHigh; tests/system); a warning is nothing to get up for. As in deploy/compose.
+_WARNING_WAIT = 600.0
+
+# Seconds after an alert was announced in which others are taken for its consequences: the longest
+# window of a default rule that is no error budget. What comes later may be another cause.
+_FOLD_SECONDS = 3600.0
+
+_MAX_FOLDED = 100  # alerts listed in one notification
+
+# What an outage of the service itself moves, whatever its answers are worth.
+_OPERATIONAL = {"error", "timeout", "empty_answer", "latency", "traces", "canary_failed"}
+
 # (rule, service, subject): the segment, or of an unscored rule "metric scorer"
 _AlertKey = tuple[str, str, str]
 
@@ -68,6 +82,119 @@ class _TrackedAlert:
             "no_data_since": self.no_data_since,
             "look_at": self.search_at,
         }
+
+
+class NotificationFolder:
+    """Chooses which alerts get a notification of their own: one cause, one page.
+
+    The first critical alert of a service is announced at once, and what fires within an hour of it
+    is folded under it: warnings, and critical alerts of the same family (operation, quality,
+    measuring). A warning waits a few minutes for a critical alert to fold under. An end is
+    announced when no critical alert is left that was folded under the announced one.
+
+    Args:
+        family: Returns the family of an alert.
+    """
+
+    def __init__(self, family: Callable[[Alert], str]) -> None:
+        self._family = family
+        self._announced: dict[str, Alert] = {}  # announced as firing and not yet as over, by id
+        self._folded: dict[str, Alert] = {}  # with `folded_under`, by id
+
+    def find_leader(self, alert_id: str) -> str:
+        """Return the id of the alert that an alert is folded under; empty if there is none."""
+        folded = self._folded.get(alert_id)
+        return folded.folded_under if folded is not None else ""
+
+    def update(self, alerts: Sequence[Alert], now: float) -> list[Alert]:
+        """Return the notifications of event time `now`, given all alerts that are held."""
+        held = {alert.id: alert for alert in alerts if alert.fired_at is not None}
+        for known in (self._announced, self._folded):
+            for name, last in list(known.items()):
+                alert = known[name] = held.get(name, last)
+                alert.folded_under = last.folded_under
+                if name not in held and alert.state == "firing":
+                    alert.resolve("no longer held", now)
+                elif alert.folded_under and alert.fired_at != last.fired_at:
+                    del known[name]  # it fires anew, perhaps for another cause
+        notifications = self._end()
+        new = [
+            alert
+            for name, alert in held.items()
+            if alert.state == "firing" and name not in self._announced and name not in self._folded
+        ]
+        for alert in sorted(new, key=_notification_rank):
+            assert alert.fired_at is not None
+            leader = self._leader(alert)
+            if leader is not None:
+                alert.folded_under = leader.id
+                self._folded[alert.id] = alert
+            elif alert.severity == "critical" or now - alert.fired_at >= _WARNING_WAIT:
+                self._announced[alert.id] = alert
+                notifications.append(alert)
+        for alert in notifications:
+            alert.folded = self._list_folded(alert)
+        for name, alert in list(self._folded.items()):
+            if alert.state == "resolved" and alert.folded_under not in self._announced:
+                del self._folded[name]
+        return [alert.copy() for alert in notifications]
+
+    def dump(self) -> list[list[dict[str, Any]]]:
+        """Return the state, JSON-able."""
+        known = (self._announced, self._folded)
+        return [[alert.to_dict() for _, alert in sorted(part.items())] for part in known]
+
+    def load(self, state: Sequence[Sequence[dict[str, Any]]] | None, alerts: list[Alert]) -> None:
+        """Replace the state by a dump; without one every alert that fires has been announced."""
+        firing = [[alert.to_dict() for alert in alerts if alert.state == "firing"], []]
+        self._announced, self._folded = (
+            {item["id"]: Alert.from_dict(item) for item in part} for part in state or firing
+        )
+
+    def _end(self) -> list[Alert]:
+        open_leaders = {
+            alert.folded_under
+            for alert in self._folded.values()
+            if alert.state == "firing" and alert.severity == "critical"
+        }
+        ended = [
+            alert
+            for name, alert in sorted(self._announced.items())
+            if alert.state == "resolved" and name not in open_leaders
+        ]
+        for alert in ended:
+            del self._announced[alert.id]
+        return ended
+
+    def _leader(self, alert: Alert) -> Alert | None:
+        """Return the announced alert that this one is taken for a consequence of."""
+        critical = alert.severity == "critical"
+        leaders = [
+            leader
+            for leader in self._announced.values()
+            if leader.service == alert.service
+            and (alert.fired_at or 0.0) - (leader.fired_at or 0.0) <= _FOLD_SECONDS
+            and (leader.severity == "critical" or not critical)
+            and (
+                self._family(leader) == self._family(alert)
+                or (leader.severity == "critical" and not critical)
+            )
+        ]
+        return min(leaders, key=_notification_rank, default=None)
+
+    def _list_folded(self, leader: Alert) -> list[dict[str, Any]]:
+        names = ("id", "rule", "severity", "state", "segment", "metric", "scorer", "summary")
+        folded = [alert for alert in self._folded.values() if alert.folded_under == leader.id]
+        return [
+            {name: getattr(alert, name) for name in names}
+            for alert in sorted(folded, key=_notification_rank)[:_MAX_FOLDED]
+        ]
+
+
+def _notification_rank(alert: Alert) -> tuple[bool, bool, float, str]:
+    # what happens now says more than how much of a month's budget it costs
+    budget = alert.metric == "error_budget"
+    return alert.severity != "critical", budget, alert.fired_at or 0.0, alert.id
 
 
 class AlertEngine:
@@ -107,6 +234,8 @@ class AlertEngine:
         self._targets = RuleTargets(self.rules, budgets)
         self._now: float | None = None
         self._searches_left = _MAX_SEGMENT_SEARCHES
+        self._folder = NotificationFolder(self._family)
+        self._notifications: list[Alert] = []
 
     @property
     def waiting(self) -> bool:
@@ -116,7 +245,29 @@ class AlertEngine:
     def alerts(self) -> list[Alert]:
         """Return copies of all alerts: pending, firing and lately resolved; in a fixed order."""
         of_rules = [self._tracked[key].alert.copy() for key in sorted(self._tracked)]
-        return of_rules + self.drift.alerts()
+        alerts = of_rules + self.drift.alerts()
+        for alert in alerts:
+            alert.folded_under = self._folder.find_leader(alert.id)
+        return alerts
+
+    def fold(self, now: float) -> None:
+        """Choose the notifications of event time `now`; `take_notifications` gives them."""
+        self._notifications += self._folder.update(self.alerts(), now)
+
+    def take_notifications(self) -> list[Alert]:
+        """Return the alerts to announce since the last call, each with those folded under it."""
+        taken, self._notifications = self._notifications, []
+        return taken
+
+    def _family(self, alert: Alert) -> str:
+        judge = alert.drift is not None and alert.drift["kind"] == "judge"
+        if judge or alert.unscored is not None or alert.metric.startswith("judge_"):
+            return "measuring"
+        metrics = {alert.metric}
+        if alert.metric == "error_budget" and self._budgets is not None:
+            evidence = self._budgets.evidence(alert.segment.partition("=")[2])
+            metrics = {series.metric for series in evidence}
+        return "operation" if metrics & _OPERATIONAL else "quality"
 
     def evaluate(self, windows: Windows, now: float) -> list[Alert]:
         """Evaluate every rule at event time `now` and return copies of the moved alerts.
@@ -150,6 +301,7 @@ class AlertEngine:
             "now": self._now,
             "alerts": [tracked.dump() for _, tracked in sorted(self._tracked.items())],
             "drift": self.drift.dump(),
+            "notifications": self._folder.dump(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -174,6 +326,7 @@ class AlertEngine:
             for item in state["alerts"]
         ]
         self._tracked = {tracked.key: tracked for tracked in loaded}
+        self._folder.load(state.get("notifications"), self.alerts())
 
     def _failing_pairs(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
         """Return (metric, scorer) of the alerts on failed results, by rule and service."""

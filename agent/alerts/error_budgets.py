@@ -177,8 +177,9 @@ class ErrorBudgets:
         return sorted(self._services.get(service, ()))
 
     def evidence(self, name: str) -> tuple[ObjectiveEvidence, ...]:
-        """Return where the windows hold traces that broke an objective."""
-        return self._objectives[name].evidence
+        """Return where the windows hold traces that broke an objective, if it still exists."""
+        objective = self._objectives.get(name)
+        return objective.evidence if objective is not None else ()
 
     def burn(
         self,

@@ -162,7 +162,9 @@ class EvidenceReader:
             return (ObjectiveEvidence(*failed_worst_key(alert.metric, alert.scorer), 0.0),)
         if rule.latency is not None:
             return (ObjectiveEvidence(LATENCY_METRIC, rule.latency.stage, rule.threshold, above),)
-        return (ObjectiveEvidence(alert.metric, alert.scorer, rule.threshold, above),)
+        # the alert's own threshold: that of a rule with `relative_to` is a multiple
+        limit = rule.threshold if rule.relative_to is None else alert.threshold
+        return (ObjectiveEvidence(alert.metric, alert.scorer, limit, above),)
 
     def _window(self, alert: Alert) -> str:
         """Return the alert's window; of an error budget the longest that is not longer."""

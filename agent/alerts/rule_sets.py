@@ -28,8 +28,8 @@ _ALERTS_BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "empty-answers.md": ("RagEmptyAnswersHigh", "RagEmptyAnswersElevated"),
     "latency.md": ("RagLatencyHigh", "RagLatencyElevated"),
     "relevance.md": ("RagRelevanceLow", "RagContextRelevancyLow"),
-    "grounding.md": ("RagGroundingLow",),
-    "answered.md": ("RagAnsweredLow",),
+    "grounding.md": ("RagGroundingLow", "RagGroundingCollapsed"),
+    "answered.md": ("RagAnsweredLow", "RagAnsweredCollapsed"),
     "citation-support.md": ("RagCitationSupportLow",),
     "faithfulness.md": ("RagFaithfulnessLow",),
     "groundedness.md": ("RagGroundednessLow",),
@@ -101,13 +101,15 @@ def load_configured_rules(settings: Settings) -> list[AlertRule]:
     defaults = {rule.name: rule for rule in load_default_rules(alerts.profile)}
     in_force = []
     for rule in rules:
-        if rule.burn is not None or rule.window in settings.windows:
+        needed = (rule.window, rule.relative_to or rule.window)
+        missing = next((name for name in needed if name not in settings.windows), None)
+        if rule.burn is not None or missing is None:
             in_force.append(rule)
         elif defaults.get(rule.name) == rule:
-            log.warning("rule %s is off: no window %s is configured", rule.name, rule.window)
+            log.warning("rule %s is off: no window %s is configured", rule.name, missing)
         else:
             allowed = ", ".join(settings.windows)
-            raise RuleError(f"rule {rule.name!r}: window {rule.window!r} is not one of {allowed}")
+            raise RuleError(f"rule {rule.name!r}: window {missing!r} is not one of {allowed}")
     return with_runbooks(in_force, alerts.runbook_url) if alerts.runbook_url else in_force
 
 
@@ -121,6 +123,7 @@ def describe_rule(rule: AlertRule) -> str:
     statistic = "" if rule.statistic == "value" else f"{rule.statistic} end "
     return (
         f"{rule.name}: {rule.severity} if {statistic}{rule.op} {rule.threshold:g}"
+        f"{f' x {rule.relative_to}' if rule.relative_to else ''}"
         f" over {rule.window} ({rule.scorer})"
     )
 

@@ -44,7 +44,7 @@ _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # `__` begins Prometheus' 
 _RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
 
 _KINDS = ("metric", "latency", "absence", "burn", "unscored")
-_KIND_KEYS = (*_KINDS, "scorer", "statistic", "op", "threshold")
+_KIND_KEYS = (*_KINDS, "scorer", "statistic", "op", "threshold", "relative_to")
 
 
 class RuleError(RagmeterError, ValueError):
@@ -130,7 +130,10 @@ class UnscoredCondition(_RuleModel):
 
 
 class AlertRule(_RuleModel):
-    """One rule, with the threshold of its profile and its durations in seconds."""
+    """One rule, with the threshold of its profile and its durations in seconds.
+
+    With `relative_to` the threshold is a multiple of what the metric is over that longer window.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")
     severity: Severity
@@ -144,6 +147,7 @@ class AlertRule(_RuleModel):
     statistic: Literal["value", "lower", "upper"] = "value"
     op: Literal["<", "<=", ">", ">="] = ">"
     threshold: Annotated[float, BeforeValidator(_threshold)] = 0.0
+    relative_to: _WindowName | None = None
     window: _WindowName
     for_: Seconds = Field(default=0.0, alias="for")
     keep_firing_for: Seconds = 0.0
@@ -197,6 +201,11 @@ class AlertRule(_RuleModel):
         elif not {"op", "threshold"} <= given:
             missing = sorted({"op", "threshold"} - given)
             raise ValueError(f"missing {' and '.join(missing)}")
+        if self.relative_to is not None:
+            if self.metric is None or self.statistic == "value":
+                raise ValueError("relative_to needs a metric, and lower or upper as statistic")
+            if parse_duration(self.relative_to) <= self.seconds:
+                raise ValueError(f"relative_to {self.relative_to!r} must be longer than window")
         if self.latency and "scorer" in given:
             raise ValueError("a latency rule takes no scorer")
         if self.unscored and (extra := sorted(given & {"scorer", "segment"})):
@@ -384,6 +393,7 @@ def _check_existence(
         return
     if rule.burn is None:  # error budgets have windows of their own
         check("window", rule.window, windows)
+        check("relative_to", rule.relative_to or rule.window, windows)
     if rule.segment is not None:
         check("segment", rule.segment, segments)
     if rule.unscored is not None and metrics is not None:

@@ -15,6 +15,10 @@ CounterKey = tuple[str, Labels]  # (name, labels)
 Counts = dict[CounterKey, float]  # increments
 GaugeSample = tuple[str, Labels, float]  # (name, labels, value)
 
+# Units of a dollar in which money is summed: prices of a million tokens with six decimals give
+# whole numbers, and a sum of so many floats would print digits that nobody has paid.
+_DOLLAR = 10**12
+
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
@@ -23,6 +27,13 @@ class Exemplar:
     trace_id: str
     value: float
     timestamp: float
+
+
+def add_counts(name: str, total: float, by: float) -> float:
+    """Add counts of one name; those of money are exact as far as a float prints them."""
+    if not name.endswith("_usd_total"):
+        return total + by
+    return (round(total * _DOLLAR) + round(by * _DOLLAR)) / _DOLLAR
 
 
 class Counters:
@@ -37,7 +48,7 @@ class Counters:
         """Increase a counter."""
         key = (name, labels)
         # a float: counts from outside may pass what SQLite takes as a whole number
-        self._values[key] = self._values.get(key, 0.0) + float(by)
+        self._values[key] = add_counts(name, self._values.get(key, 0.0), float(by))
         self._changed.add(key)
 
     def get(self, name: str, labels: Labels = ()) -> float:
@@ -98,7 +109,7 @@ class Counters:
         A key is counted either this way or by `inc`, never both: `drain` writes whole values.
         """
         for key, by in counts.items():
-            self._values[key] = self._values.get(key, 0) + by
+            self._values[key] = add_counts(key[0], self._values.get(key, 0), by)
 
     def load(self, rows: Iterable[tuple[CounterKey, float]]) -> None:
         """Restore saved totals."""

@@ -47,8 +47,8 @@ class AgentOutputs:
     """Callbacks for what the agent produces. They run in the worker's thread and must not wait.
 
     Args:
-        make_notifications: Makes the outbox items of an alert that fired or resolved at a Unix
-            time; they are stored in the same transaction as the alert.
+        make_notifications: Makes the outbox items of an alert that is announced, or its end, at a
+            Unix time; they are stored in the same transaction as the alert.
         on_notifications: Called after new outbox items are durable.
         on_results: Gets the scores of traces after they are durable; it must not raise.
     """
@@ -174,7 +174,9 @@ class Commits:
         keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in traces]
         step.evidence = self._keeper.rows(worst, keyed, self._earlier_scores)
         step.outbox = [
-            item for alert in alerts for item in self._outputs.make_notifications(alert, now)
+            item
+            for alert in changes.notifications
+            for item in self._outputs.make_notifications(alert, now)
         ]
         self._writes.run(lambda: self._store.commit(step))
         self._draws.committed(draws, finished)

@@ -17,7 +17,7 @@ from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
-from ragmeter.core.counters import CounterKey, Counters, GaugeSample
+from ragmeter.core.counters import CounterKey, Counters, GaugeSample, add_counts
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
@@ -81,7 +81,7 @@ class _OwnedCounters(Counters):
         counters = [state.aggregator.counters for state in self._view.partition_states()]
         counters += [state.counters for state in self._view.assembly_states()]
         for key, value in (item for one in counters for item in one.items()):
-            total[key] += value
+            total[key] = add_counts(key[0], total[key], value)
         yield from total.items()
 
     def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:

@@ -31,15 +31,21 @@ SPECS = tuple(
         (
             "precision",
             "how well cited passages support the statements that cite them",
-            "mean support over (statement, citation) pairs; a dangling citation counts 0",
+            "mean support over (statement, citation) pairs; a dangling citation counts 0; not"
+            " applicable to answers without a citation",
         ),
         (
             "recall",
             "how far statements are supported by what they cite",
             "mean over statements of the support by what they cite, an uncited one counts 0;"
-            " `builtin`: by all together; `judge`: mean of its citations, a dangling one 0",
+            " `builtin`: by all together; `judge`: mean of its citations, a dangling one 0;"
+            " not applicable to answers without a citation",
         ),
-        ("f1", "balance of citation precision and recall", "2PR / (P + R); 0 where both are 0"),
+        (
+            "f1",
+            "balance of citation precision and recall",
+            "2PR / (P + R); 0 where both are 0; not applicable to answers without a citation",
+        ),
     )
 )
 

@@ -55,7 +55,7 @@ CLAIM_SPECS = (
     _claim_spec(
         "faithfulness",
         "share of the answer's claims that the passages support",
-        "supported claims / claims; not applicable without any",
+        "supported claims / claims; not applicable without a claim",
         _OF_CLAIMS,
         "RAGAS, RAG Guardian",
         helped_by="grounding",
@@ -87,7 +87,7 @@ CLAIM_SPECS = (
     _claim_spec(
         "groundedness",
         "share of the facts retrieved for the query that the answer uses",
-        "used facts / relevant facts of the passages; not applicable without any",
+        "used facts / relevant facts of the passages; not applicable without a relevant fact",
         "facts that an LLM judge finds in the passages",
         "RAG Guardian",
         helped_by="grounding",
@@ -147,16 +147,21 @@ NUGGET_SPECS = tuple(
         ("_strict", ", in full", "s = 1 supported, 0 partly or not"),
     )
     for name, meaning, formula in (
-        ("all", "share of the nuggets that the answer holds", "mean of s over all nuggets"),
+        (
+            "all",
+            "share of the nuggets that the answer holds",
+            "mean of s over all nuggets; not applicable without a nugget",
+        ),
         (
             "vital",
             "share of the vital nuggets that the answer holds",
-            "mean of s over vital nuggets; not applicable without any",
+            "mean of s over vital nuggets; not applicable without a vital nugget",
         ),
         (
             "weighted",
             "share of the nuggets that the answer holds, vital ones counted twice",
-            "(sum of s over vital + 0.5 sum of s over okay) / (vital + 0.5 okay)",
+            "(sum of s over vital + 0.5 sum of s over okay) / (vital + 0.5 okay); not applicable"
+            " without a nugget",
         ),
     )
 )

@@ -43,7 +43,7 @@ SPECS = (
         formula="`hhem`: mean over sentences of the best window's P(consistent); `hhem_fulltext`:"
         " P(consistent) of the whole answer and the first 8192 characters of the passages;"
         " `builtin`: fitted probability that people find nothing unsupported, from lexical"
-        " features",
+        " features; not applicable to refusals and answers without a claim",
         needs="answer, passage and query texts",
         source="`hhem`, `hhem_fulltext`: HHEM-2.1-Open of Vectara; `builtin`: ragmeter",
     ),

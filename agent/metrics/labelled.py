@@ -104,7 +104,7 @@ LABELLED_PASSAGE_SPECS = (
         "topical_precision_at_k",
         "mean",
         "share of passages on the topic among the first k",
-        "(t_1 + … + t_k) / k; not applicable with fewer than k",
+        "(t_1 + … + t_k) / k; not applicable with fewer than k passages",
     ),
     _spec(
         "sufficiency_hit_at_k",
@@ -116,13 +116,13 @@ LABELLED_PASSAGE_SPECS = (
         "sufficiency_rate_at_k",
         "mean",
         "share of passages that are sufficient evidence each for itself among the first k",
-        "(s_1 + … + s_k) / k; not applicable with fewer than k",
+        "(s_1 + … + s_k) / k; not applicable with fewer than k passages",
     ),
     _spec(
         "misleading_context_rate_at_k",
         "mean",
         "share of misleading passages among the first k",
-        "(m_1 + … + m_k) / k; not applicable with fewer than k",
+        "(m_1 + … + m_k) / k; not applicable with fewer than k passages",
         good=False,
     ),
     _spec(

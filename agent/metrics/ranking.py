@@ -22,6 +22,10 @@ _BEST_GRADE = 3  # the highest grade of a passage
 _RANKING_NEEDS = "query and passage texts, graded 0 to 3 by an LLM judge"
 _NO_PASSAGES = NoScore("no_passages", applies=False)
 
+# Formulas that have changed: a score of another formula belongs to another series, so the judge's
+# fingerprint is combined with this. 2: nDCG is 0, and no longer left out, where all grades are 0.
+FORMULA_VERSIONS = {"ndcg_at_k": 2}
+
 # The value of each passage in rank order, or the reason why it is unknown.
 Hits = Sequence[float | NoScore]
 Grades = Sequence[float | NoScore]
@@ -43,29 +47,32 @@ RANKING_SPECS = tuple(
             "precision_at_k",
             ("k",),
             "share of relevant passages among the first k",
-            "(passages of grade >= 2 among the first k) / k; not applicable with fewer than k",
+            "(passages of grade >= 2 among the first k) / k; not applicable with fewer than k"
+            " passages",
             "TREC; open-rag-eval",
         ),
         (
             "average_precision_at_k",
             ("k",),
             "how early the relevant passages among the first k stand",
-            "mean over relevant ranks i <= k of (relevant among the first i) / i; 0 without any",
+            "mean over relevant ranks i <= k of (relevant among the first i) / i; 0 without any;"
+            " not applicable where nothing was retrieved",
             "TREC; normalised as open-rag-eval has it",
         ),
         (
             "reciprocal_rank",
             (),
             "how early the first relevant passage stands",
-            "1 / rank of the first passage of grade >= 2; 0 without any",
+            "1 / rank of the first passage of grade >= 2; 0 without any; not applicable where"
+            " nothing was retrieved",
             "Voorhees, TREC-8 question answering track, 1999",
         ),
         (
             "ndcg_at_k",
             ("k",),
             "how near the order of the first k comes to the best order of what was retrieved",
-            "DCG / ideal DCG, gain 2^grade - 1, discount log2(rank + 1); not applicable where"
-            " every grade is 0",
+            "DCG / ideal DCG, gain 2^grade - 1, discount log2(rank + 1); 0 where every grade is 0;"
+            " not applicable where nothing was retrieved",
             "Järvelin and Kekäläinen 2002, gains of Burges et al. 2005",
         ),
     )
@@ -78,7 +85,7 @@ CONTEXT_SPECS = (
         tier="judge",
         scorers=(UMBRELA,),
         meaning="how relevant the retrieved passages are on average",
-        formula="mean grade / 3",
+        formula="mean grade / 3; not applicable where nothing was retrieved",
         needs="grades 0 to 3 of the passages",
         source="RAG Guardian",
         helped_by="relevance",
@@ -90,7 +97,7 @@ CONTEXT_SPECS = (
         scorers=(UMBRELA,),
         meaning="how far up the relevant ones stand among all retrieved passages",
         formula="mean over relevant passages i (grade >= 2) of the share of relevant ones among the"
-        " first i; 0 without any",
+        " first i; 0 without any; not applicable where nothing was retrieved",
         needs="grades 0 to 3 of the passages",
         source="RAGAS",
     ),
@@ -192,10 +199,11 @@ def reciprocal_rank(grades: Grades) -> float | NoScore:
 
 
 def ndcg_at(grades: Grades, k: int) -> float | NoScore:
-    """Compute nDCG@k against the best order of the retrieved passages.
+    """Compute nDCG@k against the best order of the retrieved passages; 0 if all grades are 0.
 
-    As Järvelin and Kekäläinen (2002), with gains of Burges et al. (2005). It needs every grade: an
-    unknown one below rank k might belong above it.
+    As Järvelin and Kekäläinen (2002), with gains of Burges et al. (2005). Without a gain every
+    order is as good, and trec_eval gives 0: left out, a retriever that fails would lift the mean.
+    It needs every grade: an unknown one below rank k might belong above it.
     """
     if not grades:
         return _NO_PASSAGES
@@ -203,10 +211,9 @@ def ndcg_at(grades: Grades, k: int) -> float | NoScore:
     if reason is not None:
         return reason
     known = [grade for grade in grades if not isinstance(grade, NoScore)]
-    if not any(known):
-        return NoScore("nothing_relevant", applies=False)
     best = _dcg(sorted(known, reverse=True)[:k])
-    return min(1.0, _dcg(known[:k]) / best)  # two orders of one sum may differ in the last bit
+    # two orders of one sum may differ in the last bit
+    return min(1.0, _dcg(known[:k]) / best) if best else 0.0
 
 
 def ranking_scores(grades: Grades, ks: Sequence[int]) -> dict[str, float | NoScore]:

@@ -20,7 +20,7 @@ SPECS = (
         meaning="mean grade of the retrieved passages, 0 (off topic) to 3 (answers the query)",
         formula="mean over passages; `builtin`: 3 * clip((s - 0.25) / 0.7, 0, 1), s mixes idf"
         " coverage of the query in the passage, in its best stretch, by frequency and by pairs;"
-        " `umbrela`: the grade that the judge gives",
+        " `umbrela`: the grade that the judge gives; not applicable where nothing was retrieved",
         needs="query and passage texts",
         source="`umbrela`: UMBRELA (arXiv 2406.06519); `builtin`: ragmeter",
         high=3.0,

@@ -80,7 +80,11 @@ def health(name: str) -> Lines:
 def _lines(rules: Iterable[AlertRule]) -> Lines:
     found = list(rules)
     return Lines(
-        tuple(Line(rule.threshold, rule.severity, rule.op.startswith(">")) for rule in found),
+        tuple(
+            Line(rule.threshold, rule.severity, rule.op.startswith(">"))
+            for rule in found
+            if rule.relative_to is None  # where that lies depends on the service
+        ),
         tuple(rule.name for rule in found),
         " ".join(_story(rule) for rule in found),
     )
@@ -90,8 +94,11 @@ def _story(rule: AlertRule) -> str:
     """What the dashed line means, in the words of the rule."""
     end = "the value" if rule.statistic == "value" else f"even the {rule.statistic} end"
     side = "above" if rule.op.startswith(">") else "below"
+    times = f" times that over {rule.relative_to}" if rule.relative_to else ""
     by = "" if rule.latency is not None else f" by {rule.scorer}"
-    return f"{rule.name} fires when {end} over {rule.window}{by} is {side} {rule.threshold:g}."
+    return (
+        f"{rule.name} fires when {end} over {rule.window}{by} is {side} {rule.threshold:g}{times}."
+    )
 
 
 def pages(alerts: Sequence[str]) -> list[str]:

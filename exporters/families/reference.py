@@ -5,6 +5,7 @@ The quality gauges follow from the metric catalogue; `families.yaml` declares al
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -37,6 +38,10 @@ def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
     """
     text = spec.meaning.strip().rstrip(".")
     over = "over the window" if spec.kind == "ratio" else "mean over the window"
+    # A mean must say which traces are not in it: leaving out what went worst would lift it.
+    left_out = re.search("not applicable [^;]+", spec.formula)
+    if left_out:
+        over += f"; {left_out[0]}: those traces are left out"
     unit = "ratio" if spec.kind == "ratio" else spec.unit
     # A scorer that is not built in, such as a judge or a model, has versions.
     version = ("fingerprint",) if set(spec.scorers) - {BUILTIN_SCORER} else ()

@@ -136,11 +136,18 @@ def _metric_rule(
     labels = {"scorer": rule.scorer, "window": rule.window}
     if k := parse_cutoff(rule.metric):
         labels["k"] = k
-    gauge = hold_last_value(series_selector(ends[rule.statistic], labels, *matchers))
-    expr = f"{gauge} {rule.op} {rule.threshold:.10g}"
+    expr = hold_last_value(series_selector(ends[rule.statistic], labels, *matchers))
+    enough = ""
     if rule.min_samples:
         samples = series_selector(f"{stem}_effective_samples", labels, *matchers)
-        expr += f" and {hold_last_value(samples)} >= {rule.min_samples}"
+        enough = f" and {hold_last_value(samples)} >= {rule.min_samples}"
+    if rule.relative_to is None:
+        expr += f" {rule.op} {rule.threshold:.10g}{enough}"
+    else:
+        other = ends["lower" if rule.statistic == "upper" else "upper"]
+        usual = series_selector(other, labels | {"window": rule.relative_to}, *matchers)
+        multiple = f"{rule.threshold:.10g} * {hold_last_value(usual)}"
+        expr = f"({expr}{enough}) {rule.op} ignoring (window) ({multiple})"
     summary = _summary(rule, f"{SERVICE}{_segment(rule)}: {spec.gauge} by {rule.scorer}")
     return _service_alert(rule, expr, base_name(rule.metric), summary, spec.meaning)
 
@@ -186,6 +193,8 @@ def _summary(rule: AlertRule, subject: str, unit: str = "") -> str:
         "" if rule.statistic == "value" else f": even the {rule.statistic} end of its 95% interval"
     )
     limit = f"{SIDES[rule.op]} {rule.threshold:g}{unit}"
+    if rule.relative_to is not None:
+        limit += f" times that over {rule.relative_to}"
     return f"{subject} over {rule.window}{end} is {VALUE}{unit}, {limit}"
 
 

@@ -71,6 +71,39 @@ def test_a_few_failures_among_few_traces_never_page() -> None:
     assert play(load_rules(), traces, START + 900) == []
 
 
+def grounded(seed: int, per_minute: int, bad_from: float, minutes: int) -> list[ScoredTrace]:
+    """Grounding of .9 on average; from a minute on 60 % of the answers have .1."""
+    rng = random.Random(seed)
+    traces = []
+    for index in range(per_minute * minutes):
+        at = index / per_minute
+        bad = at >= bad_from and rng.random() < 0.6
+        value = rng.betavariate(1, 9) if bad else rng.betavariate(9, 1)
+        score = Score("grounding", "builtin", ScoreState.SCORED, value)
+        traces.append(ScoredTrace(f"t{index}", "bot", START + 60 * at, "ok", [score]))
+    return traces
+
+
+def test_a_collapse_of_a_young_service_pages_within_ten_minutes() -> None:
+    """Two hours old: no drift detector has a baseline, and the hour's threshold is not reached."""
+    told = play(load_rules(), grounded(1, 20, 120, 135), START + 135 * 60)
+    assert [alert.rule for alert in told] == ["RagGroundingCollapsed"]
+    (page,) = told
+    assert page.severity == "critical"
+    assert page.fired_at is not None
+    assert 122 < (page.fired_at - START) / 60 < 130
+    assert page.upper is not None
+    assert page.upper < page.threshold < 0.7 * 0.9
+    assert page.worst
+    assert page.baseline is not None
+    assert page.baseline > 0.85
+
+
+def test_a_collapse_needs_fifty_traces_and_a_calm_service_never_pages() -> None:
+    assert play(load_rules(), grounded(2, 9, 120, 150), START + 150 * 60) == []
+    assert play(load_rules(), grounded(3, 20, 1e9, 240), START + 240 * 60) == []
+
+
 def test_a_latency_rule_reads_the_histograms() -> None:
     made = rule(latency={"quantile": 0.95}, op=">", threshold=5, statistic="lower", min_samples=100)
     slow = [traced(i, START + i, failed=False, total=8.0) for i in range(290)]

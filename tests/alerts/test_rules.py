@@ -92,6 +92,13 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     (BURN | {"op": ">", "threshold": 1}, ["burn rule takes no op, threshold"]),
     (BURN | {"segment": "model"}, ["burn rule takes no segment"]),
     ({"labels": {"slo": "x"}}, ["labels", "'slo'", "itself"]),
+    (
+        {"relative_to": "24h", "statistic": "value"},
+        ["relative_to needs a metric", "lower or upper"],
+    ),
+    ({"relative_to": "24h", "metric": ..., "latency": {}}, ["relative_to needs a metric"]),
+    ({"relative_to": "5m", "statistic": "lower"}, ["relative_to '5m'", "longer than window"]),
+    ({"relative_to": 24, "statistic": "lower"}, ["relative_to", "24", "5m"]),
 ]
 
 
@@ -249,10 +256,10 @@ def test_the_burn_defaults_are_the_workbooks_lines() -> None:
     assert {rule.window for rule in load_rules(windows=["5m", "1h", "24h"])} >= {"6h", "3d"}
 
 
-def test_quality_defaults_never_page() -> None:
+def test_quality_defaults_page_only_on_a_fall_from_the_services_own_level() -> None:
     for rule in load_rules():
         if rule.metric in ("relevance", "grounding", "answered", "citation_precision"):
-            assert rule.severity == "warning"
+            assert (rule.severity == "critical") == (rule.relative_to is not None)
 
 
 def test_silence_of_probes_is_no_absence_unless_asked_for() -> None:

@@ -19,9 +19,15 @@ __all__ = ["alertmanager", "notified"]
 
 
 @asynccontextmanager
-async def alertmanager(binary: str, folder: Path, receiver: str) -> AsyncIterator[str]:
-    """A ready Alertmanager that notifies `receiver`; gives its URL."""
-    config = {
+async def alertmanager(
+    binary: str, folder: Path, receiver: str, own: dict[str, Any] | None = None
+) -> AsyncIterator[str]:
+    """A ready Alertmanager that notifies `receiver`, of each alert by itself or by the settings of
+    its `own`, whose receiver it fills in; gives its URL."""
+    webhook = {"webhook_configs": [{"url": receiver, "send_resolved": True}]}
+    if own is not None:
+        own = own | {"receivers": [{"name": own["route"]["receiver"], **webhook}]}
+    config = own or {
         "route": {
             "receiver": "stub",
             "group_by": ["..."],
@@ -29,9 +35,7 @@ async def alertmanager(binary: str, folder: Path, receiver: str) -> AsyncIterato
             "group_interval": "300ms",
             "repeat_interval": "1h",
         },
-        "receivers": [
-            {"name": "stub", "webhook_configs": [{"url": receiver, "send_resolved": True}]}
-        ],
+        "receivers": [{"name": "stub", **webhook}],
     }
     path = folder / "alertmanager.json"  # JSON is YAML
     path.write_text(json.dumps(config))

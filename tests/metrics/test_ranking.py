@@ -49,7 +49,14 @@ def test_ndcg_by_hand() -> None:
     ideal = 7 / math.log2(2) + 3 / math.log2(3)
     assert ndcg_at([0, 3, 0, 2], 4) == pytest.approx(gained / ideal)
     assert ndcg_at([0, 3, 0, 2], 1) == 0.0
-    assert ndcg_at([0, 0], 2) == NoScore("nothing_relevant", applies=False)
+    assert ndcg_at([0, 0], 2) == 0.0  # as trec_eval has it
+
+
+def test_a_retriever_that_fails_does_not_lift_the_mean_of_ndcg() -> None:
+    """Two labelled traces with a relevant passage, and one whose passages are all off topic."""
+    found = [ndcg_at(grades, 3) for grades in ([0, 3, 1], [2, 0, 3], [0, 0, 0])]
+    known = [value for value in found if not isinstance(value, NoScore)]
+    assert sum(known) / 3 == pytest.approx(sum(known[:2]) / 3)
 
 
 def test_no_passages_is_an_observation() -> None:

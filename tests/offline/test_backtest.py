@@ -18,7 +18,6 @@ from ragmeter.alerts.rules import AlertRule, parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.exporters.timeline import render_timeline
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace
@@ -85,18 +84,20 @@ def moves(alerts: Sequence[Alert]) -> list[tuple[Any, ...]]:
 
 
 def replayed(path: Path, folder: Path) -> list[Alert]:
-    """What the running agent's replay of a file of traces notifies."""
+    """What fires and resolves in the running agent's replay of a file of traces, folded or not."""
     told: list[Alert] = []
-
-    def notify(alert: Alert, now: float) -> list[Any]:
-        told.append(alert.copy())
-        return []
-
-    instrument = EmbeddedAgent(
-        settings(folder, windows=SHORT), rules(), live=False, outputs=AgentOutputs(notify)
-    )
+    instrument = EmbeddedAgent(settings(folder, windows=SHORT), rules(), live=False)
     items = [item for item in InputFile(path).read(2**21) if isinstance(item[0], DecodedTrace)]
     instrument.start()
+    aggregator = instrument._worker.aggregator
+    evaluate = aggregator._evaluate
+
+    def noted(at: float) -> list[Alert]:
+        moved = evaluate(at)
+        told.extend(alert.copy() for alert in moved)
+        return moved
+
+    aggregator._evaluate = noted  # type: ignore[method-assign]
     for at in range(0, len(items), 50):
         instrument.accept(items[at : at + 50], "file")
     instrument.wait_idle()

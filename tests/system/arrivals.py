@@ -29,11 +29,20 @@ class Arrival:
     at: float
     told: dict[str, Any] = field(repr=False, hash=False, compare=False)
 
+    @property
+    def worst(self) -> list[str]:
+        """The worst traces that it names."""
+        if self.way == "webhook":
+            return list(self.told["worst"])
+        named = self.told["annotations"].get("worst_traces", "")
+        return named.split(", ") if named else []
+
 
 @dataclass
 class Receiver:
     url: str = ""
     arrivals: list[Arrival] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, way: str, status: str, alert: str, service: str) -> list[Arrival]:
         key = (way, status, alert, service)
@@ -58,7 +67,7 @@ def read(body: dict[str, Any], at: float) -> list[Arrival]:
         return [Arrival("webhook", body["event"], own["rule"], own["service"], at, own)]
     return [
         Arrival(
-            "prometheus" if one["labels"].get("via") == "prometheus" else "alertmanager",
+            "prometheus" if one["labels"].get("sent_by") == "prometheus" else "alertmanager",
             one["status"],
             one["labels"]["alertname"],
             one["labels"].get("service", ""),
@@ -76,7 +85,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     servers: list[Stub] = []
 
     async def answer(_: int) -> web.Response:
-        heard.arrivals += read(servers[0].bodies[-1], time.time())  # nothing has run in between
+        heard.bodies.append(servers[0].bodies[-1])  # nothing has run in between
+        heard.arrivals += read(heard.bodies[-1], time.time())
         return web.Response()
 
     async with serve(answer) as stub:

@@ -16,7 +16,7 @@ import yaml
 
 from ragmeter.core.clocks import parse_duration
 
-__all__ = ["BY_THE_CLOCK", "compressed", "faster"]
+__all__ = ["BY_THE_CLOCK", "compressed", "compressed_routes", "faster"]
 
 BY_THE_CLOCK = ("RagmeterAbsent", "RagmeterDown", "RagmeterNotReady", "RagmeterStalled")
 
@@ -35,6 +35,16 @@ def _expression(text: str, factor: float) -> str:
         return f"[{faster(inside, factor)}]" if inside else faster(offset, factor)
 
     return _RANGE.sub(one, text)
+
+
+def compressed_routes(text: str, factor: float) -> dict[str, Any]:
+    """Alertmanager's settings with the durations divided."""
+    tree: dict[str, Any] = yaml.safe_load(text)
+    for route in (tree["route"], *tree["route"]["routes"]):
+        for key in ("group_wait", "group_interval", "repeat_interval"):
+            if key in route:
+                route[key] = faster(route[key], factor)
+    return tree
 
 
 def compressed(text: str, factor: float) -> str:

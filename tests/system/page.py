@@ -30,19 +30,20 @@ def rows(told: Told) -> list[tuple[float, str]]:
     ends = {one.service: one.end / 60 for one in INCIDENTS}
     for alert, service in EXPECTED:
         for status, key, since in [
-            ("firing", "fired_at", begins),
-            ("resolved", "resolved_at", ends),
+            ("firing", "startsAt", begins),
+            ("resolved", "endsAt", ends),
         ]:
-            (own,) = told.receiver.of("webhook", status, alert, service)
+            webhook = told.receiver.of("webhook", status, alert, service)
             others = told.receiver.of("prometheus", status, alert, service)
             other = others[0 if status == "firing" else -1]
             (through,) = told.receiver.of("alertmanager", status, alert, service)
-            at = told.fired(own, key)
+            at = told.fired(through, key)
+            own = _seconds(told, webhook[0], at) if webhook else "folded"
             words = "fires" if status == "firing" else "resolves"
             text = (
                 f"`{alert}` {words}, {service} | {at - since[service]:.0f} min | "
-                f"{_seconds(told, own, at)}, {_seconds(told, through, at)} | "
-                f"{told.minute(other) - since[service]:.0f} min | {_worst(told, own, status)}"
+                f"{own}, {_seconds(told, through, at)} | "
+                f"{told.minute(other) - since[service]:.0f} min | {_worst(told, through, status)}"
             )
             found.append((at, text))
     return sorted(found)
@@ -56,7 +57,7 @@ def _seconds(told: Told, arrival: Arrival, minute: float) -> str:
 def _worst(told: Told, arrival: Arrival, status: str) -> str:
     if status != "firing":
         return ""
-    worst = arrival.told["worst"]
+    worst = arrival.worst
     text = f"`{worst[0]}` and {len(worst) - 1} more" if len(worst) > 1 else f"`{worst[0]}`"
     if arrival.service == SWAP.service:
         bad, every = judged(told, arrival)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,9 @@ class Told:
         """When it arrived."""
         return (arrival.at - self.began) * self.factor / 60
 
-    def fired(self, arrival: Arrival, key: str = "fired_at") -> float:
-        """When the agent says, of a webhook's notification."""
-        return float((arrival.told[key] - self.origin) / 60)
+    def fired(self, arrival: Arrival, key: str = "startsAt") -> float:
+        """When the agent says, of an alert that Alertmanager told."""
+        return (datetime.fromisoformat(arrival.told[key]).timestamp() - self.origin) / 60
 
 
 def configured(folder: Path, **alerts: Any) -> Path:
@@ -124,7 +125,7 @@ def prometheus_config(factor: float, target: str, manager: str) -> str:
             "global": {
                 "scrape_interval": faster("1m", factor),
                 "evaluation_interval": faster("30s", factor),
-                "external_labels": {"via": "prometheus"},
+                "external_labels": {"sent_by": "prometheus"},
             },
             "rule_files": ["rules.yml"],
             "scrape_configs": [{"job_name": "ragmeter", "static_configs": [{"targets": [target]}]}],
@@ -222,14 +223,14 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
                 return began
 
         async def look() -> None:
-            """Open the worst traces of whatever the webhook tells, as they come."""
+            """Open the worst traces of whatever the agent tells Alertmanager, as they come."""
             async with httpx.AsyncClient(timeout=30) as client:
                 seen = 0
                 while True:
                     for one in heard.arrivals[seen:]:
                         seen += 1
-                        if one.way == "webhook" and one.status == "firing":
-                            for trace_id in one.told["worst"]:
+                        if one.way == "alertmanager" and one.status == "firing":
+                            for trace_id in one.worst:
                                 answer = await client.get(f"{url}/trace/{one.service}/{trace_id}")
                                 opened[trace_id] = (answer.status_code, answer.text)
                     await asyncio.sleep(0.2)

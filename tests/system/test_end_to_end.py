@@ -30,6 +30,8 @@ EXPECTED = {
 LATE = 20.0
 """Minutes by which an arrival may follow the agent's own time: 12 s of the clock, for bursts,
 commits and above all a machine that is busy."""
+EACH = ("alertmanager", "prometheus")
+"""The ways on which each alert comes by itself; the webhook folds those of one cause."""
 APART = 20.0
 """The same between the agent's alerts and those of Prometheus, which looks at what was scraped."""
 KEPT = {"RagDrift": 15.0}
@@ -45,16 +47,18 @@ def check(told: Told) -> None:
     early = [(one, told.minute(one)) for one in arrivals if told.minute(one) < min(begins.values())]
     assert early == []
     for way in WAYS:
+        assert told.receiver.firing(way) == set(), f"still firing by {way}"
+    for way in EACH:
         came = {(one.alert, one.service) for one in arrivals if one.way == way}
         assert came == set(EXPECTED), (way, came ^ set(EXPECTED))
-        assert told.receiver.firing(way) == set(), f"still firing by {way}"
+    one_page_a_cause(told)
     for (alert, service), latest in EXPECTED.items():
-        (fired,) = told.receiver.of("webhook", "firing", alert, service)
-        (over,) = told.receiver.of("webhook", "resolved", alert, service)
+        (fired,) = told.receiver.of("alertmanager", "firing", alert, service)
+        (over,) = told.receiver.of("alertmanager", "resolved", alert, service)
         at = told.fired(fired)
         assert begins[service] < at <= begins[service] + latest, (alert, at)
-        assert told.fired(over, "resolved_at") > ends[service], alert
-        for way in WAYS:
+        assert told.fired(over, "endsAt") > ends[service], alert
+        for way in EACH:
             first = told.receiver.of(way, "firing", alert, service)[0]
             last = told.receiver.of(way, "resolved", alert, service)[-1]
             if way != "prometheus":  # of which a scrape may fail where the machine is busy
@@ -67,6 +71,18 @@ def check(told: Told) -> None:
         _names_its_traces(told, fired)
 
 
+def one_page_a_cause(told: Told) -> None:
+    """The agent's own webhook: a notification for each incident, which lists all the others."""
+    own = [body for body in told.receiver.bodies if "event" in body]
+    notifications = [body["alert"] for body in own if body["event"] == "firing"]
+    assert len(notifications) == len(INCIDENTS), [alert["rule"] for alert in notifications]
+    announced = set()
+    for alert in (body["alert"] for body in own):
+        rules = [alert["rule"], *(one["rule"] for one in alert["folded"])]
+        announced |= {(rule, alert["service"]) for rule in rules}
+    assert announced == set(EXPECTED)
+
+
 def sent(told: Told) -> dict[str, dict[str, Any]]:
     """The traces of the story by their ids."""
     return {trace["trace_id"]: trace for _, trace in traffic(-HEAD_START, origin=told.origin)}
@@ -74,7 +90,7 @@ def sent(told: Told) -> dict[str, dict[str, Any]]:
 
 def _names_its_traces(told: Told, fired: Arrival) -> None:
     """The worst are of the incident, as bad as they are said to be, and can be opened."""
-    worst = fired.told["worst"]
+    worst = fired.worst
     assert 1 <= len(worst) <= 5
     traces = sent(told)
     for trace_id in worst:
@@ -96,7 +112,7 @@ def judged(told: Told, arrival: Arrival) -> tuple[int, int]:
     traces = sent(told)
     verdicts = [
         questions()[int(traces[one]["tags"]["question"])].hallucinated[traces[one]["model"]]
-        for one in arrival.told["worst"]
+        for one in arrival.worst
     ]
     return sum(verdicts), len(verdicts)
 

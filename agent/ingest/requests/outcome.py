@@ -7,6 +7,7 @@ did not happen.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float 
     return (
         _sum_tokens(content.input_tokens for content in counted),
         _sum_tokens(content.output_tokens for content in counted),
-        sum(costs) if costs else None,
+        round(math.fsum(costs), 12) if costs else None,  # 0.1 + 0.2 dollars are 0.3
     )
 
 

@@ -231,9 +231,10 @@ class PartitionState:
         now = self._clock()
         self._collect_evidence()
         transitions, self._transitions = self._transitions, []
-        for alert in transitions:
+        changes = take_changes(self.aggregator)
+        for alert in changes.notifications:
             self.outbox.add(self._notify(alert, now))
-        rows = self._rows.of(take_changes(self.aggregator))
+        rows = self._rows.of(changes)
         rows.update(self.evidence.drain())
         rows.update(self.labels.drain())
         rows.update(self._note_rows)

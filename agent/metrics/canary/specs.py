@@ -173,7 +173,7 @@ SPECS = (
         "precision_at_k",
         "mean",
         "share of relevant passages among the first k",
-        "(passages at a support among the first k) / k; not applicable with fewer than k",
+        "(passages at a support among the first k) / k; not applicable with fewer than k passages",
         _SUPPORTS,
     ),
     _spec(

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.operational import has_empty_answer
-from ragmeter.metrics.ranking import rank_order
+from ragmeter.metrics.ranking import FORMULA_VERSIONS, rank_order
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 
@@ -60,8 +61,16 @@ class FamilyScores(NamedTuple):
         fingerprint: str | None,
         **details: dict[str, Any],
     ) -> FamilyScores:
-        """Return scores that share one fingerprint; `details` are by metric."""
-        return cls(values, dict.fromkeys(values, fingerprint), details)
+        """Return scores of one fingerprint, or one with the version of the formula if it has any.
+
+        `details` are by metric.
+        """
+        fingerprints = dict.fromkeys(values, fingerprint)
+        for name in values:
+            version = FORMULA_VERSIONS.get(base_name(name))
+            if fingerprint is not None and version is not None:
+                fingerprints[name] = _short_hash(f"{fingerprint} {version}")
+        return cls(values, fingerprints, details)
 
 
 async def ask_judge(
@@ -89,7 +98,11 @@ def combined_fingerprint(results: Iterable[JudgeResult[Any]]) -> str | None:
     )
     if len(fingerprints) < 2:
         return fingerprints[0] if fingerprints else None
-    return hashlib.sha256(",".join(fingerprints).encode()).hexdigest()[:12]
+    return _short_hash(",".join(fingerprints))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:

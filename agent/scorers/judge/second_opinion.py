@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.clocks import remaining_seconds
+from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.judge_agreement import (
@@ -22,6 +23,7 @@ from ragmeter.metrics.judge_agreement import (
     explain_missing_verdict,
     extract_verdicts,
 )
+from ragmeter.metrics.ranking import FORMULA_VERSIONS
 from ragmeter.sampling.sampler import uniform_fraction
 from ragmeter.trace import Trace
 
@@ -170,7 +172,13 @@ class SecondOpinion:
         score = score_difference(DISAGREEMENT_METRIC, first, extract_verdicts(again), again)
         score.probability = self._share
         if score.detail is not None:
-            fingerprints = sorted({other.fingerprint for other in again if other.fingerprint})
+            fingerprints = sorted(
+                {
+                    other.fingerprint
+                    for other in again
+                    if other.fingerprint and base_name(other.metric) not in FORMULA_VERSIONS
+                }
+            )
             score.detail["second"] = fingerprints[:_MAX_DIFFERENCES]
         return score
 

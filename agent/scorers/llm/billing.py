@@ -117,7 +117,7 @@ class AttemptBilling:
         if estimated:
             usage = TokenUsage(*map(_estimate_tokens, characters))
         tokens_in, tokens_out = (usage.input_tokens, usage.output_tokens) if usage else (0, 0)
-        usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) * 1e-6
+        usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) / 1e6
         cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds))
         self._observe(Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated))
 

@@ -83,7 +83,10 @@ def test_thresholds_durations_and_severities_are_the_agents(profile: str) -> Non
         if rule.burn is not None:
             continue  # tests/exporters/rules/test_burn_rate_rules.py
         there = found[rule.name]
-        assert re.search(rf" {re.escape(rule.op)} {rule.threshold:g}( and |$)", there["expr"])
+        limit = f"{rule.threshold:g}"
+        if rule.relative_to is not None:
+            limit = rf"ignoring \(window\) \({limit} \* .*window=\"{rule.relative_to}\".*\)"
+        assert re.search(rf" {re.escape(rule.op)} {limit}( and |$)", there["expr"])
         seconds = (there.get("for", "0s"), there.get("keep_firing_for", "0s"))
         assert seconds == (f"{rule.for_:.0f}s", f"{rule.keep_firing_for:.0f}s")
         assert there["labels"]["severity"] == rule.severity

@@ -198,7 +198,7 @@ def test_the_tier_gives_every_labelled_metric_by_one_call() -> None:
     assert found["sufficiency_hit_at_k:1"].value == 1
     assert found["helpfulness"].value == 1
     assert found["citation_fabricated"].value == 0
-    assert {score.fingerprint for score in scores} == {"f" * 12}
+    assert {s.fingerprint for s in scores if "ndcg" not in s.metric} == {"f" * 12}
     assert {base_name(score.metric) for score in scores} <= metric_specs().keys()
     assert all(ANNOTATION in metric_specs()[base_name(score.metric)].scorers for score in scores)
 

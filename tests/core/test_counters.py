@@ -1,0 +1,38 @@
+"""Sums of money are exact to the last digit that is printed."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+from ragmeter.core.counters import Counters, add_counts
+from ragmeter.exporters.exposition import format_number
+
+COST = "rag_cost_usd_total"
+
+
+def test_money_is_summed_exactly_in_any_order_and_across_restarts() -> None:
+    rng = random.Random(7)
+    costs = [f"0.{rng.randrange(10**7):010d}" for _ in range(20_000)]  # up to a tenth of a cent
+    counters = Counters()
+    for number, cost in enumerate(costs):
+        counters.inc(COST, (), float(cost))
+        if number % 5_000 == 0:
+            again = Counters()
+            again.load(list(counters.items()))
+            counters = again
+    exact = sum(map(Fraction, costs))
+    shown = format_number(counters.get(COST))
+    assert Fraction(shown) == exact, shown
+    assert sum(map(float, costs)) != float(exact)  # what a sum of floats prints
+
+
+def test_tenths_of_a_dollar() -> None:
+    counters = Counters()
+    for _ in range(3):
+        counters.inc(COST, (), 0.1)
+    assert format_number(counters.get(COST)) == "0.3"
+    counters.add_saved({(COST, ()): 0.1})
+    assert format_number(counters.get(COST)) == "0.4"
+    assert add_counts(COST, 8_999.1, 0.2) == 8_999.3
+    assert add_counts("rag_tokens_total", 2.0, 0.5) == 2.5

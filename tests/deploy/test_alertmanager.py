@@ -1,0 +1,125 @@
+"""One cause, one page, by the shipped settings of a real Alertmanager: what its receiver is sent.
+
+Three causes at once, with the alerts that a real Prometheus and the agent had on them in a staged
+incident of 25 minutes (errors, latency, answers to other questions), each from both. A minute is a
+second here. The same alerts go through the agent's own folding, on the clock of the events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ragmeter.aggregate.objective_events import build_objectives
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.engine import AlertEngine
+from ragmeter.alerts.error_budgets import ErrorBudgets
+from ragmeter.config.loader import load_settings
+from ragmeter.exporters.alertmanager import Alertmanager, alertmanager_labels
+from tests.exporters.alerts import burning, drifted, make, slow
+from tests.exporters.real_alertmanager import alertmanager
+from tests.exporters.stub import serve
+from tests.real import require
+from tests.system.compressed import compressed_routes
+
+SETTINGS = Path(__file__).parents[2] / "deploy" / "compose" / "alertmanager.yml"
+FACTOR = 60.0
+WARNS: dict[str, Any] = {"severity": "warning"}
+
+
+def burn(speed: str, slo: str, service: str) -> Alert:
+    severity = "warning" if speed == "Ticket" else "critical"
+    rule, segment = f"RagErrorBudgetBurn{speed}", f"slo={slo}"
+    return burning(rule=rule, segment=segment, service=service, severity=severity)
+
+
+# minute at which each fires, and minutes until Prometheus says the same
+STAGED = [
+    (1.4, 0.2, burn("Ticket", "availability", "checkout")),
+    (2.2, -0.6, burn("Ticket", "latency", "search")),
+    (3.4, 0.6, make(service="checkout")),
+    (4.2, 1.1, burn("Fast", "availability", "checkout")),
+    (4.2, 1.1, burn("Slow", "availability", "checkout")),
+    (5.7, 0.1, make(rule="RagErrorsElevated", service="checkout", window="1h", **WARNS)),
+    (5.7, 0.1, slow(service="search")),
+    (5.9, 0.5, make(rule="RagGroundingCollapsed", metric="grounding", service="support")),
+    (6.4, 0.3, burn("Fast", "latency", "search")),
+    (7.9, 0.6, drifted(metric="error", service="checkout")),
+    (8.9, 0.6, drifted(metric="latency", service="search")),
+    (9.4, 0.5, burn("Slow", "latency", "search")),
+    (10.7, 0.2, slow(rule="RagLatencyElevated", service="search", window="1h", **WARNS)),
+    (12.9, 0.4, drifted(service="support", labels={"kind": "distribution"}, id="shares")),
+    (15.9, 0.4, drifted(service="support")),
+]
+SERVICES = {"checkout", "search", "support"}
+
+
+@pytest.mark.real
+def test_three_causes_are_at_most_four_notifications(tmp_path: Path) -> None:
+    binary = require("alertmanager", "prometheus-alertmanager")
+    own = compressed_routes(SETTINGS.read_text("utf-8"), FACTOR)
+
+    async def scenario() -> tuple[list[Any], list[Any]]:
+        firing: list[Alert] = []
+        async with (
+            httpx.AsyncClient() as client,
+            serve() as pager,
+            alertmanager(binary, tmp_path, pager.url, own) as url,
+        ):
+            sender = Alertmanager(
+                client, url, lambda: firing, clock=time.time, count=lambda *_: None, resend=1.0
+            )
+            running = asyncio.create_task(sender.run())
+            steps: list[tuple[float, Alert, bool]] = []
+            for minute, later, alert in STAGED:
+                steps += [(minute, alert, True), (minute + later, alert, False)]
+            begin = time.monotonic()
+            for minute, alert, agent in sorted(steps, key=lambda step: step[0]):
+                await asyncio.sleep(max(0.0, begin + minute * 60 / FACTOR - time.monotonic()))
+                if agent:
+                    alert.since = alert.fired_at = time.time()
+                    firing.append(alert)
+                    sender.wake()
+                else:
+                    labels = alertmanager_labels(alert) | {"sent_by": "prometheus"}
+                    await client.post(f"{url}/api/v2/alerts", json=[{"labels": labels}])
+            await asyncio.sleep(max(0.0, begin + 25 * 60 / FACTOR - time.monotonic()))
+            held = (await client.get(f"{url}/api/v2/alerts")).json()
+            await sender.stop()
+            await running
+            return list(pager.bodies), held
+
+    bodies, held = asyncio.run(scenario())
+    listed = [
+        (body["groupLabels"]["service"], [one["labels"]["alertname"] for one in body["alerts"]])
+        for body in bodies
+    ]
+    print(listed)
+    assert {service for service, _ in listed} == SERVICES
+    assert len(listed) <= 4, listed
+    # nothing is lost: what is muted is held
+    assert len(held) == 2 * len(STAGED)
+
+
+def test_the_agents_own_webhook_folds_the_same() -> None:
+    budgets = ErrorBudgets(build_objectives(load_settings(None, {}).slos))
+    engine, told = AlertEngine([], budgets=budgets), list[Alert]()
+    held: list[Alert] = []
+    waiting = [(minute * 60, alert.copy()) for minute, _, alert in STAGED]
+    for step in range(0, 25 * 60, 15):
+        while waiting and waiting[0][0] <= step:
+            held.append(waiting.pop(0)[1])
+            held[-1].fired_at = float(step)
+        told += engine._folder.update([alert.copy() for alert in held], float(step))
+    assert [(alert.rule, alert.service) for alert in told] == [
+        ("RagErrorsHigh", "checkout"),
+        ("RagLatencyHigh", "search"),
+        ("RagGroundingCollapsed", "support"),
+    ]
+    folded = [alert.id for alert in held if engine._folder.find_leader(alert.id)]
+    assert len(folded) == len(STAGED) - 3
