@@ -31,6 +31,10 @@ Generator = np.random.Generator
 
 RATE_SIZES, MEAN_SIZES = (50, 100, 200, 400), (8, 12, 20, 35, 50, 100, 200)
 UMBRELA = "relevance"
+# A built-in score helps metrics of its own base name (or those that the registry names), so rates
+# with cheap scores of their own have a name each.
+RATES = ("answered", "citation_presence", "exact_match", "calculation", "recall_any_at_k")
+RATES += ("attribution_hit", "abstention_accuracy", "conflict_handled")
 
 
 class Traffic(NamedTuple):
@@ -111,7 +115,7 @@ def binary(index: int, p: float, miss: float, flag: float) -> Population:
         good = y < p
         return good.astype(float), np.where(good, u >= flag, u < miss).astype(float)
 
-    return Population(f"p {p:.3g}, miss {miss:.2g}, flag {flag:.2g}", f"answered:{index}", draw)
+    return Population(f"p {p:.3g}, miss {miss:.2g}, flag {flag:.2g}", RATES[index], draw)
 
 
 def alone(name: str, metric: str, values: Callable[[Generator, int], Any]) -> Population:
@@ -154,7 +158,7 @@ def spike(index: int, share: float) -> Population:
 
 
 def correlated(index: int, p: float, r: float, steps: int = 1) -> Population:
-    """Labels (or grades in `steps`) whose latent value correlates by r with the shared score."""
+    """Labels 0/1 or grades in `steps` whose latent value correlates by r with the shared score."""
     bars = [NormalDist().inv_cdf((1 - p) * (step + 1) / steps) for step in range(steps)]
 
     def draw(rng: Generator, traffic: Traffic) -> tuple[Floats, Floats | None]:
@@ -162,20 +166,30 @@ def correlated(index: int, p: float, r: float, steps: int = 1) -> Population:
         latent = r * traffic.latent + math.sqrt(1 - r * r) * other
         return np.searchsorted(bars, latent) / steps, traffic.cheap
 
-    kind, metric = ("rate", "answered") if steps == 1 else ("grades", "faithfulness")
-    return Population(f"{kind} {p:.3g}, r {r:.2g}", f"{metric}:{index}", draw)
+    name = f"{'0/1' if steps == 1 else 'grades'} {p:.3g}, r {r:.2g}"
+    return Population(name, f"faithfulness:{index}", draw, "grounding")
 
 
-def bursty(metric: str, calm: float, burst: float, support: Sequence[float]) -> Population:
-    """Answers that are worse in bursts, with a continuous cheap score."""
+def bursty(calm: float, burst: float, support: Sequence[float]) -> list[Population]:
+    """A rate with a 0/1 cheap score and claims with a continuous one, both worse in bursts."""
+    name = f"{calm:.2g}, {burst:.2g} in bursts"
 
-    def draw(rng: Generator, traffic: Traffic) -> tuple[Floats, Floats | None]:
-        n = len(traffic.burst)
-        good = rng.random(n) < np.where(traffic.burst, burst, calm)
-        cheap = np.where(good, rng.beta(6, 2, n), rng.beta(3, 4, n))
-        return np.where(good, 1.0, rng.choice(support, n)), cheap
+    def good(rng: Generator, traffic: Traffic) -> npt.NDArray[np.bool_]:
+        return rng.random(len(traffic.burst)) < np.where(traffic.burst, burst, calm)
 
-    return Population(f"{metric} {calm:.2g}, {burst:.2g} in bursts", metric, draw)
+    def rate(rng: Generator, traffic: Traffic) -> tuple[Floats, Floats | None]:
+        y, u = good(rng, traffic), rng.random(len(traffic.burst))
+        return y.astype(float), np.where(y, u >= 0.03, u < 0.1).astype(float)
+
+    def mean(rng: Generator, traffic: Traffic) -> tuple[Floats, Floats | None]:
+        y, n = good(rng, traffic), len(traffic.burst)
+        cheap = np.where(y, rng.beta(6, 2, n), rng.beta(3, 4, n))
+        return np.where(y, 1.0, rng.choice(support, n)), cheap
+
+    return [
+        Population(f"rate {name}", "answered", rate),
+        Population(f"claims {name}", "faithfulness", mean, "grounding"),
+    ]
 
 
 # Cases ----------------------------------------------------------------------
@@ -203,13 +217,13 @@ def _cases(
             Case(f"tail x{ratio}", tails, 0.2, (50, 200), 100, ratio, low=True, modes=modes)
             for ratio in (1, 3, 5)
         ),
-        Case("budget, bursts", bursts, 0.2, (), 24, hours=6, calls=calls, late=(20, 20)),
+        Case("budget, bursts", bursts, 0.2, (), 20, hours=6, calls=calls, late=(20, 20)),
         *(Case(name, some, 0.2, (60, 200), late=seconds) for name, seconds in late.items()),
         *(
             Case(f"judge fails on 5, {100 * bad:.0f} %", some, 0.2, (60, 200), fails=(0.05, bad))
             for bad in (0.15, 0.6)
         ),
-        Case("every trace, about the process", every, 1.0, (20, 100, 400), 300, every=True),
+        Case("every trace, about the process", every, 1.0, (20, 100, 400), 200, every=True),
     ]
 
 
@@ -227,12 +241,11 @@ def tuning_cases() -> list[Case]:
         *(beta(9, 8, 2), beta(10, 20, 1), spike(11, 0.97)),
     ]
     kinds = [(r, *kind) for r in (0.3, 0.5, 0.7) for kind in ((0.8, 1), (0.95, 1), (0.9, 4))]
-    bursts = ("answered", 0.95, 0.6, (0.0,)), ("faithfulness", 0.95, 0.6, (0, 0.5, 0.67))
     return _cases(
         [binary(i, *one) for i, one in enumerate(binaries)],
         means,
         [correlated(i, p, r, steps) for i, (r, p, steps) in enumerate(kinds)],
-        [bursty(*one) for one in bursts],
+        bursty(0.95, 0.6, (0, 0.5, 0.67)),
         rates=(0.1, 0.1, 0.5, 0.2, 0.5, 0.8),
         calls=5.0,
         modes=1.0,
@@ -265,7 +278,7 @@ def heldout_cases(seed: int) -> list[Case]:
             *(spike(10 + i, between(0.9, 0.99)) for i in range(2)),
         ],
         [correlated(i, between(0.8, 0.97), between(0.2, 0.8), (1, 1, 3)[i % 3]) for i in range(9)],
-        [bursty("answered", calm, burst, (0.0,)), bursty("faithfulness", calm, burst, support())],
+        bursty(calm, burst, support()),
         rates=[
             *(between(0.08, 0.3), between(0.08, 0.3), between(0.3, 0.7)),
             *(between(0.15, 0.25), between(0.4, 0.6), between(0.7, 0.85)),
@@ -280,7 +293,7 @@ def quick_cases() -> list[Case]:
     binaries = [binary(0, 0.97, 0.06, 0.025), binary(1, 0.95, 0.1, 0.02)]
     means = [zero_or_one(0, 0.98), claims(1, 0.95), beta(2, 20, 1), spike(3, 0.97)]
     tails = [correlated(0, 0.8, 0.5), correlated(1, 0.9, 0.5, 4)]
-    bursts = [bursty("answered", 0.95, 0.6, (0,)), bursty("faithfulness", 0.95, 0.6, (0, 0.5))]
+    bursts = bursty(0.95, 0.6, (0, 0.5, 0.67))
     return [
         Case("0/1 cheap score", binaries, 0.1, (72,), 150),
         Case("bounded means", means, 0.5, (12, 50), 150),
