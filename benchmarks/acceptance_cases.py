@@ -33,8 +33,10 @@ RATE_SIZES, MEAN_SIZES = (50, 100, 200, 400), (8, 12, 20, 35, 50, 100, 200)
 UMBRELA = "relevance"
 # A built-in score helps metrics of its own base name (or those that the registry names), so rates
 # with cheap scores of their own have a name each.
-RATES = ("answered", "citation_presence", "exact_match", "calculation", "recall_any_at_k")
-RATES += ("attribution_hit", "abstention_accuracy", "conflict_handled")
+RATES = (
+    *("answered", "citation_presence", "exact_match", "calculation", "recall_any_at_k"),
+    *("attribution_hit", "abstention_accuracy", "conflict_handled"),
+)
 
 
 class Traffic(NamedTuple):
