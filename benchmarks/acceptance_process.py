@@ -143,7 +143,7 @@ def run_services(report: Report, number: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = asyncio.run(_scrape(rates, [json.dumps(trace) for trace in traces], Path(folder)))
     gauges: dict[tuple[str, str, str, str], dict[str, float]] = {}
-    scored = dict.fromkeys(METRICS, 0.0)
+    scored: dict[tuple[str, str], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = sample.labels
@@ -152,12 +152,13 @@ def run_services(report: Report, number: int, seed: int) -> None:
                 key = (labels["service"], found[1], labels["scorer"], labels["window"])
                 gauges.setdefault(key, {})[found[2]] = sample.value
             if sample.name == "ragmeter_results_total" and labels["scorer"] == "judge":
-                scored[labels["metric"]] += sample.value * (labels["state"] == "scored")
+                scored[labels["metric"], labels["state"]] = sample.value
     chance = np.random.default_rng(seed)
     # strata are judged more often than their rate says: by how much, over all services
     more = {
-        metric: total / sum(rates[s] * len(truths[s, metric, "24h"]) for s in rates)
-        for metric, total in scored.items()
+        metric: scored[metric, "scored"]
+        / sum(rates[name] * len(truths[name, metric, "24h"]) for name in rates)
+        for metric in METRICS
     }
     for service, rate in rates.items():
         for (name, metric, scorer, gauge), values in gauges.items():
@@ -171,7 +172,8 @@ def run_services(report: Report, number: int, seed: int) -> None:
             interval = (values[kind], values["ci_lower"], values["ci_upper"])
             series = "+builtin" if scorer.endswith("+builtin") else scorer
             row = "process" if scorer != "builtin" else "process: the rule against the truth"
-            cell = Cell(row, f"{kind}s".replace("ratio", "rate"), series, gauge, metric, judged)
+            nominal = round(rate * TRACES / (2 if gauge == "5m" else 1))
+            cell = Cell(row, f"{kind}s".replace("ratio", "rate"), series, gauge, metric, nominal)
             plain = uniform_width(chance, inside, judged)
             report.add(cell, float(inside.mean()), interval, judged, plain)
         report.close_run()
