@@ -458,8 +458,8 @@ def main() -> None:
     if options.cells:
         for cell, tally in report.cells.items():
             print(json.dumps({**cell._asdict(), **tally.to_dict()}))
-    command = f"`python -m benchmarks.acceptance --set {options.set} --seed {options.seed}`"
-    lines = [f"{command}, {options.runs:g} times the runs:", "", *report.table()]
+    command = f"--set {options.set} --seed {options.seed} --runs {options.runs:g}"
+    lines = [f"`python -m benchmarks.acceptance {command}`:", "", *report.table()]
     if options.write:
         options.write.write_text(write_table(options.write.read_text("utf-8"), lines), "utf-8")
     else:
