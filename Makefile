@@ -106,7 +106,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.beside --rounds 4
 
 figures: setup  ## the statistics of the docs, simulated anew: hours
-	$(BIN)/python -m benchmarks.estimates
+	$(BIN)/python -m benchmarks.acceptance --set heldout --process 36 --write docs/statistics.md
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.drift
 	$(BIN)/python -m benchmarks.drift_judge

@@ -18,7 +18,11 @@ from ragmeter.alerts.rules import load_rules
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.exporters.exposition import FamilyType, MetricFamily
+from ragmeter.metrics.canary.specs import is_canary_scorer
+from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.registry import metric_specs
+
+_UNSAMPLED_SCORERS = {BUILTIN_SCORER, CUSTOM_SCORER}  # they score every trace
 
 _UNITS = ("seconds", "bytes", "usd", "ratio")
 
@@ -47,10 +51,11 @@ def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
     version = ("fingerprint",) if set(spec.scorers) - {BUILTIN_SCORER} else ()
     labels = ("service", "scorer", *version, *spec.labels, "window")
     stem, gauge = f"rag_{spec.name}", spec.gauge
+    about = _describe_inference(spec)
     segmented = {
         gauge: (f"{text[:1].upper()}{text[1:]}; {over}.", unit),
-        f"{stem}_ci_lower": (f"Lower end of the 95% interval of {gauge}.", unit),
-        f"{stem}_ci_upper": (f"Upper end of the 95% interval of {gauge}.", unit),
+        f"{stem}_ci_lower": (f"Lower end of the 95% interval of {gauge}, {about}.", unit),
+        f"{stem}_ci_upper": (f"Upper end of the 95% interval of {gauge}, {about}.", unit),
         f"{stem}_effective_samples": (
             f"Equally weighted traces that would carry as much evidence as {gauge} has.",
             "",
@@ -64,6 +69,23 @@ def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
         ),
         MetricFamily(f"{stem}_unscored_ratio", "gauge", unscored, labels, "ratio"),
     )
+
+
+def _describe_inference(spec: MetricSpec) -> str:
+    """Return what the interval of a metric is about: all traffic, or the process behind it."""
+    scorers = {name for name in spec.scorers if not is_canary_scorer(name)}
+    if not scorers:
+        return "about the process behind the canaries"
+    if spec.tier == "feedback":
+        return "about the labelled traffic"
+    if spec.name.startswith("judge_probe_"):
+        return "about the frozen probe set"
+    process, traffic = "about the process behind the traffic", "about all traffic of the window"
+    if scorers <= _UNSAMPLED_SCORERS:
+        return process
+    if not scorers & _UNSAMPLED_SCORERS:
+        return f"{traffic}, of which a sample is scored"
+    return f"{traffic} where a sample is scored, {process} where every trace is (builtin)"
 
 
 def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:

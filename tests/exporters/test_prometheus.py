@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.core.counters import Exemplar
+from ragmeter.exporters.families.reference import all_families
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.registry import metric_specs
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate, everything
@@ -218,3 +219,19 @@ def test_hostile_names_stay_inside_their_labels() -> None:
     whole = {"service": service, "scorer": "builtin", "window": "1h", "model": model}
     assert at(found, "rag_grounding_mean", **whole) == 0.8
     assert not any(name == "rag_fake" for name, _ in found)
+
+
+def test_help_says_what_an_interval_is_about() -> None:
+    ends = {
+        family.name: family.help.partition(", ")[2]
+        for family in all_families()
+        if family.name.startswith("rag_") and "_ci_" in family.name
+    }
+    process, traffic = "about the process behind the traffic", "about all traffic of the window"
+    assert ends["rag_error_ci_lower"] == f"{process}."
+    assert ends["rag_latency_quantile_ci_upper_seconds"] == f"{process}."
+    assert ends["rag_faithfulness_ci_upper"] == f"{traffic}, of which a sample is scored."
+    both = ends["rag_answered_ci_lower"]
+    assert traffic in both
+    assert f"{process} where every trace is (builtin)" in both
+    assert ends["rag_helpfulness_ci_lower"] == "about the labelled traffic."

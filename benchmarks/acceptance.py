@@ -1,0 +1,470 @@
+"""Coverage, bias and width of published intervals, through the parts that `ragmeter run` uses.
+
+    python -m benchmarks.acceptance [--set tuning|heldout|quick] [--seed 1] [--runs 1.0]
+        [--row TEXT] [--data FOLDER] [--process SERVICES] [--cells] [--write docs/statistics.md]
+
+Simulated traces go through the shipped scoring stage (sampler, strata, budget, control record) into
+the shipped windows; verdicts come late, as partial results with a fingerprint. Gauges are read as
+an exporter reads them and compared with the truth about all traffic of their window. Nothing is
+handed in that the agent would not know: no history, slope or variance of the population.
+
+`--set heldout` draws the parameters of every population and every sampling rate from the seed.
+`--data` adds real answers with people's labels (benchmarks/devdata.py), `--process` a run of the
+agent itself (benchmarks/acceptance_process.py). `--cells` prints a JSON line for each cell, and
+`--write` puts the table between the marks of a page. `--runs` multiplies the simulated windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.acceptance_cases import (
+    Case,
+    Floats,
+    Generator,
+    Population,
+    heldout_cases,
+    quick_cases,
+    real_cases,
+    tuning_cases,
+)
+from ragmeter.config.scoring import JudgeBudgetSettings, SamplingRatios, SamplingSettings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.series import FingerprintRegistry
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.control import ControlLearner
+from ragmeter.sampling.sampler import Sampler, StratumClassifier
+from ragmeter.scoring.scorer import Scorer, complete_results
+from ragmeter.trace import Trace
+from ragmeter.windows.windows import Windows
+
+__all__ = ["Cell", "Report", "main", "measure", "uniform_width"]
+
+BEGIN, END = "<!-- acceptance:begin -->", "<!-- acceptance:end -->"
+START = 1_760_054_400.0
+HOUR = 3600.0
+SERVICE = "bot"
+GAUGES = ("5m", "1h", "24h")
+LEAST = 8  # judged traces that a reported gauge is expected to hold
+Z_95 = NormalDist().inv_cdf(0.975)
+
+
+class GivenScores(Scorer):
+    """The shipped scoring stage with given built-in scores in place of computed ones."""
+
+    given: Sequence[Score] = ()
+
+    def score_cheap(self, trace: Trace) -> list[Score]:
+        return list(self.given)
+
+
+class Reading(NamedTuple):
+    """The traces since the last reading at `at`; by gauge the first trace inside (all are numbered
+    through) and the number of judged traces expected."""
+
+    times: Floats
+    burst: npt.NDArray[np.bool_]
+    at: float
+    gauges: Mapping[str, tuple[int, int]]
+
+
+def _hours(case: Case, rng: Generator) -> Iterator[Reading]:
+    """Hours of a trace a second, ten in three bursts of two minutes."""
+    first = 0
+    for hour in range(case.hours):
+        begin = START + hour * HOUR
+        edges = 600 + 1000 * np.arange(3) + rng.uniform(0, 600, 3)
+        bursts = [edge + rng.uniform(0, 120, rng.poisson(9 * 120)) for edge in edges]
+        times = np.sort(np.concatenate([rng.uniform(0, HOUR, rng.poisson(HOUR)), *bursts]))
+        marks = np.any([(edge <= times) & (times < edge + 120) for edge in edges], axis=0)
+        calls = round(60 * case.calls)
+        gauges = {"1h": (first, calls), "24h": (0, (hour + 1) * calls)}
+        yield Reading(begin + times, marks, begin + HOUR - 0.01, gauges)
+        first += len(times)
+
+
+def _growth(case: Case, rng: Generator) -> Iterator[Reading]:
+    """A young service that is read every two hours."""
+    done = before = 0
+    for number, judged in enumerate(case.judged, 1):
+        count = max(2, round(judged / case.rate) - done)
+        at = START + number * 2 * HOUR - 1
+        early = count // 2
+        times = np.where(np.arange(count) < early, 900 + 2400 * rng.random(count), 0.0)
+        times[early:] = 270 * rng.random(count - early)
+        new = judged - before
+        gauges = {"5m": (done + early, (new + 1) // 2), "1h": (done, new), "24h": (0, judged)}
+        marks = np.zeros(count, dtype=np.bool_)
+        yield Reading(np.sort(at - times), marks, at, gauges)
+        done, before = done + count, judged
+
+
+_BLANK = Trace.model_validate(
+    {"trace_id": "-", "service": SERVICE, "timestamp": 0, "query": "q", "answer": "a"}
+)
+
+
+class Service:
+    """One simulated service: draws, late verdicts, windows."""
+
+    def __init__(self, case: Case, seed: str) -> None:
+        self.case = case
+        self.now = START
+        ratios = SamplingRatios(error=1, new=1, rare=1, low=case.ratio)
+        settings = SamplingSettings(judge=case.rate, salt=seed, ratios=ratios)
+        limits = JudgeBudgetSettings(requests_per_minute=case.calls or None)
+        self._budget = BudgetController(limits, prior=ScoringCost(requests=1))
+        self._strata = StratumClassifier(settings)
+        self._learner = ControlLearner(settings)
+        self._pairs = [(p.metric, p.scorer) for p in case.populations]
+        self._scorer = GivenScores(
+            builtin=False,
+            sampler=Sampler(settings, {"judge": self._budget}, lambda: self.now),
+            strata=self._strata,
+            tiers={} if case.every else {"judge": self._pairs},
+        )
+        self.windows = Windows()
+        self._versions = FingerprintRegistry()
+        self.windows.current = self._versions.current
+        self._late: list[tuple[float, str, ScoredTrace]] = []
+
+    def learn(self, cheap: Floats) -> None:
+        """Learn the low cut from built-in scores of an earlier day, which has left the windows."""
+        for number, value in enumerate(cheap.tolist()):
+            at = START - 86400 + number * 3 * HOUR / len(cheap)
+            scored = ScoredTrace(f"l{number}", SERVICE, at, "ok", [_score("grounding", value)])
+            self._learner.observe(scored, SERVICE)
+        self._strata.apply_control(self._learner.record)
+
+    def take(self, name: str, at: float, given: Sequence[Score], truth: Sequence[float]) -> None:
+        """Count one trace with its built-in scores; the judge finds the truth, or fails if none."""
+        self.now = at
+        self.deliver(at)
+        self._scorer.given = given
+        trace = _BLANK.model_copy(update={"trace_id": name})
+        cheap = self._scorer.score(trace, at)
+        self.windows.add(cheap.trace, SERVICE)
+        terms = cheap.draws.get("judge")
+        if terms is None:
+            return
+        results = complete_results(
+            [
+                Score(*pair, ScoreState.SCORED, value, fingerprint="v1")
+                for pair, value in zip(self._pairs, truth, strict=False)
+            ],
+            self._pairs,
+            terms.probability,
+            "judge_error",
+            stratum=terms.stratum,
+            cheap=cheap.cheap,
+        )
+        for score in results:
+            score.scorer = self._versions.assign_series(score)[0]
+        chance = (zlib.crc32(name.encode()) + 0.5) / 2**32
+        due = at - self.case.late[0.0 in truth[:1]] * math.log(chance)
+        part = ScoredTrace(name, SERVICE, at, "ok", results, partial=True)
+        heapq.heappush(self._late, (due, name, part))
+
+    def deliver(self, until: float) -> None:
+        """Count the verdicts that have come."""
+        while self._late and self._late[0][0] <= until:
+            due, _, part = heapq.heappop(self._late)
+            self.windows.add(part, SERVICE)
+            self._budget.settle(SERVICE, ScoringCost(requests=1), due)
+
+
+def simulate(case: Case, rng: Generator, seed: str, report: Report) -> None:
+    """Run one service of a case and report every gauge at every reading."""
+    service = Service(case, seed)
+    if case.ratio > 1:
+        service.learn(_draw(case, rng, np.zeros(600, dtype=np.bool_))[1]["grounding"])
+    columns: list[list[Floats]] = [[] for _ in case.populations]
+    count = 0
+    for reading in (_hours if case.hours else _growth)(case, rng):
+        drawn, builtin = _draw(case, rng, reading.burst)
+        for column, y in zip(columns, drawn, strict=True):
+            column.append(y)
+        cheap = np.array(list(builtin.values())).reshape(-1, len(reading.times)).T.tolist()
+        judged = np.array(drawn).T.tolist()
+        lost = rng.random(len(judged)) < np.where(drawn[0] > 0.5, *case.fails)
+        for at, fs, ys, fails in zip(
+            reading.times.tolist(), cheap, judged, lost.tolist(), strict=True
+        ):
+            given = [_score(metric, f) for metric, f in zip(builtin, fs, strict=True)]
+            service.take(f"{seed}-{count}", at, given, [] if fails else ys)
+            count += 1
+        service.deliver(reading.at)
+        service.windows.advance(reading.at)
+        _report(case, rng, service.windows, reading, columns, report)
+    report.close_run()
+
+
+def _draw(
+    case: Case, rng: Generator, burst: npt.NDArray[np.bool_]
+) -> tuple[list[Floats], dict[str, Floats]]:
+    """Return the values of each population, and the built-in scores by metric."""
+    shared = case.traffic(rng, burst)
+    values = []
+    builtin = {"grounding": shared.cheap} if case.low else {}
+    for population in case.populations:
+        y, f = population.draw(rng, shared)
+        values.append(y)
+        if case.every or f is not None:
+            builtin[population.cheap_metric or population.metric] = (
+                y if f is None or case.every else f
+            )
+    return values, builtin
+
+
+def _score(metric: str, value: float) -> Score:
+    state = ScoreState.NOT_APPLICABLE if math.isnan(value) else ScoreState.SCORED
+    return Score(metric, "builtin", state, None if math.isnan(value) else value)
+
+
+def _report(
+    case: Case,
+    rng: Generator,
+    windows: Windows,
+    reading: Reading,
+    columns: Sequence[Sequence[Floats]],
+    report: Report,
+) -> None:
+    shown = set(windows.series(SERVICE))
+    for gauge, (first, _) in reading.gauges.items():  # what is taken for inside is inside
+        assert windows.count_traces(SERVICE, "", gauge) == sum(map(len, columns[0])) - first
+    for population, column in zip(case.populations, columns, strict=True):
+        scale = population.top
+        values = np.concatenate(column) / scale
+        series = {"judge": population.scorer, "+builtin": f"{population.scorer}+builtin"}
+        for name, scorer in ({"builtin": "builtin"} if case.every else series).items():
+            for gauge, (first, expected) in reading.gauges.items():
+                found = windows.estimate(SERVICE, "", population.metric, scorer, gauge)
+                if found is None or (population.metric, scorer) not in shown or expected < LEAST:
+                    continue
+                inside = values[first:]
+                truth = _process_mean(case, population) if case.every else float(inside.mean())
+                plain = uniform_width(rng, inside, found.samples, finite=not case.every)
+                interval = (found.value / scale, found.lower / scale, found.upper / scale)
+                cell = Cell(case.row, population.kind, name, gauge, population.name, expected)
+                report.add(cell, truth, interval, found.samples, plain)
+
+
+_MEANS: dict[tuple[str, str], float] = {}
+
+
+def _process_mean(case: Case, population: Population) -> float:
+    """The mean that the traffic of a window is a sample of."""
+    key = (case.row, population.name)
+    if key not in _MEANS:
+        rng = np.random.default_rng(1)
+        shared = case.traffic(rng, np.zeros(2_000_000, dtype=np.bool_))
+        _MEANS[key] = float(population.draw(rng, shared)[0].mean()) / population.top
+    return _MEANS[key]
+
+
+def uniform_width(rng: Generator, values: Floats, n: int, *, finite: bool = True) -> float:
+    """The width of Wilson's interval on a uniform sample of n of these values, all in [0, 1].
+
+    It is about the mean of the values (`finite`), or of the process that they come from.
+    """
+    total = len(values)
+    if finite and n >= total:
+        return 0.0
+    mean = float(values[rng.permutation(total)[:n]].mean())
+    size = n / (1 - n / total) if finite else n
+    half = math.sqrt(max(0.0, mean * (1 - mean)) / size + Z_95**2 / (4 * size**2))
+    return 2 * Z_95 * half / (1 + Z_95**2 / size)
+
+
+class Cell(NamedTuple):
+    """What windows are counted together; `kind` is that of the metric, `series` that of scorers."""
+
+    row: str
+    kind: str
+    series: str
+    gauge: str
+    population: str
+    judged: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over windows: of one cell, or of the overlapping windows of one run."""
+
+    windows: int = 0
+    covered: int = 0
+    bias: float = 0.0
+    width: float = 0.0
+    plain: float = 0.0
+    judged: int = 0
+
+    def add(
+        self, truth: float, interval: tuple[float, float, float], judged: int, plain: float
+    ) -> None:
+        value, lower, upper = interval
+        self.windows += 1
+        self.covered += lower - 1e-9 <= truth <= upper + 1e-9
+        self.bias += value - truth
+        self.width += upper - lower
+        self.plain += plain
+        self.judged += judged
+
+    @property
+    def coverage(self) -> float:
+        return self.covered / self.windows
+
+    @property
+    def error(self) -> float:
+        """The binomial standard error of a coverage of .95."""
+        return math.sqrt(0.95 * 0.05 / self.windows)
+
+    def to_dict(self) -> dict[str, float]:
+        return {
+            "windows": self.windows,
+            "samples": round(self.judged / self.windows, 1),
+            "coverage": round(self.coverage, 4),
+            "error": round(self.error, 4),
+            "bias": round(self.bias / self.windows, 5),
+            "width": round(self.width / self.windows, 4),
+            "of_uniform": round(self.width / self.plain, 3) if self.plain else math.nan,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """Tallies by cell, and of each run by line of the table and by its gauges ("" is all)."""
+
+    cells: dict[Cell, Tally] = field(default_factory=dict)
+    lines: dict[tuple[str, str, str], dict[str, list[Tally]]] = field(default_factory=dict)
+    _run: dict[tuple[tuple[str, str, str], str], Tally] = field(default_factory=dict)
+
+    def add(
+        self,
+        cell: Cell,
+        truth: float,
+        interval: tuple[float, float, float],
+        judged: int,
+        plain: float,
+    ) -> None:
+        line = (cell.row, cell.kind, cell.series)
+        for tally in (
+            self.cells.setdefault(cell, Tally()),
+            self._run.setdefault((line, cell.gauge), Tally()),
+            self._run.setdefault((line, ""), Tally()),
+        ):
+            tally.add(truth, interval, judged, plain)
+
+    def close_run(self) -> None:
+        """End a run: runs are independent, the windows of one overlap."""
+        for (line, gauge), tally in self._run.items():
+            self.lines.setdefault(line, {}).setdefault(gauge, []).append(tally)
+        self._run.clear()
+
+    def table(self) -> list[str]:
+        """Return a Markdown table with a line for each row, kind of metric and series."""
+        table = [
+            "| case | metrics | series | coverage of 5m | 1h | 24h | worst cell (judged) | bias"
+            " | width | of uniform |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | ---: | ---: |",
+        ]
+        for line, gauges in self.lines.items():
+            cells = [(cell, tally) for cell, tally in self.cells.items() if cell[:3] == line]
+            cell, worst = min(cells, key=lambda item: item[1].coverage)
+            runs = gauges[""]
+            width, plain = sum(run.width for run in runs), sum(run.plain for run in runs)
+            table.append(
+                f"| {' | '.join(line)}"
+                f" | {' | '.join(_ratio(gauges.get(g, ()), 'covered') for g in GAUGES)}"
+                f" | {worst.coverage:.3f} ({worst.error:.3f}) {cell.gauge}, {cell.population}"
+                f" ({cell.judged}) | {_ratio(runs, 'bias', '+.4f')}"
+                f" | {width / sum(run.windows for run in runs):.3f}"
+                f" | {width / plain if plain else math.nan:.2f} |"
+            )
+        return table
+
+
+def _ratio(runs: Sequence[Tally], name: str, form: str = ".3f") -> str:
+    """Return a mean over windows with its standard error, from runs (no less than binomial)."""
+    if not runs:
+        return ""
+    total = sum(run.windows for run in runs)
+    mean = sum(getattr(run, name) for run in runs) / total
+    apart = sum((getattr(run, name) - mean * run.windows) ** 2 for run in runs)
+    error = math.sqrt(apart * len(runs) / max(1, len(runs) - 1)) / total
+    if name == "covered":
+        error = max(error, math.sqrt(mean * (1 - mean) / total))
+    return f"{mean:{form}} ({error:{form[1:] if form[0] == '+' else form}})"
+
+
+def measure(
+    cases: Iterable[Case], seed: int, runs: float = 1.0, report: Report | None = None
+) -> Report:
+    """Simulate the cases; `runs` multiplies the number of runs of each."""
+    report = report or Report()
+    for case in cases:
+        for run in range(max(1, round(case.runs * runs))):
+            name = f"{seed}:{case.row}:{run}"
+            rng = np.random.default_rng([seed, run, zlib.crc32(case.row.encode())])
+            simulate(case, rng, name, report)
+        print(f"{time.process_time():6.1f} s  {case.row}", file=sys.stderr, flush=True)
+    return report
+
+
+def write_table(page: str, lines: Sequence[str]) -> str:
+    """Replace the block between the marks of a page."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"no {BEGIN} … {END} in the page")
+    return "\n".join([before + BEGIN, *lines, END + after])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--set", choices=("tuning", "heldout", "quick"), default="tuning")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=float, default=1.0)
+    parser.add_argument("--row", default="", help="only cases whose name contains this")
+    parser.add_argument("--data", type=Path, help="folder of real answers with labels")
+    parser.add_argument("--process", type=int, default=0, metavar="SERVICES")
+    parser.add_argument("--cells", action="store_true")
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    sets = {"tuning": tuning_cases, "quick": quick_cases}
+    cases = sets.get(options.set, lambda: heldout_cases(options.seed))()
+    if options.data:
+        cases += real_cases(options.data)
+    chosen = [case for case in cases if options.row in case.row]
+    report = measure(chosen, options.seed, options.runs)
+    if options.process:
+        from benchmarks.acceptance_process import run_services
+
+        run_services(report, options.process, options.seed)
+    if options.cells:
+        for cell, tally in report.cells.items():
+            print(json.dumps({**cell._asdict(), **tally.to_dict()}))
+    command = f"--set {options.set} --seed {options.seed} --runs {options.runs:g}"
+    lines = [f"`python -m benchmarks.acceptance {command}`:", "", *report.table()]
+    if options.write:
+        options.write.write_text(write_table(options.write.read_text("utf-8"), lines), "utf-8")
+    else:
+        print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
