@@ -1,9 +1,9 @@
 """Scale the sampling rate of a tier so that spend follows its budget.
 
 A worker draws each arriving trace with probability pi = rate * scale * upstream probability; this
-module finds the scale. Feed-forward (income, shared fairly over services, over what their arrivals
-would cost) keeps spend right while traffic changes; integral control of cumulative spend
-(`BudgetAccount.pace`) removes the rest of the error.
+module finds the scale. The income of a budget, shared fairly over services, over what their loads
+of the last hour would cost gives a probability that bursts do not change; token buckets pay for
+the bursts, correct the scale by what was spent, and bound it while they run low.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from typing import Any
 from ragmeter.config.scoring import HhemSettings, JudgeBudgetSettings, JudgeSettings
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.sampling.budget_accounts import BudgetAccount, CanaryShare, open_accounts
+from ragmeter.sampling.budget_accounts import (
+    CanaryShare,
+    TokenBucket,
+    open_accounts,
+    resize_accounts,
+)
 from ragmeter.sampling.service_demand import (
     CAPACITY_INDEX,
     JUDGE_PRIOR,
@@ -58,7 +63,10 @@ _QUEUE_ROOM = 0.25
 # Share of the slots or cores that is planned for: at 1.0 the queue before them never empties.
 _UTILISATION = 0.9
 
-_Accounts = dict[int, BudgetAccount]  # by index of resource
+# Seconds for which `overload` stays after its end, so that bursts do not toggle it.
+_OVERLOAD_SECONDS = 300.0
+
+_Accounts = dict[int, TokenBucket]  # by index of resource
 
 
 class BudgetController:
@@ -80,6 +88,10 @@ class BudgetController:
         budget: The limits in money and calls.
         capacity: Seconds of calls or of cores that can be worked off per second, None: unlimited.
         prior: Cost of a trace until the first is settled.
+
+    Attributes:
+        overload: What besides a budget lowers a scale, or did in the last minutes: "capacity" or
+            "queue", else "".
     """
 
     def __init__(
@@ -91,17 +103,16 @@ class BudgetController:
     ) -> None:
         self._cost = cost_vector(prior)
         self._settled = 0
-        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity)
+        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity, self._cost)
         # The share of a service is one of the budget, and of the capacity too: a slot is spent.
         self._service_accounts: dict[str, _Accounts] = {
-            name: open_accounts(budget, share, capacity)
+            name: open_accounts(budget, share, capacity, self._cost)
             for name, share in budget.shares.items()
             if share < 1
         }
-        canaries = open_accounts(budget, budget.canaries, capacity) if budget.canaries else {}
         # Money comes evenly over the day: the hour of a suite is its owner's choice.
-        rates = {index: account.rate for index, account in canaries.items()}
-        self._canaries = CanaryShare(rates, self._cost, daily=frozenset({2}))
+        rates = {index: budget.canaries * account.rate for index, account in self._accounts.items()}
+        self._canaries = CanaryShare(rates if budget.canaries else {}, self._cost)
         self._services: dict[str, ServiceDemand] = {}
         self._inbox: deque[tuple[str, CostVector, bool]] = deque()  # (service, cost, drawn)
         self._updated: float | None = None
@@ -109,6 +120,8 @@ class BudgetController:
         self._ahead = 0.0  # seconds of income drawn since the last update
         self._room = 1.0  # scale that the queue allows
         self._share = 1.0
+        self.overload = ""
+        self._overloaded = -math.inf
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
         """Take in an arriving trace; return the scale (0, 1] for its draw.
@@ -161,20 +174,9 @@ class BudgetController:
         """
         factor, self._share = share / self._share, share
         for accounts in (self._accounts, *self._service_accounts.values()):
-            for index, account in accounts.items():
-                if index != CAPACITY_INDEX:
-                    account.resize(factor)
-        self._canaries.resize(factor, but=CAPACITY_INDEX)
+            resize_accounts(accounts, factor)
+        self._canaries.resize(factor)
         self._due = -math.inf
-
-    def begin(self, now: float) -> None:
-        """Assume an even spend so far today, before the first trace of unknown state.
-
-        Otherwise each restart would have all of the day's money once more.
-        """
-        for accounts in (self._accounts, *self._service_accounts.values()):
-            for account in accounts.values():
-                account.begin(now)
 
     @property
     def pending(self) -> dict[str, int]:
@@ -241,51 +243,59 @@ class BudgetController:
         demands = list(self._services.items())
         if now < self._last or self._last == -math.inf:  # the clock was set back, or a restart
             for _, demand in demands:
-                demand.arrivals.resume(now)
+                demand.resume(now)
         passed = 0.0 if self._updated is None else max(0.0, now - self._updated)
         self._updated = self._last = now
         self._due = now + _TICK
         self._ahead = 0.0
         for _, demand in demands:
-            demand.arrivals.update(now, _TICK)
+            demand.update(now)
             demand.seconds = 0.0
-        scales = [self._room] * len(demands)
+        scales = [1.0] * len(demands)
+        overload = "queue" if self._room < 1 else ""
         for index, account in self._accounts.items():
-            account.advance(now, passed, self._pending_units(index))
-            limits = self._limit(index, account, now, passed, demands)
-            scales = [min(scale, limit) for scale, limit in zip(scales, limits, strict=True)]
+            scales, before = self._scale_down(index, account, now, passed, scales), scales
+            if index == CAPACITY_INDEX and scales != before:
+                overload = overload or "capacity"
+        if overload:
+            self.overload, self._overloaded = self.overload or overload, now
+        elif not 0 <= now - self._overloaded < _OVERLOAD_SECONDS:
+            self.overload = ""
         for (_, demand), scale in zip(demands, scales, strict=True):
-            step = math.ceil(-_STEPS_PER_OCTAVE * math.log2(min(1.0, scale)) - 1e-9)
+            step = math.ceil(-_STEPS_PER_OCTAVE * math.log2(scale * self._room) - 1e-9)
             demand.scale = SCALE_GRID[min(max(step, 0), len(SCALE_GRID) - 1)]
 
-    def _limit(
-        self,
-        index: int,
-        account: BudgetAccount,
-        now: float,
-        passed: float,
-        demands: list[tuple[str, ServiceDemand]],
+    def _scale_down(
+        self, index: int, account: TokenBucket, now: float, passed: float, scales: list[float]
     ) -> list[float]:
-        """Return the scale of each service that one resource allows."""
-        draws = [d.arrivals.rate * d.rate for _, d in demands]
-        wanted = [n * d.cost[index] for n, (_, d) in zip(draws, demands, strict=True)]
-        asked = list(wanted)
-        for number, (name, demand) in enumerate(demands):
-            own = self._service_accounts.get(name)
-            if own is not None:
-                pending = demand.pending * demand.cost[index]
-                own[index].advance(now, passed, pending)
-                asked[number] = min(asked[number], own[index].pace(pending, demand.cost[index]))
-        total = sum(draws)
-        cost = sum(wanted) / total if total > 0 else self._cost[index]
-        given = divide_fairly(account.pace(self._pending_units(index), cost), asked)
-        rate = account.rate
-        for _, demand in demands:
-            demand.seconds = max(demand.seconds, demand.cost[index] / rate)
-        return [
-            units / want * self._room if units < want else math.inf
-            for units, want in zip(given, wanted, strict=True)
-        ]
+        """Return the scale of each service that one resource allows, given that of the others."""
+        demands = list(self._services.items())
+        pending = [d.pending * d.cost[index] for _, d in demands]
+        loads = [d.load * d.cost[index] for _, d in demands]
+        total = sum(d.load for _, d in demands)
+        cost = sum(loads) / total if total > 0 else self._cost[index]
+        account.advance(now, passed, sum(pending), cost)
+        pace = account.pace(sum(pending), cost)
+        own = {}
+        for (name, demand), units in zip(demands, pending, strict=True):
+            demand.seconds = max(demand.seconds, demand.cost[index] / account.rate)
+            if name in self._service_accounts:
+                bucket = self._service_accounts[name][index]
+                bucket.advance(now, passed, units, demand.cost[index])
+                own[name] = bucket.pace(units, demand.cost[index])
+        recent = [d.recent * d.cost[index] for _, d in demands]
+        for part, wanted in enumerate((loads, recent)):
+            wanted = [scale * units for scale, units in zip(scales, wanted, strict=True)]
+            asked = [
+                min(units, own[name][part]) if name in own else units
+                for (name, _), units in zip(demands, wanted, strict=True)
+            ]
+            given = divide_fairly(pace[part], asked)
+            scales = [
+                scale * have / want if have < want else scale
+                for scale, have, want in zip(scales, given, wanted, strict=True)
+            ]
+        return scales
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON: balances, the day's spend, learned costs."""
@@ -328,7 +338,7 @@ class BudgetController:
         if "canaries" in state:  # absent in states of older versions
             self._canaries.load(state["canaries"], canaries)
         for name, saved in state["services"].items():
-            self._services[name] = ServiceDemand.load(saved, self._updated or 0.0)
+            self._services[name] = ServiceDemand.restore(saved, self._updated or 0.0)
         if pending is not None:
             for demand in self._services.values():
                 demand.pending = 0
