@@ -40,8 +40,11 @@ PER_HOUR = 300
 SETTLED_SECONDS = 20.0
 """From a draw to its verdict."""
 
+RATE = 0.2
+"""The configured rate, over twice what the budget allows in an hour without bursts."""
+
 PAIR = ("answered", "judge")
-MEAN_PAIR = ("faithfulness", "judge")
+PAIRS = (PAIR, ("faithfulness", "judge"))
 LOW_CUT = 0.45
 LOW = Stratum("low", 3.0)
 _TRACE = Trace.model_validate({"trace_id": "-", "service": "bot", "timestamp": 0})
@@ -206,7 +209,7 @@ class _Budget:
         self._control = BudgetController(
             JudgeBudgetSettings(requests_per_minute=PER_HOUR / 60), prior=ScoringCost(requests=1)
         )
-        settings = SamplingSettings(judge=0.2, salt=str(seed))
+        settings = SamplingSettings(judge=RATE, salt=str(seed))
         self._sampler = Sampler(settings, {"judge": self._control}, lambda: self._now)
         self._waiting: deque[float] = deque()
         self._number = 0
@@ -247,28 +250,37 @@ def _hour(
     windows.advance(begin + HOUR - 1)
     traffic: list[tuple[float, float]] = []
     cells: tuple[dict[str, _Cell], ...] = (defaultdict(_Cell), defaultdict(_Cell))
-    for at, *values, cheap in _traffic(rng, shape, bursts):
-        traffic.append((values[0], values[1]))
+    minutes: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for at, good, graded, cheap in _traffic(rng, shape, bursts):
+        values = (good, graded)
+        traffic.append(values)
         taken, pi, name = budget.draw(begin + at, cheap)
         scores = [
             _result(pair, value if taken else None, pi, name, cheap)
-            for pair, value in zip((PAIR, MEAN_PAIR), values, strict=True)
+            for pair, value in zip(PAIRS, values, strict=True)
         ]
         windows.add(ScoredTrace(f"t{len(traffic)}", "bot", begin + at, "ok", scores), "bot")
         for of, value in zip(cells, values, strict=True):
             of[name].size += 1
             if taken:
                 of[name].judged.append((value, 1 / pi))
+        minute = minutes[int(at // 60)]
+        if len(minute) < PER_HOUR // 60 and rng.random() < RATE:
+            minute.append(values)
     judged = sum(len(cell.judged) for cell in cells[0].values())
-    uniform = rng.sample(traffic, judged)
+    samples = {
+        "uniform sample": rng.sample(traffic, judged),
+        "first k a minute": [values for minute in minutes.values() for values in minute],
+    }
     found = {}
-    for of, (metric, _) in enumerate((PAIR, MEAN_PAIR)):
-        kind = "mean" if of else "rate"
-        truth = sum(values[of] for values in traffic) / len(traffic)
-        whole = _Cell(len(traffic), [(values[of], 1.0) for values in uniform])
-        limits = whole.interval(not of)
-        found[f"{kind}, uniform sample"] = _run(truth, *limits, judged)
-        found[f"{kind}, reference"] = _run(truth, *_reference(cells[of], not of), judged)
+    for number, (kind, (metric, _)) in enumerate(zip(("rate", "mean"), PAIRS, strict=True)):
+        ratio = kind == "rate"
+        truth = sum(values[number] for values in traffic) / len(traffic)
+        for rule, sample in samples.items():
+            whole = _Cell(len(traffic), [(values[number], 1.0) for values in sample])
+            found[f"{kind}, {rule}"] = _run(truth, *whole.interval(ratio), len(sample))
+        limits = _reference(cells[number], ratio)
+        found[f"{kind}, reference"] = _run(truth, *limits, judged)
         for rule, scorer in (("shipped", "judge"), ("shipped, with builtin", "judge+builtin")):
             told = windows.estimate("bot", "", metric, scorer, "1h")
             assert told is not None
@@ -398,8 +410,7 @@ def main() -> None:
     for shape in SHAPES:
         if options.only in f"budget {shape.name}":
             for rule, row in budget_hours(shape, options.hours, options.seed).items():
-                row = {"table": "budget", "shape": shape.name, "rule": rule, **row}
-                print(json.dumps(row), flush=True)
+                print(json.dumps({"table": "budget", "shape": shape.name, "rule": rule, **row}))
     if options.only in "judgements":
         for case, ways in judgements(options.hours, options.seed).items():
             for how, row in ways.items():
