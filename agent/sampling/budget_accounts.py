@@ -17,8 +17,7 @@ from ragmeter.sampling.service_demand import (
     RESOURCES,
     USD_INDEX,
     CostVector,
-    blend_costs,
-    parse_cost,
+    ServiceDemand,
 )
 
 HOUR, DAY = 3600.0, 86400.0
@@ -64,9 +63,6 @@ _MIN_DAY_PACE = 0.01
 # Seconds of income that canaries have at a start: a suite's first round (every 15 minutes by
 # default) comes up to a minute after it. Not more, for a Kafka worker begins anew at each start.
 START_SECONDS = 900.0
-
-# Settled canaries that the cost of one is averaged over.
-_CANARY_MEMORY = 32
 
 
 class Pace(NamedTuple):
@@ -277,9 +273,7 @@ class CanaryShare:
             index: TokenBucket(rate, DAY if index == USD_INDEX else HOUR, START_SECONDS)
             for index, rate in rates.items()
         }
-        self._cost = cost
-        self._settled = 0
-        self._pending = 0
+        self._demand = ServiceDemand(0.0, cost)
         self._now: float | None = None
 
     def admit(self, now: float) -> bool:
@@ -292,18 +286,17 @@ class CanaryShare:
         for account in self._accounts.values():
             account.advance(now, passed)
         # at most one more than the balance covers: else a share below the cost of one admits none
-        if any(a.balance <= self._pending * self._cost[i] for i, a in self._accounts.items()):
+        demand = self._demand
+        if any(a.balance <= demand.pending * demand.cost[i] for i, a in self._accounts.items()):
             return False
-        self._pending += 1
+        demand.pending += 1
         return True
 
     def settle(self, cost: CostVector) -> None:
         """Subtract what an admitted canary has cost."""
         for index, account in self._accounts.items():
             account.settle(cost[index])
-        self._pending = max(0, self._pending - 1)
-        self._settled += 1
-        self._cost = blend_costs(self._cost, cost, max(1 / self._settled, 1 / _CANARY_MEMORY))
+        self._demand.settle(cost)
 
     def resize(self, factor: float) -> None:
         """Multiply all accounts but the capacity."""
@@ -313,8 +306,8 @@ class CanaryShare:
         """Return the state for JSON."""
         return {
             "now": self._now,
-            "cost": list(self._cost),
-            "settled": self._settled,
+            "cost": list(self._demand.cost),
+            "settled": self._demand.settled,
             "balances": {RESOURCES[index]: a.balance for index, a in self._accounts.items()},
         }
 
@@ -326,9 +319,7 @@ class CanaryShare:
             pending: Admitted canaries that are not settled.
         """
         self._now = None if state["now"] is None else float(state["now"])
-        self._cost = parse_cost(state["cost"])
-        self._settled = int(state["settled"])
-        self._pending = pending
+        self._demand = ServiceDemand.restore({**state, "pending": pending}, 0.0)
         for index, account in self._accounts.items():
             if RESOURCES[index] in state["balances"]:
                 account.balance = float(state["balances"][RESOURCES[index]])

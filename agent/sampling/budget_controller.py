@@ -43,8 +43,9 @@ SCALE_GRID = tuple(
     2.0 ** (-step / _STEPS_PER_OCTAVE) for step in range(_STEPS_PER_OCTAVE * _OCTAVES + 1)
 )
 
-# Seconds between two updates of the scales. A draw that spends ahead brings the next one forward.
+# Seconds between two updates of the scales, or the share of a bucket that is drawn between them.
 _TICK = 0.5
+_DRAWN_SHARE = 1 / 64
 
 # Settled traces of all services that the cost of one trace is averaged over.
 _COST_MEMORY = 64
@@ -117,7 +118,8 @@ class BudgetController:
         self._inbox: deque[tuple[str, CostVector, bool]] = deque()  # (service, cost, drawn)
         self._updated: float | None = None
         self._last = self._due = self._swept = -math.inf
-        self._ahead = 0.0  # seconds of income drawn since the last update
+        self._draws = 0  # since the last update
+        self._stride = 0.0  # draws after which the scales are updated
         self._room = 1.0  # scale that the queue allows
         self._share = 1.0
         self.overload = ""
@@ -141,8 +143,8 @@ class BudgetController:
         """Commit the expected cost of the trace offered last, which was drawn."""
         demand = self._services.get(service) or self._find(service, now)
         demand.pending += 1
-        self._ahead += demand.seconds
-        if self._ahead > 2 * _TICK:  # spent ahead of the income: update at once
+        self._draws += 1
+        if self._draws > self._stride:
             self._due = now
 
     def settle(self, service: str, cost: ScoringCost, now: float) -> None:
@@ -247,10 +249,9 @@ class BudgetController:
         passed = 0.0 if self._updated is None else max(0.0, now - self._updated)
         self._updated = self._last = now
         self._due = now + _TICK
-        self._ahead = 0.0
+        self._draws, self._stride = 0, math.inf
         for _, demand in demands:
             demand.update(now)
-            demand.seconds = 0.0
         scales = [1.0] * len(demands)
         overload = "queue" if self._room < 1 else ""
         for index, account in self._accounts.items():
@@ -270,22 +271,24 @@ class BudgetController:
     ) -> list[float]:
         """Return the scale of each service that one resource allows, given that of the others."""
         demands = list(self._services.items())
-        pending = [d.pending * d.cost[index] for _, d in demands]
+        pending = self._pending_units(index)
         loads = [d.load * d.cost[index] for _, d in demands]
+        recent = [d.recent * d.cost[index] for _, d in demands]
         total = sum(d.load for _, d in demands)
         cost = sum(loads) / total if total > 0 else self._cost[index]
-        account.advance(now, passed, sum(pending), cost)
-        pace = account.pace(sum(pending), cost)
+        account.advance(now, passed, pending, cost)
+        self._stride = min(
+            self._stride, _DRAWN_SHARE * account.capacity(cost) / cost if cost else math.inf
+        )
+        pace = account.pace(pending, cost)
         own = {}
-        for (name, demand), units in zip(demands, pending, strict=True):
-            demand.seconds = max(demand.seconds, demand.cost[index] / account.rate)
+        for name, demand in demands:
             if name in self._service_accounts:
-                bucket = self._service_accounts[name][index]
-                bucket.advance(now, passed, units, demand.cost[index])
-                own[name] = bucket.pace(units, demand.cost[index])
-        recent = [d.recent * d.cost[index] for _, d in demands]
-        for part, wanted in enumerate((loads, recent)):
-            wanted = [scale * units for scale, units in zip(scales, wanted, strict=True)]
+                bucket, draw = self._service_accounts[name][index], demand.cost[index]
+                bucket.advance(now, passed, demand.pending * draw, draw)
+                own[name] = bucket.pace(demand.pending * draw, draw)
+        for part, load in enumerate((loads, recent)):
+            wanted = [scale * units for scale, units in zip(scales, load, strict=True)]
             asked = [
                 min(units, own[name][part]) if name in own else units
                 for (name, _), units in zip(demands, wanted, strict=True)

@@ -60,12 +60,11 @@ class ServiceDemand:
 
     A load is the traces a second that a scale of 1 would draw: `load` over the last hour, `recent`
     over the last seconds. `scale` is the scale in force, `pending` the number of drawn traces not
-    yet settled, `seconds` of income what one draw costs of the scarcest resource.
+    yet settled.
     """
 
     __slots__ = (
-        *("_begun", "_count", "_updated", "cost", "load", "pending"),
-        *("recent", "scale", "seconds", "settled"),
+        *("_begun", "_count", "_updated", "cost", "load", "pending", "recent", "scale", "settled"),
     )
 
     def __init__(self, now: float, cost: CostVector) -> None:
@@ -74,7 +73,6 @@ class ServiceDemand:
         self.settled = 0
         self.pending = 0
         self.scale = 1.0
-        self.seconds = 0.0
         self._count = 0.0
         self._begun = self._updated = now
 
