@@ -41,12 +41,13 @@ _DEPTH_DRAWS = 12.0
 # room for a burst, and income is lost only where chance takes the fill above 1.
 _STEADY_FILL = 0.9
 
-# Exponent of the fill below that. The lower it is, the more alike are the probabilities in a burst
-# and around it, and the sooner the bucket is empty: bursts of 2 minutes want 0, of 20 want 1.
+# Exponent of the fill below that. At 0 probabilities are alike until the bucket is empty, at 1 they
+# fall with it; in simulated bursts of minutes exponents from 1/4 to 1/2 gave equal widths.
 _FILL_EXPONENT = 0.5
 
-# A burst may take the part 1/8 of what is left in 1/8 of the bucket's seconds of income, so that
-# the probability falls by steps of the logarithm and never to 0.
+# A burst takes at most what is left at so many times the rate that empties the bucket in its depth:
+# the probability falls by half in 80 s. A single trace of a service with few is never a burst, for
+# it counts as a tenth of a trace a second, and 12 draws in 900 s times 8 are more than that.
 _BURST_SHARE = 8.0
 
 # Least pace, as a share of the income, while a debt is paid back: it keeps every minute judged. It
@@ -65,11 +66,10 @@ _MIN_DAY_PACE = 0.01
 START_SECONDS = 900.0
 
 
-class Pace(NamedTuple):
+class SpendingPace(NamedTuple):
     """Units per second to spend, above 0.
 
-    `steady` is for the mean load of the last hours, `burst` the most for the load of the last
-    seconds.
+    `steady` is for the load of the last hour, `burst` the most for the load of the last seconds.
     """
 
     steady: float
@@ -134,7 +134,7 @@ class TokenBucket:
         if self.balance > 0:
             self.balance *= factor
 
-    def pace(self, pending: float, draw: float) -> Pace:
+    def pace(self, pending: float, draw: float) -> SpendingPace:
         """Return the units per second to spend from now on.
 
         The steady pace grows with the fill of the bucket, which so becomes constant where spend and
@@ -151,7 +151,7 @@ class TokenBucket:
         else:
             steady = (1 - _STEADY_FILL) / max(1e-3, 1 - fill)
         burst = _BURST_SHARE * fill * capacity / self._depth
-        return Pace(rate * max(PACE_FLOOR, steady), max(PACE_FLOOR * rate, burst))
+        return SpendingPace(rate * max(PACE_FLOOR, steady), max(PACE_FLOOR * rate, burst))
 
     def _lose(self, surplus: float) -> None:
         self.balance -= surplus
