@@ -266,10 +266,13 @@ class CanaryShare:
     Args:
         rates: Units that come in per second by index of resource.
         cost: Cost of a canary until the first is settled.
+
+    Attributes:
+        accounts: Bucket by index of resource.
     """
 
     def __init__(self, rates: Mapping[int, float], cost: CostVector) -> None:
-        self._accounts = {
+        self.accounts = {
             index: TokenBucket(rate, DAY if index == USD_INDEX else HOUR, START_SECONDS)
             for index, rate in rates.items()
         }
@@ -283,24 +286,20 @@ class CanaryShare:
         """
         passed = 0.0 if self._now is None else max(0.0, now - self._now)
         self._now = now
-        for account in self._accounts.values():
+        for account in self.accounts.values():
             account.advance(now, passed)
         # at most one more than the balance covers: else a share below the cost of one admits none
         demand = self._demand
-        if any(a.balance <= demand.pending * demand.cost[i] for i, a in self._accounts.items()):
+        if any(a.balance <= demand.pending * demand.cost[i] for i, a in self.accounts.items()):
             return False
         demand.pending += 1
         return True
 
     def settle(self, cost: CostVector) -> None:
         """Subtract what an admitted canary has cost."""
-        for index, account in self._accounts.items():
+        for index, account in self.accounts.items():
             account.settle(cost[index])
         self._demand.settle(cost)
-
-    def resize(self, factor: float) -> None:
-        """Multiply all accounts but the capacity."""
-        resize_accounts(self._accounts, factor)
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -308,7 +307,7 @@ class CanaryShare:
             "now": self._now,
             "cost": list(self._demand.cost),
             "settled": self._demand.settled,
-            "balances": {RESOURCES[index]: a.balance for index, a in self._accounts.items()},
+            "balances": {RESOURCES[index]: a.balance for index, a in self.accounts.items()},
         }
 
     def load(self, state: Mapping[str, Any], pending: int) -> None:
@@ -320,7 +319,7 @@ class CanaryShare:
         """
         self._now = None if state["now"] is None else float(state["now"])
         self._demand = ServiceDemand.restore({**state, "pending": pending}, 0.0)
-        for index, account in self._accounts.items():
+        for index, account in self.accounts.items():
             if RESOURCES[index] in state["balances"]:
                 account.balance = float(state["balances"][RESOURCES[index]])
 

@@ -30,10 +30,8 @@ from ragmeter.sampling.service_demand import (
     RESOURCES,
     CostVector,
     ServiceDemand,
-    blend_costs,
     cost_vector,
     divide_fairly,
-    parse_cost,
 )
 
 # All possible scales: 321 values from 1 to 2**-20 in ratios of 2**(1/16). Windows group scores by
@@ -47,15 +45,9 @@ SCALE_GRID = tuple(
 _TICK = 0.5
 _DRAWN_SHARE = 1 / 64
 
-# Settled traces of all services that the cost of one trace is averaged over.
-_COST_MEMORY = 64
-
 # Services beyond `MAX_SERVICES` are counted together: names come from outside.
 MAX_SERVICES = 256
 REST_SERVICES = OTHER_LABEL
-
-# Seconds between two searches for services that are gone.
-_SWEEP_SECONDS = 60.0
 
 # Share of the queue that may fill before the scale falls, by the square of what is left of the
 # rest: half full it is 0.44, and the queue is full only once nothing is drawn any more.
@@ -91,8 +83,7 @@ class BudgetController:
         prior: Cost of a trace until the first is settled.
 
     Attributes:
-        overload: What besides a budget lowers a scale, or did in the last minutes: "capacity" or
-            "queue", else "".
+        overload: What besides a budget lowers a scale, or did in the last minutes; mostly "".
     """
 
     def __init__(
@@ -102,22 +93,22 @@ class BudgetController:
         capacity: float | None = None,
         prior: ScoringCost = JUDGE_PRIOR,
     ) -> None:
-        self._cost = cost_vector(prior)
-        self._settled = 0
-        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity, self._cost)
+        cost = cost_vector(prior)
+        self._average = ServiceDemand(0.0, cost)  # of all services, for its cost alone
+        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity, cost)
         # The share of a service is one of the budget, and of the capacity too: a slot is spent.
         self._service_accounts: dict[str, _Accounts] = {
-            name: open_accounts(budget, share, capacity, self._cost)
+            name: open_accounts(budget, share, capacity, cost)
             for name, share in budget.shares.items()
             if share < 1
         }
         # Money comes evenly over the day: the hour of a suite is its owner's choice.
         rates = {index: budget.canaries * account.rate for index, account in self._accounts.items()}
-        self._canaries = CanaryShare(rates if budget.canaries else {}, self._cost)
+        self._canaries = CanaryShare(rates if budget.canaries else {}, cost)
         self._services: dict[str, ServiceDemand] = {}
         self._inbox: deque[tuple[str, CostVector, bool]] = deque()  # (service, cost, drawn)
         self._updated: float | None = None
-        self._last = self._due = self._swept = -math.inf
+        self._last = self._due = -math.inf
         self._draws = 0  # since the last update
         self._stride = 0.0  # draws after which the scales are updated
         self._room = 1.0  # scale that the queue allows
@@ -175,9 +166,9 @@ class BudgetController:
         The capacity is not divided: slots and cores are our own.
         """
         factor, self._share = share / self._share, share
-        for accounts in (self._accounts, *self._service_accounts.values()):
+        own = self._service_accounts.values()
+        for accounts in (self._accounts, self._canaries.accounts, *own):
             resize_accounts(accounts, factor)
-        self._canaries.resize(factor)
         self._due = -math.inf
 
     @property
@@ -204,23 +195,15 @@ class BudgetController:
 
     def _find(self, service: str, now: float) -> ServiceDemand:
         if service not in self._services and len(self._services) >= MAX_SERVICES:
-            self._sweep(now)
+            for name, demand in list(self._services.items()):
+                if demand.gone:
+                    del self._services[name]
             if len(self._services) >= MAX_SERVICES:
                 service = REST_SERVICES
-        demand = self._services.get(service)
-        if demand is None:
-            demand = self._services[service] = ServiceDemand(now, self._cost)
+        if service not in self._services:
+            self._services[service] = ServiceDemand(now, self._average.cost)
             self._due = -math.inf
-        return demand
-
-    def _sweep(self, now: float) -> None:
-        """Forget services without traffic, at most once in `_SWEEP_SECONDS`."""
-        if now < self._swept + _SWEEP_SECONDS:
-            return
-        self._swept = now
-        for name, demand in list(self._services.items()):
-            if demand.gone:
-                del self._services[name]
+        return self._services[service]
 
     def _pending_units(self, index: int) -> float:
         return sum(d.pending * d.cost[index] for d in self._services.values())
@@ -232,13 +215,11 @@ class BudgetController:
             for accounts in (self._accounts, self._service_accounts.get(name, {})):
                 for index, account in accounts.items():
                     account.settle(cost[index])
-            if not drawn:
-                continue
-            self._settled += 1
-            self._cost = blend_costs(self._cost, cost, max(1 / self._settled, 1 / _COST_MEMORY))
-            demand = self._services.get(name) or self._services.get(REST_SERVICES)
-            if demand is not None:
-                demand.settle(cost)
+            if drawn:
+                self._average.settle(cost)
+                demand = self._services.get(name) or self._services.get(REST_SERVICES)
+                if demand is not None:
+                    demand.settle(cost)
 
     def _update(self, now: float) -> None:
         self._take_in()
@@ -253,11 +234,11 @@ class BudgetController:
         for _, demand in demands:
             demand.update(now)
         scales = [1.0] * len(demands)
-        overload = "queue" if self._room < 1 else ""
+        overload = "too many drawn traces wait for it" if self._room < 1 else ""
         for index, account in self._accounts.items():
             scales, before = self._scale_down(index, account, now, passed, scales), scales
             if index == CAPACITY_INDEX and scales != before:
-                overload = overload or "capacity"
+                overload = overload or "it can work off no more (judge.concurrency, hhem.workers)"
         if overload:
             self.overload, self._overloaded = self.overload or overload, now
         elif not 0 <= now - self._overloaded < _OVERLOAD_SECONDS:
@@ -275,7 +256,7 @@ class BudgetController:
         loads = [d.load * d.cost[index] for _, d in demands]
         recent = [d.recent * d.cost[index] for _, d in demands]
         total = sum(d.load for _, d in demands)
-        cost = sum(loads) / total if total > 0 else self._cost[index]
+        cost = sum(loads) / total if total > 0 else self._average.cost[index]
         account.advance(now, passed, pending, cost)
         self._stride = min(
             self._stride, _DRAWN_SHARE * account.capacity(cost) / cost if cost else math.inf
@@ -305,8 +286,8 @@ class BudgetController:
         self._take_in()
         return {
             "updated": self._updated,
-            "cost": list(self._cost),
-            "settled": self._settled,
+            "cost": list(self._average.cost),
+            "settled": self._average.settled,
             "canaries": self._canaries.dump(),
             "accounts": _dump_accounts(self._accounts),
             "own": {
@@ -333,8 +314,7 @@ class BudgetController:
         """
         updated = state["updated"]
         self._updated = None if updated is None else float(updated)
-        self._cost = parse_cost(state["cost"])
-        self._settled = int(state["settled"])
+        self._average = ServiceDemand.restore({**state, "pending": 0}, 0.0)
         _load_accounts(self._accounts, state["accounts"])
         for name, accounts in self._service_accounts.items():
             _load_accounts(accounts, state["own"].get(name, {}))

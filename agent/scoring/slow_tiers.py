@@ -95,12 +95,6 @@ def sampling_scale_gauges(
     return [("ragmeter_sampling_scale", *item) for item in scales.items()]
 
 
-_OVERLOADS = {
-    "capacity": "it cannot work off more with judge.concurrency or hhem.workers as they are",
-    "queue": "too many drawn traces wait for it",
-}
-
-
 class OverloadLog:
     """Logs that a tier draws less than configured without a budget to blame, once each time."""
 
@@ -117,10 +111,9 @@ class OverloadLog:
             self._logged[tier] = reason
             if reason:
                 scale = min(controller.scales().values(), default=1.0)
-                text = "the %s tier draws at %.2g of its configured rates: %s; see docs/budget.md"
-                log.warning(text, tier, scale, _OVERLOADS[reason])
+                log.warning("the %s tier draws at %.2g of its rates: %s", tier, scale, reason)
             else:
-                log.info("the %s tier draws at its configured rates again", tier)
+                log.info("the %s tier draws at its rates again", tier)
 
 
 class TierSpending:

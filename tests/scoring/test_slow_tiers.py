@@ -278,7 +278,7 @@ def test_what_a_full_judge_leaves_out_is_logged_once_with_its_reason(
         instrument.wait_idle()
         assert states(instrument, "answered", "judge")["sampled_out"] > 0
         assert mismatch(instrument) == 0
-    (record,) = [r for r in caplog.records if "configured rates" in r.message]
+    (record,) = [r for r in caplog.records if "of its rates" in r.message]
     assert record.levelname == "WARNING"
     assert "the judge tier draws at 0." in record.message
     assert "judge.concurrency" in record.message
