@@ -164,11 +164,12 @@ def cost_of_a_draw() -> dict[str, float]:
 
 def _row(scenario: Scenario, seeds: int) -> dict[str, Any]:
     runs = [simulate(scenario, seed) for seed in range(seeds)]
-    ratios = [run.ratio for run in runs]
+    hours, starts = [run.ratio for run in runs], [run.from_start for run in runs]
     pis = [p for run in runs for p in run.probabilities]
     return {
         "traffic": scenario.name,
-        "spend over budget": (round(min(ratios), 4), round(max(ratios), 4)),
+        "spend over budget": (round(min(hours), 3), round(max(hours), 3)),
+        "with the hour before": (round(min(starts), 3), round(max(starts), 3)),
         "worst minute": round(max(run.worst_minute() for run in runs), 2),
         "judged a minute, least": min(min(run.judged_minutes) for run in runs),
         "judged a minute, mean": round(

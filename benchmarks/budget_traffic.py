@@ -78,7 +78,8 @@ def _default_budget() -> JudgeBudgetSettings:
 class Scenario:
     """`traffic` by service in traces a second; a trace costs `calls` requests on average, times
     `dear(t)`; it is settled after `delay` seconds, uniform between the two. `reach` is the part of
-    the budget that the traffic can use, where caps keep it from all of it."""
+    the budget that the traffic can use, where caps keep it from all of it. So many `warm` seconds
+    come before, which fill the bucket and are counted in `from_start` alone."""
 
     name: str
     traffic: Mapping[str, Rate]
@@ -90,6 +91,7 @@ class Scenario:
     rate: float = RATE
     start: float = START
     reach: float = 1.0
+    warm: float = HOUR
 
 
 @dataclass
@@ -100,6 +102,7 @@ class Outcome:
     arrived: int = 0
     judged: int = 0
     spent: float = 0.0
+    spent_warm: float = 0.0
     allowed: float = 0.0
     by_service: dict[str, float] = field(default_factory=dict)
     judged_minutes: list[int] = field(default_factory=list)
@@ -108,11 +111,19 @@ class Outcome:
     scored: list[ScoredTrace] = field(default_factory=list)
     truth: float = 0.0
     naive: float = 0.0
+    warm: float = 0.0
 
     @property
     def ratio(self) -> float:
         """Spend over budget."""
         return self.spent / self.allowed
+
+    @property
+    def from_start(self) -> float:
+        """Spend over budget with what came before the run."""
+        minutes = len(self.spent_minutes)
+        before = self.allowed * self.warm / 60 / minutes
+        return (self.spent + self.spent_warm) / (self.allowed + before)
 
     def worst_minute(self) -> float:
         """The greatest spend of a minute, as settled, over the budget of a minute."""
@@ -132,13 +143,15 @@ def simulate(
     unit = _unit(scenario.budget)
     minutes = math.ceil(scenario.seconds / 60)
     out = Outcome(judged_minutes=[0] * minutes, spent_minutes=[0.0] * minutes)
-    out.allowed = scenario.reach * _allowed(scenario)
+    out.allowed, out.warm = scenario.reach * _allowed(scenario), scenario.warm
     arrivals = [
-        (_next(0.0, rate, rng), service, rate) for service, rate in scenario.traffic.items()
+        (_next(-scenario.warm, rate, rng), service, rate)
+        for service, rate in scenario.traffic.items()
     ]
     heapq.heapify(arrivals)
     under_way: list[tuple[float, int, str, ScoringCost]] = []
     total = drawn = 0.0
+    number = 0
     while arrivals and arrivals[0][0] < scenario.seconds:
         t, service, _ = heapq.heapreplace(
             arrivals, (_next(arrivals[0][0], arrivals[0][2], rng), *arrivals[0][1:])
@@ -147,16 +160,22 @@ def simulate(
         while under_way and under_way[0][0] <= t:
             at, _, owner, cost = heapq.heappop(under_way)
             control.settle(owner, cost, scenario.start + at)
-            out.spent_minutes[int(at // 60)] += unit(cost)
-        out.arrived += 1
+            if at >= 0:
+                out.spent_minutes[int(at // 60)] += unit(cost)
+        counted = t >= 0
+        out.arrived += counted
         value = quality(t, rng) if quality else 0.0
-        total += value
+        total += value * counted
         probability = scenario.rate * control.offer(service, now, scenario.rate)
         if rng.random() >= probability:
             continue
         control.reserve(service, now)
         cost = _cost(scenario.calls * scenario.dear(t), rng)
-        heapq.heappush(under_way, (t + rng.uniform(*scenario.delay), out.judged, service, cost))
+        number += 1
+        heapq.heappush(under_way, (t + rng.uniform(*scenario.delay), number, service, cost))
+        if not counted:
+            out.spent_warm += unit(cost)
+            continue
         out.judged += 1
         out.spent += unit(cost)
         out.by_service[service] = out.by_service.get(service, 0.0) + unit(cost)
@@ -205,8 +224,7 @@ def _allowed(scenario: Scenario) -> float:
     if budget.tokens_per_minute is not None:
         return budget.tokens_per_minute * scenario.seconds / 60
     assert budget.usd_per_day is not None
-    left = 86400 - scenario.start % 86400
-    return budget.usd_per_day * min(1.0, scenario.seconds / left)
+    return budget.usd_per_day * scenario.seconds / 86_400
 
 
 BOT = "bot"
@@ -219,7 +237,7 @@ SCENARIOS = (
     Scenario("steady", {BOT: _steady}),
     SPIKE,
     Scenario("the same, tokens", {BOT: _spike}, JudgeBudgetSettings(tokens_per_minute=600_000)),
-    Scenario("the same, USD a day", {BOT: _spike}, JudgeBudgetSettings(usd_per_day=200)),
+    Scenario("the same, USD a day", {BOT: _spike}, JudgeBudgetSettings(usd_per_day=864)),
     Scenario("tenfold step", {BOT: _step}),
     Scenario("ramp to tenfold", {BOT: _ramp}),
     Scenario("bursts, 60 s on and off", {BOT: _bursts}),
@@ -240,17 +258,14 @@ def _day_and_night(t: float) -> float:
     return 1.0 + 0.9 * math.sin(2 * math.pi * (t / 86_400 - 0.3))
 
 
-def _day(name: str, traffic: Rate, begin: float = 0.0) -> Scenario:
-    """To midnight, from `begin` seconds after the one before; at 1 a second five times the budget
-    are asked for."""
+def _day(name: str, traffic: Rate) -> Scenario:
+    """From midnight to midnight; at 1 a second five times the budget are asked for."""
     money = JudgeBudgetSettings(usd_per_day=173)
-    seconds, start = 86_400 - begin, START + begin
-    return Scenario(name, {BOT: traffic}, money, seconds=seconds, rate=1.0, start=start)
+    return Scenario(name, {BOT: traffic}, money, seconds=86_400, rate=1.0, warm=0)
 
 
 DAYS = (
     _day("a day, even", _flat(1.0)),
     _day("a day, busy by day and quiet by night", _day_and_night),
     _day("a day, idle until 18:00", lambda t: 0.01 if t < 64_800 else 2.0),
-    _day("started at 20:00", _flat(2.0), 72_000.0),
 )

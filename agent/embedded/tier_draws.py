@@ -27,7 +27,7 @@ from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.billing import count_canary
 from ragmeter.scoring.scorer import CheapScores, Scorer
-from ragmeter.scoring.slow_tiers import SlowTiers, sampling_scale_gauges
+from ragmeter.scoring.slow_tiers import OverloadLog, SlowTiers, sampling_scale_gauges
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
@@ -66,6 +66,7 @@ class TierDraws:
         self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
         self._strata = StratumClassifier(settings.sampling, settings.segments)
         self.live = False
+        self._overloads = OverloadLog(tiers.controllers)
         self._wordings = WordingBuilder(settings.consistency, settings.privacy)
         self.scorer = Scorer(
             settings.builtin_scorers,
@@ -255,5 +256,6 @@ class TierDraws:
         if self.live:
             for tier, controller in self.tiers.controllers.items():
                 controller.backlog(self._pending[tier], self._limit)
+            self._overloads.report()
         if draws:
             self.thread.wake()

@@ -1,48 +1,58 @@
-"""Accounts of what a tier and its canaries may spend: income, spend and pace.
+"""Token buckets of what a tier and its canaries may spend.
 
-An account counts units of one resource (requests, tokens, USD, seconds). Its balance is what has
-come in less what was settled; what is drawn and not yet settled (`pending`) is subtracted by the
-reader, priced as of now. Time is Unix seconds and comes from the caller.
+A bucket counts units of one resource (requests, tokens, USD, seconds). Its balance is what has come
+in less what was settled; what is drawn and not yet settled (`pending`) is subtracted by the reader,
+priced as of now. Time is Unix seconds and comes from the caller.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.sampling.service_demand import (
     CAPACITY_INDEX,
     RESOURCES,
+    USD_INDEX,
     CostVector,
-    blend_costs,
-    parse_cost,
+    ServiceDemand,
 )
 
 HOUR, DAY = 3600.0, 86400.0
 
+# Seconds of income that a budget's bucket holds: no hour spends more than a quarter above its own.
+BUDGET_DEPTH = 900.0
+
+# Seconds of income in a budget's bucket at a start, so that the first traces are judged. A Kafka
+# worker begins anew at each start: restarts four minutes apart would double its spend.
+_BUDGET_START = 225.0
+
+# Seconds of capacity that a bucket holds, which is how long the last trace drawn may wait. A Kafka
+# worker gives a trace 20 s for the wait and the calls.
+_CAPACITY_DEPTH = 15.0
+
+# Or so many draws, if they cost more: a burst of ten is judged whole although the first guess of
+# what it costs is too high, and a small budget is not cut into parts of a draw.
+_DEPTH_DRAWS = 12.0
+
+# The fill of a bucket at which the steady pace is the income. Nearly full: quiet traffic leaves
+# room for a burst, and income is lost only where chance takes the fill above 1.
+_STEADY_FILL = 0.9
+
+# Exponent of the fill below that. At 0 probabilities are alike until the bucket is empty, at 1 they
+# fall with it; in simulated bursts of minutes exponents from 1/4 to 1/2 gave equal widths.
+_FILL_EXPONENT = 0.5
+
+# A burst takes at most what is left at so many times the rate that empties the bucket in its depth:
+# the probability falls by half in 80 s. A single trace of a service with few is never a burst, for
+# it counts as a tenth of a trace a second, and 12 draws in 900 s times 8 are more than that.
+_BURST_SHARE = 8.0
+
 # Least pace, as a share of the income, while a debt is paid back: it keeps every minute judged. It
 # cannot overspend: at any pace below the income the debt shrinks.
 PACE_FLOOR = 0.25
-
-# Greatest pace, as a share of the income, while a credit is used up.
-PACE_CEILING = 1.5
-
-# Most credit, in seconds of income: it bounds what a minute may spend above its income to 20 %
-# after a lull. A smaller one gives up income to the chance in the draws: at 9 a budget that on/off
-# bursts barely use falls 2 % short instead of 1 %.
-CREDIT_SECONDS = 12.0
-
-# Or so many draws, if they cost more: with one draw a minute, seconds of income hold none.
-_CREDIT_DRAWS = 8.0
-
-# Seconds in which a debt or a credit is worked off. A shorter time makes the probability follow the
-# chance in the draws (a spread of 1/sqrt(2 * draws within tau)), a longer one lets a minute
-# overspend.
-_TAU_SECONDS = 20.0
-_TAU_DRAWS = 16.0
-_TAU_MAX = 600.0
 
 # The rest of a day counts as at least so many seconds: no rush before midnight.
 _MIN_SECONDS_LEFT = 60.0
@@ -55,68 +65,95 @@ _MIN_DAY_PACE = 0.01
 # default) comes up to a minute after it. Not more, for a Kafka worker begins anew at each start.
 START_SECONDS = 900.0
 
-# Settled canaries that the cost of one is averaged over.
-_CANARY_MEMORY = 32
+
+class SpendingPace(NamedTuple):
+    """Units per second to spend, above 0.
+
+    `steady` is for the load of the last hour, `burst` the most for the load of the last seconds.
+    """
+
+    steady: float
+    burst: float
 
 
-class BudgetAccount:
-    """An account with a steady income; credit beyond a limit is given up.
+class TokenBucket:
+    """A bucket with an even income; what comes in while it is full is lost.
 
-    `balance` is income less settled spend, in units.
+    `balance` is income less settled spend in units; below 0 it is a debt.
 
     Args:
         rate: Units that come in per second, above 0.
+        depth: Seconds of income that it holds.
+        start: Seconds of income that it holds at first.
 
     Raises:
         ValueError: `rate` is not positive and finite.
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, depth: float, start: float) -> None:
         if not rate > 0 or not math.isfinite(rate):
             raise ValueError("the rate of an account must be positive and finite")
         self._rate = rate
-        self.balance = 0.0
+        self._depth = depth
+        self.balance = start * rate
 
     @property
     def rate(self) -> float:
         """Units that come in per second now."""
         return self._rate
 
-    def advance(self, now: float, seconds: float, pending: float) -> None:
-        """Take in the income of the `seconds` up to `now`; `pending` units are not settled."""
-        self.balance += self._rate * seconds
+    def advance(self, now: float, seconds: float, pending: float = 0.0, draw: float = 0.0) -> None:
+        """Take in the income of the `seconds` up to `now`.
+
+        Args:
+            now: Unix seconds.
+            seconds: Seconds since the last call.
+            pending: Units drawn and not yet settled.
+            draw: Units that one draw costs.
+        """
+        self.balance += self._receive(now, seconds)
+        surplus = self.balance - pending - self.capacity(draw)
+        if surplus > 0:
+            self._lose(surplus)
+
+    def _receive(self, now: float, seconds: float) -> float:
+        """Return the income of the `seconds` up to `now`."""
+        return self.rate * seconds
+
+    def capacity(self, draw: float = 0.0) -> float:
+        """Return the units that it holds, if one draw costs `draw`."""
+        return max(self._depth * max(self._rate, self.rate), _DEPTH_DRAWS * draw)
 
     def settle(self, units: float) -> None:
         """Subtract spent units."""
         self.balance -= units
 
     def resize(self, factor: float) -> None:
-        """Multiply the income from now on; a debt is still to be paid."""
+        """Multiply the income and what the bucket holds; a debt is still to be paid."""
         self._rate *= factor
+        if self.balance > 0:
+            self.balance *= factor
 
-    def begin(self, now: float) -> None:
-        """Assume that the income before `now` was spent."""
+    def pace(self, pending: float, draw: float) -> SpendingPace:
+        """Return the units per second to spend from now on.
 
-    def pace(self, pending: float, draw: float) -> float:
-        """Return the units per second to spend from now on, above 0.
-
-        This is integral control of cumulative spend: pace = rate * clamp(1 + (balance - pending) /
-        (tau * rate), `PACE_FLOOR`, `PACE_CEILING`).
+        The steady pace grows with the fill of the bucket, which so becomes constant where spend and
+        income are equal: integral control of cumulative spend.
 
         Args:
             pending: Units drawn and not yet settled.
             draw: Units that one draw costs.
         """
-        rate = self.rate
-        free = self.balance - pending
-        surplus = free - max(CREDIT_SECONDS * rate, _CREDIT_DRAWS * draw)
-        if surplus > 0:
-            self._give_up(surplus)
-            free -= surplus
-        tau = min(_TAU_MAX, max(_TAU_SECONDS, _TAU_DRAWS * draw / rate))
-        return rate * min(PACE_CEILING, max(PACE_FLOOR, 1 + free / (tau * rate)))
+        rate, capacity = self.rate, self.capacity(draw)
+        fill = max(0.0, self.balance - pending) / capacity
+        if fill < _STEADY_FILL:
+            steady = (fill / _STEADY_FILL) ** _FILL_EXPONENT
+        else:
+            steady = (1 - _STEADY_FILL) / max(1e-3, 1 - fill)
+        burst = _BURST_SHARE * fill * capacity / self._depth
+        return SpendingPace(rate * max(PACE_FLOOR, steady), max(PACE_FLOOR * rate, burst))
 
-    def _give_up(self, surplus: float) -> None:
+    def _lose(self, surplus: float) -> None:
         self.balance -= surplus
 
     def dump(self) -> dict[str, float]:
@@ -128,19 +165,21 @@ class BudgetAccount:
         self.balance = float(state["balance"])
 
 
-class DailyBudgetAccount(BudgetAccount):
-    """An account of a sum for each UTC day, spread evenly over what is left of the day.
+class DailyTokenBucket(TokenBucket):
+    """A bucket of a sum for each UTC day, which comes in evenly over what is left of the day.
 
-    Credit that is given up goes back into the rest of the day. At midnight a debt is carried over,
-    unspent income is not.
+    What is lost goes back into the rest of the day. At midnight the bucket is carried over, and
+    what has not come in is not. Before the first `advance` of unknown state the day's spend was
+    even: otherwise each restart would have all of the day's money once more.
 
     Args:
         units: Units per day.
+        depth: Seconds of income that it holds.
+        start: Seconds of income that it holds at first.
     """
 
-    def __init__(self, units: float) -> None:
-        super().__init__(units / DAY)
-        self._units = units
+    def __init__(self, units: float, depth: float, start: float) -> None:
+        super().__init__(units / DAY, depth, start)
         self._came = 0.0  # today's income so far
         self._now: float | None = None
 
@@ -149,39 +188,28 @@ class DailyBudgetAccount(BudgetAccount):
         """Units that come in per second now."""
         left = DAY if self._now is None else DAY - self._now % DAY
         return max(
-            (self._units - self._came) / max(left, _MIN_SECONDS_LEFT), _MIN_DAY_PACE * self._rate
+            (self._rate * DAY - self._came) / max(left, _MIN_SECONDS_LEFT),
+            _MIN_DAY_PACE * self._rate,
         )
 
-    def advance(self, now: float, seconds: float, pending: float) -> None:
-        """Take in the income of the `seconds` up to `now`; `pending` units are not settled."""
-        before = self._now
-        if before is not None and now // DAY > before // DAY:
-            debt = min(0.0, self._units - self._came + self.balance - pending)
-            self.balance = debt + pending
-            self._came = 0.0
-            midnight = now // DAY * DAY
-            seconds = min(seconds, now - midnight)
-            self._now = midnight
-        elif before is None:
-            self._now = now
+    def _receive(self, now: float, seconds: float) -> float:
+        if self._now is None:
+            self._came, self._now = self._rate * (now % DAY), now
+        elif now // DAY > self._now // DAY:
+            self._came, self._now = 0.0, now // DAY * DAY
+            seconds = min(seconds, now - self._now)
         income = self.rate * seconds
-        self.balance += income
         self._came += income
         self._now = now
+        return income
 
     def resize(self, factor: float) -> None:
         """Multiply the day's sum; what is left of the day is divided anew, the past is not."""
         super().resize(factor)
-        self._units *= factor
         self._came *= factor
 
-    def begin(self, now: float) -> None:
-        """Assume that today's income before `now` was spent."""
-        self._came = self._units * (now % DAY) / DAY
-        self._now = now
-
-    def _give_up(self, surplus: float) -> None:
-        super()._give_up(surplus)
+    def _lose(self, surplus: float) -> None:
+        super()._lose(surplus)
         self._came = max(0.0, self._came - surplus)
 
     def dump(self) -> dict[str, float]:
@@ -192,32 +220,36 @@ class DailyBudgetAccount(BudgetAccount):
     def load(self, state: Mapping[str, float]) -> None:
         """Restore what `dump` returned."""
         super().load(state)
-        self._came = min(float(state["came"]), self._units)
+        self._came = min(float(state["came"]), self._rate * DAY)
         self._now = float(state["now"]) if "now" in state else None
 
 
 def open_accounts(
-    budget: JudgeBudgetSettings, share: float, capacity: float | None
-) -> dict[int, BudgetAccount]:
+    budget: JudgeBudgetSettings, share: float, capacity: float | None, cost: CostVector
+) -> dict[int, TokenBucket]:
     """Open an account for each limited resource.
 
     Args:
         budget: The limits.
         share: Share (0..1] of each limit, the capacity included.
         capacity: Seconds of calls or of cores per second, None without a limit.
+        cost: Cost of a trace until the first is settled.
 
     Returns:
         Accounts by the index of their resource in `RESOURCES`.
     """
-    accounts: dict[int, BudgetAccount] = {}
+    size = (BUDGET_DEPTH, _BUDGET_START)
+    accounts: dict[int, TokenBucket] = {}
     if budget.requests_per_minute is not None:
-        accounts[0] = BudgetAccount(share * budget.requests_per_minute / 60)
+        accounts[0] = TokenBucket(share * budget.requests_per_minute / 60, *size)
     if budget.tokens_per_minute is not None:
-        accounts[1] = BudgetAccount(share * budget.tokens_per_minute / 60)
+        accounts[1] = TokenBucket(share * budget.tokens_per_minute / 60, *size)
     if budget.usd_per_day is not None:
-        accounts[2] = DailyBudgetAccount(share * budget.usd_per_day)
+        accounts[USD_INDEX] = DailyTokenBucket(share * budget.usd_per_day, *size)
     if capacity is not None:
-        accounts[CAPACITY_INDEX] = BudgetAccount(share * capacity)
+        rate = share * capacity
+        start = max(_CAPACITY_DEPTH, _DEPTH_DRAWS * cost[CAPACITY_INDEX] / rate)
+        accounts[CAPACITY_INDEX] = TokenBucket(rate, _CAPACITY_DEPTH, start)
     return accounts
 
 
@@ -228,22 +260,23 @@ class CanaryShare:
     `unscored` for the reason `budget`. Their spend is charged to the budget like that of probes:
     the whole stays what it is, and the traffic, which alone is drawn by chance, is judged less.
 
+    A share of money is retained for a day, so that a suite once a day has all of it. That of others
+    is retained for an hour: calls hold up the traffic's.
+
     Args:
         rates: Units that come in per second by index of resource.
         cost: Cost of a canary until the first is settled.
-        daily: Resources (money) whose income is retained for a day, so that a suite once a day has
-            all of its share. That of others is retained for an hour: calls hold up the traffic's.
+
+    Attributes:
+        accounts: Bucket by index of resource.
     """
 
-    def __init__(
-        self, rates: Mapping[int, float], cost: CostVector, daily: frozenset[int] = frozenset()
-    ) -> None:
-        self._rates = dict(rates)
-        self._retention = {index: DAY if index in daily else HOUR for index in rates}
-        self._balances = {index: START_SECONDS * rate for index, rate in rates.items()}
-        self._cost = cost
-        self._settled = 0
-        self._pending = 0
+    def __init__(self, rates: Mapping[int, float], cost: CostVector) -> None:
+        self.accounts = {
+            index: TokenBucket(rate, DAY if index == USD_INDEX else HOUR, START_SECONDS)
+            for index, rate in rates.items()
+        }
+        self._demand = ServiceDemand(0.0, cost)
         self._now: float | None = None
 
     def admit(self, now: float) -> bool:
@@ -253,36 +286,28 @@ class CanaryShare:
         """
         passed = 0.0 if self._now is None else max(0.0, now - self._now)
         self._now = now
-        for index, rate in self._rates.items():
-            income = self._balances[index] + rate * passed
-            self._balances[index] = min(rate * self._retention[index], income)
+        for account in self.accounts.values():
+            account.advance(now, passed)
         # at most one more than the balance covers: else a share below the cost of one admits none
-        if any(left <= self._pending * self._cost[i] for i, left in self._balances.items()):
+        demand = self._demand
+        if any(a.balance <= demand.pending * demand.cost[i] for i, a in self.accounts.items()):
             return False
-        self._pending += 1
+        demand.pending += 1
         return True
 
     def settle(self, cost: CostVector) -> None:
         """Subtract what an admitted canary has cost."""
-        for index in self._balances:
-            self._balances[index] -= cost[index]
-        self._pending = max(0, self._pending - 1)
-        self._settled += 1
-        self._cost = blend_costs(self._cost, cost, max(1 / self._settled, 1 / _CANARY_MEMORY))
-
-    def resize(self, factor: float, but: int) -> None:
-        """Multiply the incomes and balances of all resources `but` one."""
-        for index in self._rates.keys() - {but}:
-            self._rates[index] *= factor
-            self._balances[index] *= factor
+        for index, account in self.accounts.items():
+            account.settle(cost[index])
+        self._demand.settle(cost)
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
             "now": self._now,
-            "cost": list(self._cost),
-            "settled": self._settled,
-            "balances": {RESOURCES[index]: left for index, left in self._balances.items()},
+            "cost": list(self._demand.cost),
+            "settled": self._demand.settled,
+            "balances": {RESOURCES[index]: a.balance for index, a in self.accounts.items()},
         }
 
     def load(self, state: Mapping[str, Any], pending: int) -> None:
@@ -293,9 +318,14 @@ class CanaryShare:
             pending: Admitted canaries that are not settled.
         """
         self._now = None if state["now"] is None else float(state["now"])
-        self._cost = parse_cost(state["cost"])
-        self._settled = int(state["settled"])
-        self._pending = pending
-        for index in self._balances:
+        self._demand = ServiceDemand.restore({**state, "pending": pending}, 0.0)
+        for index, account in self.accounts.items():
             if RESOURCES[index] in state["balances"]:
-                self._balances[index] = float(state["balances"][RESOURCES[index]])
+                account.balance = float(state["balances"][RESOURCES[index]])
+
+
+def resize_accounts(accounts: Mapping[int, TokenBucket], factor: float) -> None:
+    """Multiply all accounts by `factor` but the capacity: slots and cores are our own."""
+    for index, account in accounts.items():
+        if index != CAPACITY_INDEX:
+            account.resize(factor)

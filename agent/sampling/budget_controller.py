@@ -1,9 +1,9 @@
 """Scale the sampling rate of a tier so that spend follows its budget.
 
 A worker draws each arriving trace with probability pi = rate * scale * upstream probability; this
-module finds the scale. Feed-forward (income, shared fairly over services, over what their arrivals
-would cost) keeps spend right while traffic changes; integral control of cumulative spend
-(`BudgetAccount.pace`) removes the rest of the error.
+module finds the scale. The income of a budget, shared fairly over services, over what their loads
+of the last hour would cost gives a probability that bursts do not change; token buckets pay for
+the bursts, correct the scale by what was spent, and bound it while they run low.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from typing import Any
 from ragmeter.config.scoring import HhemSettings, JudgeBudgetSettings, JudgeSettings
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.sampling.budget_accounts import BudgetAccount, CanaryShare, open_accounts
+from ragmeter.sampling.budget_accounts import (
+    CanaryShare,
+    TokenBucket,
+    open_accounts,
+    resize_accounts,
+)
 from ragmeter.sampling.service_demand import (
     CAPACITY_INDEX,
     JUDGE_PRIOR,
@@ -25,10 +30,8 @@ from ragmeter.sampling.service_demand import (
     RESOURCES,
     CostVector,
     ServiceDemand,
-    blend_costs,
     cost_vector,
     divide_fairly,
-    parse_cost,
 )
 
 # All possible scales: 321 values from 1 to 2**-20 in ratios of 2**(1/16). Windows group scores by
@@ -38,18 +41,13 @@ SCALE_GRID = tuple(
     2.0 ** (-step / _STEPS_PER_OCTAVE) for step in range(_STEPS_PER_OCTAVE * _OCTAVES + 1)
 )
 
-# Seconds between two updates of the scales. A draw that spends ahead brings the next one forward.
+# Seconds between two updates of the scales, or the share of a bucket that is drawn between them.
 _TICK = 0.5
-
-# Settled traces of all services that the cost of one trace is averaged over.
-_COST_MEMORY = 64
+_DRAWN_SHARE = 1 / 64
 
 # Services beyond `MAX_SERVICES` are counted together: names come from outside.
 MAX_SERVICES = 256
 REST_SERVICES = OTHER_LABEL
-
-# Seconds between two searches for services that are gone.
-_SWEEP_SECONDS = 60.0
 
 # Share of the queue that may fill before the scale falls, by the square of what is left of the
 # rest: half full it is 0.44, and the queue is full only once nothing is drawn any more.
@@ -58,7 +56,10 @@ _QUEUE_ROOM = 0.25
 # Share of the slots or cores that is planned for: at 1.0 the queue before them never empties.
 _UTILISATION = 0.9
 
-_Accounts = dict[int, BudgetAccount]  # by index of resource
+# Seconds for which `overload` stays after its end, so that bursts do not toggle it.
+_OVERLOAD_SECONDS = 300.0
+
+_Accounts = dict[int, TokenBucket]  # by index of resource
 
 
 class BudgetController:
@@ -80,6 +81,9 @@ class BudgetController:
         budget: The limits in money and calls.
         capacity: Seconds of calls or of cores that can be worked off per second, None: unlimited.
         prior: Cost of a trace until the first is settled.
+
+    Attributes:
+        overload: What besides a budget lowers a scale, or did in the last minutes; mostly "".
     """
 
     def __init__(
@@ -89,26 +93,28 @@ class BudgetController:
         capacity: float | None = None,
         prior: ScoringCost = JUDGE_PRIOR,
     ) -> None:
-        self._cost = cost_vector(prior)
-        self._settled = 0
-        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity)
+        cost = cost_vector(prior)
+        self._average = ServiceDemand(0.0, cost)  # of all services, for its cost alone
+        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity, cost)
         # The share of a service is one of the budget, and of the capacity too: a slot is spent.
         self._service_accounts: dict[str, _Accounts] = {
-            name: open_accounts(budget, share, capacity)
+            name: open_accounts(budget, share, capacity, cost)
             for name, share in budget.shares.items()
             if share < 1
         }
-        canaries = open_accounts(budget, budget.canaries, capacity) if budget.canaries else {}
         # Money comes evenly over the day: the hour of a suite is its owner's choice.
-        rates = {index: account.rate for index, account in canaries.items()}
-        self._canaries = CanaryShare(rates, self._cost, daily=frozenset({2}))
+        rates = {index: budget.canaries * account.rate for index, account in self._accounts.items()}
+        self._canaries = CanaryShare(rates if budget.canaries else {}, cost)
         self._services: dict[str, ServiceDemand] = {}
         self._inbox: deque[tuple[str, CostVector, bool]] = deque()  # (service, cost, drawn)
         self._updated: float | None = None
-        self._last = self._due = self._swept = -math.inf
-        self._ahead = 0.0  # seconds of income drawn since the last update
+        self._last = self._due = -math.inf
+        self._draws = 0  # since the last update
+        self._stride = 0.0  # draws after which the scales are updated
         self._room = 1.0  # scale that the queue allows
         self._share = 1.0
+        self.overload = ""
+        self._overloaded = -math.inf
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
         """Take in an arriving trace; return the scale (0, 1] for its draw.
@@ -128,8 +134,8 @@ class BudgetController:
         """Commit the expected cost of the trace offered last, which was drawn."""
         demand = self._services.get(service) or self._find(service, now)
         demand.pending += 1
-        self._ahead += demand.seconds
-        if self._ahead > 2 * _TICK:  # spent ahead of the income: update at once
+        self._draws += 1
+        if self._draws > self._stride:
             self._due = now
 
     def settle(self, service: str, cost: ScoringCost, now: float) -> None:
@@ -160,21 +166,10 @@ class BudgetController:
         The capacity is not divided: slots and cores are our own.
         """
         factor, self._share = share / self._share, share
-        for accounts in (self._accounts, *self._service_accounts.values()):
-            for index, account in accounts.items():
-                if index != CAPACITY_INDEX:
-                    account.resize(factor)
-        self._canaries.resize(factor, but=CAPACITY_INDEX)
+        own = self._service_accounts.values()
+        for accounts in (self._accounts, self._canaries.accounts, *own):
+            resize_accounts(accounts, factor)
         self._due = -math.inf
-
-    def begin(self, now: float) -> None:
-        """Assume an even spend so far today, before the first trace of unknown state.
-
-        Otherwise each restart would have all of the day's money once more.
-        """
-        for accounts in (self._accounts, *self._service_accounts.values()):
-            for account in accounts.values():
-                account.begin(now)
 
     @property
     def pending(self) -> dict[str, int]:
@@ -200,23 +195,15 @@ class BudgetController:
 
     def _find(self, service: str, now: float) -> ServiceDemand:
         if service not in self._services and len(self._services) >= MAX_SERVICES:
-            self._sweep(now)
+            for name, demand in list(self._services.items()):
+                if demand.gone:
+                    del self._services[name]
             if len(self._services) >= MAX_SERVICES:
                 service = REST_SERVICES
-        demand = self._services.get(service)
-        if demand is None:
-            demand = self._services[service] = ServiceDemand(now, self._cost)
+        if service not in self._services:
+            self._services[service] = ServiceDemand(now, self._average.cost)
             self._due = -math.inf
-        return demand
-
-    def _sweep(self, now: float) -> None:
-        """Forget services without traffic, at most once in `_SWEEP_SECONDS`."""
-        if now < self._swept + _SWEEP_SECONDS:
-            return
-        self._swept = now
-        for name, demand in list(self._services.items()):
-            if demand.gone:
-                del self._services[name]
+        return self._services[service]
 
     def _pending_units(self, index: int) -> float:
         return sum(d.pending * d.cost[index] for d in self._services.values())
@@ -228,72 +215,79 @@ class BudgetController:
             for accounts in (self._accounts, self._service_accounts.get(name, {})):
                 for index, account in accounts.items():
                     account.settle(cost[index])
-            if not drawn:
-                continue
-            self._settled += 1
-            self._cost = blend_costs(self._cost, cost, max(1 / self._settled, 1 / _COST_MEMORY))
-            demand = self._services.get(name) or self._services.get(REST_SERVICES)
-            if demand is not None:
-                demand.settle(cost)
+            if drawn:
+                self._average.settle(cost)
+                demand = self._services.get(name) or self._services.get(REST_SERVICES)
+                if demand is not None:
+                    demand.settle(cost)
 
     def _update(self, now: float) -> None:
         self._take_in()
         demands = list(self._services.items())
         if now < self._last or self._last == -math.inf:  # the clock was set back, or a restart
             for _, demand in demands:
-                demand.arrivals.resume(now)
+                demand.resume(now)
         passed = 0.0 if self._updated is None else max(0.0, now - self._updated)
         self._updated = self._last = now
         self._due = now + _TICK
-        self._ahead = 0.0
+        self._draws, self._stride = 0, math.inf
         for _, demand in demands:
-            demand.arrivals.update(now, _TICK)
-            demand.seconds = 0.0
-        scales = [self._room] * len(demands)
+            demand.update(now)
+        scales = [1.0] * len(demands)
+        overload = "too many drawn traces wait for it" if self._room < 1 else ""
         for index, account in self._accounts.items():
-            account.advance(now, passed, self._pending_units(index))
-            limits = self._limit(index, account, now, passed, demands)
-            scales = [min(scale, limit) for scale, limit in zip(scales, limits, strict=True)]
+            scales, before = self._scale_down(index, account, now, passed, scales), scales
+            if index == CAPACITY_INDEX and scales != before:
+                overload = overload or "it can work off no more (judge.concurrency, hhem.workers)"
+        if overload:
+            self.overload, self._overloaded = self.overload or overload, now
+        elif not 0 <= now - self._overloaded < _OVERLOAD_SECONDS:
+            self.overload = ""
         for (_, demand), scale in zip(demands, scales, strict=True):
-            step = math.ceil(-_STEPS_PER_OCTAVE * math.log2(min(1.0, scale)) - 1e-9)
+            step = math.ceil(-_STEPS_PER_OCTAVE * math.log2(scale * self._room) - 1e-9)
             demand.scale = SCALE_GRID[min(max(step, 0), len(SCALE_GRID) - 1)]
 
-    def _limit(
-        self,
-        index: int,
-        account: BudgetAccount,
-        now: float,
-        passed: float,
-        demands: list[tuple[str, ServiceDemand]],
+    def _scale_down(
+        self, index: int, account: TokenBucket, now: float, passed: float, scales: list[float]
     ) -> list[float]:
-        """Return the scale of each service that one resource allows."""
-        draws = [d.arrivals.rate * d.rate for _, d in demands]
-        wanted = [n * d.cost[index] for n, (_, d) in zip(draws, demands, strict=True)]
-        asked = list(wanted)
-        for number, (name, demand) in enumerate(demands):
-            own = self._service_accounts.get(name)
-            if own is not None:
-                pending = demand.pending * demand.cost[index]
-                own[index].advance(now, passed, pending)
-                asked[number] = min(asked[number], own[index].pace(pending, demand.cost[index]))
-        total = sum(draws)
-        cost = sum(wanted) / total if total > 0 else self._cost[index]
-        given = divide_fairly(account.pace(self._pending_units(index), cost), asked)
-        rate = account.rate
-        for _, demand in demands:
-            demand.seconds = max(demand.seconds, demand.cost[index] / rate)
-        return [
-            units / want * self._room if units < want else math.inf
-            for units, want in zip(given, wanted, strict=True)
-        ]
+        """Return the scale of each service that one resource allows, given that of the others."""
+        demands = list(self._services.items())
+        pending = self._pending_units(index)
+        loads = [d.load * d.cost[index] for _, d in demands]
+        recent = [d.recent * d.cost[index] for _, d in demands]
+        total = sum(d.load for _, d in demands)
+        cost = sum(loads) / total if total > 0 else self._average.cost[index]
+        account.advance(now, passed, pending, cost)
+        self._stride = min(
+            self._stride, _DRAWN_SHARE * account.capacity(cost) / cost if cost else math.inf
+        )
+        pace = account.pace(pending, cost)
+        own = {}
+        for name, demand in demands:
+            if name in self._service_accounts:
+                bucket, draw = self._service_accounts[name][index], demand.cost[index]
+                bucket.advance(now, passed, demand.pending * draw, draw)
+                own[name] = bucket.pace(demand.pending * draw, draw)
+        for part, load in enumerate((loads, recent)):
+            wanted = [scale * units for scale, units in zip(scales, load, strict=True)]
+            asked = [
+                min(units, own[name][part]) if name in own else units
+                for (name, _), units in zip(demands, wanted, strict=True)
+            ]
+            given = divide_fairly(pace[part], asked)
+            scales = [
+                scale * have / want if have < want else scale
+                for scale, have, want in zip(scales, given, wanted, strict=True)
+            ]
+        return scales
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON: balances, the day's spend, learned costs."""
         self._take_in()
         return {
             "updated": self._updated,
-            "cost": list(self._cost),
-            "settled": self._settled,
+            "cost": list(self._average.cost),
+            "settled": self._average.settled,
             "canaries": self._canaries.dump(),
             "accounts": _dump_accounts(self._accounts),
             "own": {
@@ -320,15 +314,14 @@ class BudgetController:
         """
         updated = state["updated"]
         self._updated = None if updated is None else float(updated)
-        self._cost = parse_cost(state["cost"])
-        self._settled = int(state["settled"])
+        self._average = ServiceDemand.restore({**state, "pending": 0}, 0.0)
         _load_accounts(self._accounts, state["accounts"])
         for name, accounts in self._service_accounts.items():
             _load_accounts(accounts, state["own"].get(name, {}))
         if "canaries" in state:  # absent in states of older versions
             self._canaries.load(state["canaries"], canaries)
         for name, saved in state["services"].items():
-            self._services[name] = ServiceDemand.load(saved, self._updated or 0.0)
+            self._services[name] = ServiceDemand.restore(saved, self._updated or 0.0)
         if pending is not None:
             for demand in self._services.values():
                 demand.pending = 0

@@ -172,7 +172,7 @@ class Sampler:
         if controllers and clock is None:
             raise ValueError("controllers need a clock")
         self._controllers = dict(controllers or {})
-        self._clock = clock
+        self._clock = clock or (lambda: 0.0)
         self.paced = True
         self.update(settings)
 
@@ -195,10 +195,8 @@ class Sampler:
 
         If so, its cost must be settled with the controller as a canary's.
         """
-        controller = self._controllers.get(tier)
-        if controller is None or self._clock is None or not self.paced:
-            return True
-        return controller.admit_canary(self._clock())
+        controller = self._controllers.get(tier) if self.paced else None
+        return controller is None or controller.admit_canary(self._clock())
 
     def draw(self, trace: Trace, tier: Tier, ratio: float = 1.0) -> SamplingDraw:
         """Decide whether a tier scores a trace, whose stratum is drawn `ratio` times as often.
@@ -208,14 +206,12 @@ class Sampler:
         service = trace.service
         key, default, rates = self._plan[tier]
         rate = rates.get(service, default) * ratio
-        controller = self._controllers.get(tier)
-        if controller is None or self._clock is None or not self.paced:
-            rate = min(1.0, rate)
-            taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
-            return SamplingDraw(taken, rate * trace.probability)
-        now = self._clock()
-        rate = min(1.0, rate * max(RATE_FLOOR, controller.offer(service, now, rate)))
+        controller = self._controllers.get(tier) if self.paced else None
+        if controller is not None:
+            now = self._clock()
+            rate *= max(RATE_FLOOR, controller.offer(service, now, rate))
+        rate = min(1.0, rate)
         taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
-        if taken:
+        if taken and controller is not None:
             controller.reserve(service, now)
         return SamplingDraw(taken, rate * trace.probability)

@@ -1,4 +1,4 @@
-"""The demand of a service (arrival rate, cost of a trace) and the fair division of a budget."""
+"""The demand of a service (load, cost of a trace) and the fair division of a budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ragmeter.core.tiers import ScoringCost
 
 RESOURCES = ("requests", "tokens", "usd", "seconds")
-CAPACITY_INDEX = 3  # `seconds` is no budget but our own slots or cores
+USD_INDEX, CAPACITY_INDEX = 2, 3  # `seconds` is no budget but our own slots or cores
 
 CostVector = tuple[float, float, float, float]  # in the order of RESOURCES
 
@@ -17,27 +17,22 @@ CostVector = tuple[float, float, float, float]  # in the order of RESOURCES
 JUDGE_PRIOR = ScoringCost(requests=10, input_tokens=8_000, output_tokens=600, seconds=15.0)
 MODEL_PRIOR = ScoringCost(seconds=0.5)
 
-# Arrivals to average over: a spread of 1/sqrt(2 * 64) = 9 % for random arrivals.
-_MEMORY_ARRIVALS = 64.0
+# Memory of the load in seconds: an hour makes it the mean over the bursts of a service that has
+# them and lets it follow the time of day.
+_LOAD_SECONDS = 3600.0
 
-# Bounds of the averaging time in seconds. Traces come in batches of 0.2 s (see the worker), so
-# below 2 s the batches themselves would be followed.
-_FASTEST, _SLOWEST = 2.0, 60.0
+# Seconds that the first average is taken over at least: the first traces of a service say little.
+_LEAST_SECONDS = 900.0
 
-# Page's two-sided CUSUM (1954) for a step: arrivals short of 0.7 times, or in excess of 1.5 times
-# the expected ones are added up, and at 14 a step is assumed. It began where the sum was last 0.
-# Poisson arrivals at a steady rate raise it falsely less than once in 10,000 arrivals, and a false
-# one only shortens the memory for a while.
-_DOWN, _UP, _STEP_SUM = 0.7, 1.5, 14.0
+# Memory of the recent load in seconds: bursts are seen within it, and no batch (of 0.2 s, see the
+# worker) is one.
+_RECENT_SECONDS = 10.0
 
 # Settled traces that the cost of one trace of a service is averaged over.
 _SERVICE_MEMORY = 32
 
-# Weight of a trace in the mean rate, which moves with the mix of strata.
-_RATE_WEIGHT = 1 / 64
-
-# Arrivals a second below which a service is gone: some ten minutes after the last.
-_IDLE_RATE = 1e-4
+# Recent load below which a service is gone: some three minutes after the last trace.
+_IDLE_LOAD = 1e-8
 
 
 def cost_vector(cost: ScoringCost) -> CostVector:
@@ -60,98 +55,48 @@ def parse_cost(saved: Any) -> CostVector:
     return a, b, c, d
 
 
-class _CusumSide:
-    """One side of the CUSUM: its sum, and arrivals and seconds since it was last 0."""
-
-    __slots__ = ("arrivals", "seconds", "sum")
-
-    def __init__(self) -> None:
-        self.sum = self.arrivals = self.seconds = 0.0
-
-    def add(self, difference: float, arrivals: int, seconds: float) -> bool:
-        """Add a step; return whether the sum shows a change of the rate."""
-        self.sum += difference
-        if self.sum <= 0:
-            self.sum = self.arrivals = self.seconds = 0.0
-            return False
-        self.arrivals += arrivals
-        self.seconds += seconds
-        return self.sum > _STEP_SUM
-
-
-class ArrivalRate:
-    """An exponential average of arrivals per second, begun anew at each step of the rate.
-
-    `rate` is arrivals a second as of the last update; the owner counts arrivals in `count`.
-    """
-
-    __slots__ = ("_down", "_since", "_up", "_updated", "count", "rate")
-
-    def __init__(self, now: float) -> None:
-        self.rate = 0.0
-        self.count = 0
-        self._since = self._updated = now
-        self._down, self._up = _CusumSide(), _CusumSide()
-
-    def update(self, now: float, least: float) -> None:
-        """Take in what was counted since the last update.
-
-        Args:
-            now: Unix seconds.
-            least: Least seconds of any average.
-        """
-        passed = max(0.0, now - self._updated)
-        expected = self.rate * passed
-        memory = min(
-            _SLOWEST, max(_FASTEST, _MEMORY_ARRIVALS / self.rate if self.rate > 0 else _SLOWEST)
-        )
-        # Per second: of a long step the part that its memory retains, of a short one 1/memory.
-        gain = -math.expm1(-passed / memory) / passed if passed > 1e-6 * memory else 1 / memory
-        gain = max(gain, 1 / max(least, now - self._since))  # a plain average in the beginning
-        self.rate = self.rate * max(0.0, 1 - gain * passed) + gain * self.count
-        fell = self._down.add(_DOWN * expected - self.count, self.count, passed)
-        rose = self._up.add(self.count - _UP * expected, self.count, passed)
-        if fell or rose:
-            side = self._down if fell else self._up
-            seconds = max(least, side.seconds)
-            self.rate = side.arrivals / seconds
-            self._since = now - seconds
-            self._down, self._up = _CusumSide(), _CusumSide()
-        self.count = 0
-        self._updated = max(now, self._updated)
-
-    def resume(self, now: float) -> None:
-        """Go on from `now` with the same rate, after a restart or a clock that was set back."""
-        self._updated = now
-        self._since = min(self._since, now)
-
-
 class ServiceDemand:
-    """Arrivals of a service, the cost of its traces, and what is under way.
+    """Load of a service, the cost of its traces, and what is under way.
 
-    `rate` is the mean sampling rate over the last traces, `scale` the scale in force, `pending`
-    the number of drawn traces not yet settled, `seconds` of income what one draw costs of the
-    scarcest resource.
+    A load is the traces a second that a scale of 1 would draw: `load` over the last hour, `recent`
+    over the last seconds. `scale` is the scale in force, `pending` the number of drawn traces not
+    yet settled.
     """
 
-    __slots__ = ("_has_rate", "arrivals", "cost", "pending", "rate", "scale", "seconds", "settled")
+    __slots__ = (
+        *("_begun", "_count", "_updated", "cost", "load", "pending", "recent", "scale", "settled"),
+    )
 
     def __init__(self, now: float, cost: CostVector) -> None:
-        self.arrivals = ArrivalRate(now)
+        self.load = self.recent = 0.0
         self.cost = cost
         self.settled = 0
         self.pending = 0
-        self.rate = 1.0
-        self._has_rate = False
         self.scale = 1.0
-        self.seconds = 0.0
+        self._count = 0.0
+        self._begun = self._updated = now
 
     def count_arrival(self, rate: float) -> None:
         """Count a trace with a sampling rate, which counts above 1 only as far as the scale."""
-        self.arrivals.count += 1
-        weight = _RATE_WEIGHT if self._has_rate else 1.0
-        self.rate += (min(rate, 1 / self.scale) - self.rate) * weight
-        self._has_rate = True
+        self._count += min(rate, 1 / self.scale)
+
+    def update(self, now: float) -> None:
+        """Take in what was counted since the last update.
+
+        Both loads are exponential averages. Until it has seen its memory, the long one is the plain
+        average, over at least `_LEAST_SECONDS`.
+        """
+        passed = max(0.0, now - self._updated)
+        known = max(_LEAST_SECONDS, now - self._begun)
+        self.load = _average(self.load, self._count, passed, min(_LOAD_SECONDS, known))
+        self.recent = _average(self.recent, self._count, passed, _RECENT_SECONDS)
+        self._count = 0.0
+        self._updated = max(now, self._updated)
+
+    def resume(self, now: float) -> None:
+        """Go on from `now` with the same loads, after a restart or a clock that was set back."""
+        self._begun += now - self._updated
+        self._updated = now
 
     def settle(self, cost: CostVector) -> None:
         """Take in the cost of a drawn trace that is done."""
@@ -162,7 +107,7 @@ class ServiceDemand:
     @property
     def gone(self) -> bool:
         """True if nothing has come for long, and nothing is under way."""
-        return not self.pending and not self.arrivals.count and self.arrivals.rate < _IDLE_RATE
+        return not self.pending and not self._count and self.recent < _IDLE_LOAD
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -170,17 +115,27 @@ class ServiceDemand:
             "pending": self.pending,
             "cost": list(self.cost),
             "settled": self.settled,
-            "arrivals": self.arrivals.rate,
+            "load": self.load,
+            "seconds": self._updated - self._begun,
         }
 
     @classmethod
-    def load(cls, saved: Mapping[str, Any], now: float) -> ServiceDemand:
+    def restore(cls, saved: Mapping[str, Any], now: float) -> ServiceDemand:
         """Restore what `dump` returned; raises ValueError, KeyError or TypeError otherwise."""
         service = cls(now, parse_cost(saved["cost"]))
         service.settled = int(saved["settled"])
         service.pending = int(saved["pending"])
-        service.arrivals.rate = float(saved["arrivals"])
+        if "load" in saved:  # absent in states of older versions, which are learned anew
+            service.load = float(saved["load"])
+            service._begun = now - float(saved["seconds"])
         return service
+
+
+def _average(mean: float, count: float, passed: float, memory: float) -> float:
+    """Return the exponential average of a rate after `count` more in the seconds `passed`."""
+    gain = -math.expm1(-passed / memory)
+    # per second: of a long step the part that the memory retains, of a short one 1 / memory
+    return mean * (1 - gain) + count * (gain / passed if passed > 1e-6 * memory else 1 / memory)
 
 
 def divide_fairly(total: float, demands: Sequence[float]) -> list[float]:

@@ -95,6 +95,27 @@ def sampling_scale_gauges(
     return [("ragmeter_sampling_scale", *item) for item in scales.items()]
 
 
+class OverloadLog:
+    """Logs that a tier draws less than configured without a budget to blame, once each time."""
+
+    def __init__(self, controllers: Mapping[Tier, BudgetController]) -> None:
+        self._controllers = controllers
+        self._logged: dict[Tier, str] = {}
+
+    def report(self) -> None:
+        """Log what has changed since the last call."""
+        for tier, controller in self._controllers.items():
+            reason = controller.overload
+            if reason == self._logged.get(tier, ""):
+                continue
+            self._logged[tier] = reason
+            if reason:
+                scale = min(controller.scales().values(), default=1.0)
+                log.warning("the %s tier draws at %.2g of its rates: %s", tier, scale, reason)
+            else:
+                log.info("the %s tier draws at its rates again", tier)
+
+
 class TierSpending:
     """Counts of calls, tokens and money of the slow tiers; safe from any thread."""
 

@@ -197,7 +197,7 @@ def test_after_a_restart_those_that_wait_are_in_the_account_of_the_canaries(
                     instrument.accept(sent(3), "test", live=True)
                     until(lambda: stub.stats()["max_in_flight"] >= 3)
                 controller = instrument._worker.draws.tiers.controllers["judge"]
-                until(lambda: controller._canaries._pending == 3)  # noqa: B023
+                until(lambda: controller._canaries._demand.pending == 3)  # noqa: B023
                 assert controller.pending == {}
 
 

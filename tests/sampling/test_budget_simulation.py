@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.budget import coverage, freshness
-from benchmarks.budget_traffic import DAYS, SCENARIOS, SPIKE, Scenario, simulate
+from benchmarks.budget_traffic import BOT, DAYS, SCENARIOS, SPIKE, Scenario, simulate
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_spend_is_within_two_per_cent_and_no_minute_is_without_an_estimate(
-    scenario: Scenario,
-) -> None:
+def test_an_hour_spends_its_budget_and_at_most_a_quarter_of_another(scenario: Scenario) -> None:
     run = simulate(scenario, 0)
-    assert 0.98 < run.ratio < 1.02
+    assert 0.85 < run.ratio < 1.25
+    assert 0.85 < run.from_start < 1.03  # the bucket is filled meanwhile
     assert len(run.probabilities) < 150
-    if scenario.budget.requests_per_minute == 60:
-        # 6 a minute by chance alone: a minute has none of them with probability exp(-6)
-        assert sum(n == 0 for n in run.judged_minutes) <= 3
-    else:
-        assert min(run.judged_minutes) >= 1
+    # a quiet minute has no draw by chance alone, where it would have a few
+    assert sum(n == 0 for n in run.judged_minutes) <= 5
 
 
 @pytest.mark.parametrize("scenario", DAYS, ids=lambda scenario: scenario.name)
 def test_a_day_spends_its_money_and_has_some_left_for_the_evening(scenario: Scenario) -> None:
     run = simulate(scenario, 0)
-    assert 0.98 < run.ratio < 1.02
+    assert 0.94 < run.ratio < 1.01
     minutes = run.judged_minutes
     for hour in range(len(minutes) // 60):
         assert min(sum(minutes[at : at + 10]) for at in range(60 * hour, 60 * hour + 60, 10)) > 0
 
 
-def test_a_spike_costs_a_minute_at_most_half_as_much_again() -> None:
-    """At a fixed pace a minute scatters by 14 %: sixty long-tailed costs."""
-    for seed in (1, 2):
-        run = simulate(SPIKE, seed)
-        assert run.worst_minute() < 1.5
-        assert min(run.judged_minutes) >= 30  # of 60
+def test_a_burst_is_drawn_as_the_traffic_around_it_until_the_bucket_runs_low() -> None:
+    """Two minutes of ten times the traffic: half the probability, not a tenth."""
+    short = replace(SPIKE, traffic={BOT: lambda t: 200.0 if 1500 <= t < 1620 else 20.0})
+    run = simulate(short, 0, lambda t, rng: float(1500 <= t < 1620))
+    pis = {
+        burst: [t.results[0].probability for t in run.scored if t.results[0].value == burst]
+        for burst in (0.0, 1.0)
+    }
+    mean = {burst: len(values) / sum(1 / p for p in values) for burst, values in pis.items()}
+    assert mean[1.0] > 0.3 * mean[0.0]
+    assert run.ratio < 1.25
 
 
 def test_small_services_are_judged_in_full_beside_a_giant() -> None:
@@ -53,14 +55,14 @@ def test_small_services_are_judged_in_full_beside_a_giant() -> None:
 
 def test_a_capped_service_stays_at_its_share() -> None:
     run = simulate(BY_NAME["the giant capped at 0.5"], 0)
-    assert run.by_service["bot"] / 36_000 == pytest.approx(0.5, rel=0.02)
+    assert run.by_service["bot"] / 36_000 == pytest.approx(0.5, rel=0.06)
 
 
 @pytest.mark.parametrize("kind", ["mean", "ratio"])
 def test_weighted_estimates_survive_the_changes_of_probability(kind: str) -> None:
     figures = coverage(kind, range(4))
     assert abs(figures["error of the weighted mean"]) < 0.02
-    assert figures["error of the plain mean"] > 0.15
+    assert figures["error of the plain mean"] > 0.1
     assert figures["coverage"] >= 0.5  # of so few runs; the benchmark does a hundred
 
 
@@ -76,4 +78,4 @@ def test_a_slow_judge_lowers_the_probability_and_not_the_freshness() -> None:
 
 def test_a_judge_that_hangs_does_not_overflow_the_queue() -> None:
     run = freshness(4, lambda _: math.inf, 50.0, 10, bound=100)
-    assert run.longest_queue < 100
+    assert run.longest_queue <= 100

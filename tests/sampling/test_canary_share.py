@@ -18,7 +18,7 @@ TEN = ScoringCost(requests=10, seconds=1.0)
 
 
 def share(rate: float = 1.0, place: int = 0) -> CanaryShare:
-    return CanaryShare({place: rate}, PRIOR, daily=frozenset({2}))
+    return CanaryShare({place: rate}, PRIOR)
 
 
 def admitted(of: CanaryShare, number: int, now: float = NOW) -> int:
@@ -46,7 +46,7 @@ def test_a_part_below_the_cost_of_one_still_admits_one_in_its_time() -> None:
 
 @pytest.mark.parametrize(("place", "kept"), [(0, HOUR), (2, DAY)])
 def test_a_rare_suite_has_the_part_of_its_time_kept(place: int, kept: float) -> None:
-    one = CanaryShare({place: 1.0}, (100.0,) * 4, daily=frozenset({2}))
+    one = CanaryShare({place: 1.0}, (100.0,) * 4)
     one.admit(NOW)
     one.settle((0.0,) * 4)  # it is learned at once that this one was free
     one.settle((200.0,) * 4)

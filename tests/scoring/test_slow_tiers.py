@@ -251,3 +251,34 @@ def test_a_second_judge_is_one_that_is_asked_in_another_way(
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key": "k", "second": second}
     found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
     assert set(found.state()) == judges
+
+
+def test_a_fresh_agent_judges_a_burst_of_ten(tmp_path: Path) -> None:
+    with (
+        stub_judge(0.05) as stub,
+        running(tmp_path, stub, live=True, metrics=["answered"]) as instrument,
+    ):
+        now = time.time()
+        instrument.accept(judged(10, timestamp=now), "test", live=True)
+        instrument.wait_idle()
+        assert states(instrument, "answered", "judge") == {"scored": 10}
+
+
+def test_what_a_full_judge_leaves_out_is_logged_once_with_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        stub_judge(0.05) as stub,
+        running(tmp_path, stub, live=True, metrics=["answered"], concurrency=1) as instrument,
+    ):
+        now = time.time()
+        for begin in range(0, 300, 50):
+            instrument.accept(judged(begin + 50, begin, timestamp=now), "test", live=True)
+            time.sleep(0.05)
+        instrument.wait_idle()
+        assert states(instrument, "answered", "judge")["sampled_out"] > 0
+        assert mismatch(instrument) == 0
+    (record,) = [r for r in caplog.records if "of its rates" in r.message]
+    assert record.levelname == "WARNING"
+    assert "the judge tier draws at 0." in record.message
+    assert "judge.concurrency" in record.message

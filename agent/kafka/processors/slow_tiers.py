@@ -31,6 +31,7 @@ from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import (
     MAIN,
     ConfiguredTiers,
+    OverloadLog,
     build_controllers,
     sampling_scale_gauges,
     score_live_tier,
@@ -77,8 +78,7 @@ class InlineTiers:
         self._counters = counters
         scorers = self.instruments.scorers
         self._controllers = build_controllers(settings, scorers)
-        for controller in self._controllers.values():
-            controller.begin(clock())
+        self._overloads = OverloadLog(self._controllers)
         limits = settings.limits
         self._names = LabelBounds(
             limits.services, limits.segment_values, limits.label_chars, lambda label: None
@@ -122,6 +122,7 @@ class InlineTiers:
         """Return the trace with one result for each pair of the scorer."""
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
         cheap = self.scorer.score(trace, timestamp)
+        self._overloads.report()
         tiers = list(cheap.draws)
         answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))
         for tier, (scores, missing) in zip(tiers, answers, strict=True):
