@@ -7,33 +7,10 @@ from __future__ import annotations
 
 import re
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import (
-    BUILTIN_SCORER,
-    JUDGE_SCORER,
-    Score,
-    make_not_applicable,
-    make_scored,
-    make_unscored,
-)
+from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.text import detect_script
 from ragmeter.trace import Trace
-
-SPECS = (
-    MetricSpec(
-        name="answered",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER, JUDGE_SCORER),
-        meaning="share of answers that attempt the question rather than refuse or not know",
-        formula="`builtin`: 0 if the answer is blank, is marked abstained, or matches a refusal"
-        " rule; else 1; `judge`: 1 if the answer attempts the question in whole or in part",
-        needs="`builtin`: trace.abstained where given, else phrase rules on the answer's opening;"
-        " `judge`: query and answer",
-        source="open-rag-eval's no-answer metric; rules of ragmeter",
-    ),
-)
 
 _THING = (
     r"(?:information|info|details?|data|knowledge|answers?|access|context|idea|evidence|record"

@@ -11,9 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import (
-    BUILTIN_SCORER,
     Score,
     make_answer_score,
     make_not_applicable,
@@ -47,43 +45,6 @@ _INDEX_NAMES = frozenset(
         "arr array args argv list items values data row rows col cols buf vec tuple dict map matrix"
         " nums str params results",
     )
-)
-
-
-_SOURCE = "pragmata, metrics taxonomy"
-
-SPECS = (
-    MetricSpec(
-        name="citation_presence",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of answers that cite at least once",
-        formula="1 if the answer has a citation else 0, over traces that answered",
-        needs="trace.citations, else inline markers",
-        source=_SOURCE,
-    ),
-    MetricSpec(
-        name="citation_fabricated",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of citing answers with a citation that resolves to no passage",
-        formula="1 if any citation dangles else 0, over answers that cite",
-        needs="trace.citations, else inline markers, resolved against the passages",
-        source=_SOURCE,
-        good="lower",
-    ),
-    MetricSpec(
-        name="source_indicators",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="how far the answer names its sources in words or by address",
-        formula="min(found / 3, 1); found = phrases that name a source, plus web addresses",
-        needs="answer text",
-        source="zesty-assignment, evaluate.py",
-    ),
 )
 
 # Each pattern with a text that it needs (or "") and plain words of which it needs one. Most answers
@@ -175,7 +136,7 @@ def resolve_citations(trace: Trace) -> Citations:
 
 
 def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Return the scores of every metric in `SPECS`, in their order."""
+    """Return the scores of presence, fabrication and source indicators, in this order."""
     out: list[Score] = []
     stop = make_answer_score("citation_presence", trace, answered)
     cites = bool(cited.marks)

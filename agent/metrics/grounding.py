@@ -15,8 +15,6 @@ from importlib import resources
 from operator import gt, mul
 from typing import Any
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.metrics.coverage import find_best_position
 from ragmeter.metrics.grounding_features import (
     ANSWER_FEATURES,
@@ -32,22 +30,6 @@ from ragmeter.metrics.text_index import (
     parse_answer,
 )
 from ragmeter.trace import Trace
-
-SPECS = (
-    MetricSpec(
-        name="grounding",
-        kind="mean",
-        tier="cheap",
-        scorers=("hhem", "hhem_fulltext", BUILTIN_SCORER),
-        meaning="consistency of the answer with its passages",
-        formula="`hhem`: mean over sentences of the best window's P(consistent); `hhem_fulltext`:"
-        " P(consistent) of the whole answer and the first 8192 characters of the passages;"
-        " `builtin`: fitted probability that people find nothing unsupported, from lexical"
-        " features; not applicable to refusals and answers without a claim",
-        needs="answer, passage and query texts",
-        source="`hhem`, `hhem_fulltext`: HHEM-2.1-Open of Vectara; `builtin`: ragmeter",
-    ),
-)
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 _MAX_DETAIL_ITEMS = 10
