@@ -18,6 +18,7 @@ from ragmeter.core.score import (
     make_scored,
     make_unscored,
 )
+from ragmeter.metrics.text import ENGLISH
 from ragmeter.trace import Passage, Trace
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
@@ -39,44 +40,12 @@ _INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
 _CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _LINKED = re.compile(r"\((?:https?:|/|#|www\.)", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
-_INDEX_NAMES = frozenset(
-    re.findall(
-        r"\w+",
-        "arr array args argv list items values data row rows col cols buf vec tuple dict map matrix"
-        " nums str params results",
-    )
-)
+_INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
 
-# Each pattern with a text that it needs (or "") and plain words of which it needs one. Most answers
-# have none, and a search for plain words is far quicker than the pattern.
+# (a text that the pattern needs, plain words of which it needs one, the pattern)
 _INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (first, words, re.compile(pattern))
-    for first, words, pattern in (
-        ("", ("http", "www."), r"https?://|www\.\w"),
-        ("", ("according to",), r"according to\b"),
-        ("", ("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
-        (
-            "",
-            ("as stated", "as described", "as mentioned", "as noted", "as reported", "as shown"),
-            r"as (?:stated|described|mentioned|noted|outlined|explained|reported|shown"
-            r"|documented) (?:in|by|on|at)\b",
-        ),
-        (":", ("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
-        (
-            "",
-            ("see ", "refer to", "found in", "cited in", "documented in"),
-            r"(?:see|refer to|found in|cited in|documented in)"
-            r" (?:the|section|page|chapter|document|table|figure)\b",
-        ),
-        (
-            "",
-            ("document", "passage", "article", "source", "manual", "guide", "report", "study"),
-            r"(?:documents?|documentation|passages?|articles?|sources?|manual|guide|report|study"
-            r"|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
-            r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b",
-        ),
-        ("", ("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
-    )
+    (one.get("needs", ""), tuple(one["words"]), re.compile(one["pattern"]))
+    for one in ENGLISH["source_indicators"]
 )
 _MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
 

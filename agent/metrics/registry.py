@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
-
-import yaml
 
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics import ranking
 from ragmeter.metrics.canary.specs import add_canary_scorers
 from ragmeter.metrics.custom import CustomMetric
+from ragmeter.metrics.text import load_yaml
 
 ENTRY_POINT_GROUP = "ragmeter.metrics"
 
@@ -98,15 +96,13 @@ def custom_metrics(scorer: str | None = None) -> list[CustomMetric]:
 @cache
 def metric_families() -> Mapping[str, tuple[MetricSpec, ...]]:
     """Return the built-in specs by family; one name may stand in several."""
-    text = resources.files(__package__).joinpath("specs.yaml").read_bytes()
-    tree = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return {
         family: tuple(
             _read_spec({**declared.get("defaults", {}), **one}) for one in declared["metrics"]
         )
         if declared
         else _IN_CODE[family]
-        for family, declared in tree.items()
+        for family, declared in load_yaml("specs.yaml").items()
     }
 
 
