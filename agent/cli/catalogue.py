@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ragmeter.cli.options import (
+    ConfigOption,
+    JsonOption,
+    RulesOption,
+    exit_on_error,
+    stdout_console,
+)
+from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import escape_control, exit_error, stderr
 from ragmeter.metrics.registry import metric_specs
 
@@ -25,7 +30,6 @@ METRICS_WIDTH = 160  # columns where stdout is no terminal
 
 metrics_app = typer.Typer(help="List and describe the metrics.", no_args_is_help=True)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 ProfileOption = Annotated[
     str, typer.Option("--profile", help="Alert profile of the default rules shown.")
 ]
@@ -69,7 +73,7 @@ def metrics_list(
             spec.needs, "\n".join(map(describe_rule, rules.get(spec.name, ()))),
         )  # fmt: skip
         table.add_row(*(Text(escape_control(cell)) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else METRICS_WIDTH, highlight=False).print(table)
+    stdout_console(METRICS_WIDTH).print(table)
 
 
 @metrics_app.command("show")
@@ -111,16 +115,13 @@ def metrics_show(
 def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
     """Return the default rules by metric."""
     from ragmeter.alerts.rule_sets import load_default_rules
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.core.metric_specs import base_name
 
     by_metric: dict[str, list[AlertRule]] = {}
-    try:
+    with exit_on_error():
         for rule in load_default_rules(profile):
             if rule.metric is not None:
                 by_metric.setdefault(base_name(rule.metric), []).append(rule)
-    except RuleError as error:
-        raise exit_error(str(error), 2) from None
     return by_metric
 
 
@@ -145,13 +146,8 @@ def _rules_callback() -> None:
 
 @rules_app.command("prometheus")
 def prometheus(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
-    rules: Annotated[
-        Path | None,
-        typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
-    ] = None,
+    config: ConfigOption = None,
+    rules: RulesOption = None,
     runbooks: Annotated[
         str | None,
         typer.Option(
@@ -161,20 +157,14 @@ def prometheus(
     ] = None,
 ) -> None:
     """Print recording and alerting rules for Prometheus, with the agent's own thresholds."""
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.exports import prometheus_rules
-    from ragmeter.config.loader import ConfigError, load_settings
 
     alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
     if runbooks:
         alerts["runbook_url"] = None
-    try:
+    with exit_on_error(2):
         settings = load_settings(config, overrides={"alerts": alerts})
         file = prometheus_rules(settings, runbooks)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    except (RuleError, OSError) as error:
-        raise exit_error(str(error), 2) from None
     for name, why in file.left_out.items():
         stderr.print(escape_control(f"rule {name} is left out: {why}"), markup=False, emoji=False)
     typer.echo(file.text(), nl=False)

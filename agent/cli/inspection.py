@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +11,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from ragmeter.cli.options import ConfigOption, load_or_exit
-from ragmeter.config.loader import ConfigError
+from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit, stdout_console
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.trace import Trace
 
@@ -75,19 +73,15 @@ def inspect(
     if live == bool(files):
         raise exit_error("give either files or --live", 2)
     settings = load_or_exit(config)
-    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    out = stdout_console(120)
     if live:
         base = (url or agent_url(settings.http)).rstrip("/")
-        try:
+        with exit_on_error():
             client = agent_client(settings.http, base, SILENT_SECONDS)
-        except ConfigError as error:
-            raise exit_error(f"configuration: {error}", 2) from None
         _inspect_live(client, base, form, count, out)
         return
-    try:
+    with exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
-    except OSError as error:
-        raise exit_error(str(error), 1) from None
     if form is InspectFormat.JSON:
         typer.echo(json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False))
     elif form is InspectFormat.JSONL:

@@ -13,7 +13,6 @@ import os
 import sys
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +22,7 @@ from ragmeter.cli.options import (
     TableFormat,
     connected_settings,
     escape_line,
+    exit_on_error,
     format_time,
 )
 from ragmeter.cli.replay import (
@@ -34,7 +34,7 @@ from ragmeter.cli.replay import (
     SuffixOption,
     replay_to_kafka,
 )
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
 DIFFERENT_EXIT_CODE = 3
@@ -60,11 +60,7 @@ class TailedTopic(StrEnum):
     DEAD = "dead"
 
 
-def worker(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
-) -> None:
+def worker(config: ConfigOption = None) -> None:
     """Run one worker of the cluster: traces from Kafka in, gauges, alerts and the page out.
 
     SIGTERM ends it (exit 0), SIGHUP reads sampling and redaction again. Exit 1: it could not go
@@ -76,13 +72,9 @@ def worker(
     except ModuleNotFoundError:
         raise exit_error("this needs the extra: pip install 'ragmeter[kafka]'", 2) from None
     from ragmeter.alerts.rule_sets import load_configured_rules
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.kafka_worker import run_worker
-    from ragmeter.kafka.connection import KafkaSecurityError
-    from ragmeter.scorers.hhem.model import ModelError
-    from ragmeter.server.listener import ListenError
 
-    try:
+    with exit_on_error():
         settings = load_settings(config)
         rules = load_configured_rules(settings)
         # a turn of uvloop, and a task, take half the time that asyncio's do
@@ -90,14 +82,6 @@ def worker(
             status = runner.run(
                 run_worker(settings, rules, reread=lambda: load_settings(config), say=print_message)
             )
-    except RuleError as error:
-        raise exit_error(str(error), 2) from None
-    except (ConfigError, KafkaSecurityError) as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    except ModelError as error:
-        raise exit_error(f"hhem.path: {error}", 1) from None
-    except (ListenError, OSError) as error:
-        raise exit_error(str(error), 1) from None
     if status:
         # a thread of Faust that hangs must not keep a failed worker from being restarted
         logging.shutdown()

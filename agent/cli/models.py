@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ragmeter.cli.options import exit_on_error
 from ragmeter.console.terminal import exit_error, print_message
 from ragmeter.scorers.hhem.model import ModelError
 
@@ -33,10 +34,8 @@ def convert_model(
     """Build the ONNX graph from the published checkpoint."""
     from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 
-    try:
+    with exit_on_error(model=""):
         manifest = convert_checkpoint(folder, out, int8=int8)
-    except ModelError as error:
-        raise exit_error(str(error)) from None
     print_message(f"converted to {out or folder}; fingerprint {manifest.fingerprint(False)}")
     if int8:
         print_message(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
@@ -114,10 +113,8 @@ def check_model(folder: ModelFolder) -> None:
     """Compare the scores of the model card's pairs with its own; exit status 1 if they differ."""
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
-    try:
+    with exit_on_error(model=""):
         result = check_conversion(folder)
-    except ModelError as error:
-        raise exit_error(str(error)) from None
     for line in format_check(result):
         typer.echo(line)
     if not result.passed:
@@ -135,8 +132,6 @@ def fetch_model(
     """Download the published model at its pinned revision, or say how to get it by hand."""
     from ragmeter.scorers.hhem.conversion.download import HUB_URL, fetch_model
 
-    try:
+    with exit_on_error(model=""):
         fetch_model(out, print_message, base_url or HUB_URL)
-    except ModelError as error:
-        raise exit_error(str(error)) from None
     print_message(f"next: ragmeter model convert {out}")

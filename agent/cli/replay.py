@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ragmeter.cli.options import ConfigOption, connected_settings, load_or_exit
-from ragmeter.config.loader import ConfigError
+from ragmeter.cli.options import ConfigOption, connected_settings, exit_on_error, load_or_exit
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 
@@ -110,7 +109,7 @@ def replay_to_kafka(call: ReplayCall, config: Path | None) -> None:
 
 
 def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> None:
-    from ragmeter.offline.replay_client import ReplayError, replay_to_agent
+    from ragmeter.offline.replay_client import replay_to_agent
     from ragmeter.server.client import agent_client, agent_url
 
     settings = load_or_exit(config)
@@ -119,19 +118,14 @@ def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> 
         raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
     base = (url or agent_url(http, http.otlp_port)).rstrip("/")
     _check_url(base)
-    try:
+    with exit_on_error():
         client = agent_client(http, base, TIMEOUT_SECONDS, sending=True)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    with _ReplayRun(call) as run, client:
-        try:
-            run.move(settings)
-            replay_to_agent(
-                run.source, settings, client, base, print_message,
-                rate=call.rate, moving=run.moving, done=run.done,
-            )  # fmt: skip
-        except (ReplayError, OSError) as error:
-            raise exit_error(str(error)) from None
+    with _ReplayRun(call) as run, client, exit_on_error():
+        run.move(settings)
+        replay_to_agent(
+            run.source, settings, client, base, print_message,
+            rate=call.rate, moving=run.moving, done=run.done,
+        )  # fmt: skip
 
 
 def _check_url(base: str) -> None:
@@ -157,10 +151,8 @@ class _ReplayRun:
             shift = parse_shift(call.shift) if call.shift is not None else 0.0
         except ValueError as error:
             raise exit_error(f"--shift: {error}; or `sent`, or `last`", 2) from None
-        try:
+        with exit_on_error():
             self.source = InputFile(call.file)
-        except OSError as error:
-            raise exit_error(str(error)) from None
         once = self.source.identity is None
         if once and (call.start or shift == SHIFT_TO_LAST):
             what = "--start" if call.start else "--shift last"

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
+from ragmeter.console.terminal import UsageError, exit_error, print_message
 
 
 class ReportFormat(StrEnum):
@@ -69,36 +70,23 @@ def report(
         int, typer.Option("--worst", min=0, max=100, help="Worst traces of each metric.")
     ] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Of the random turns of the test.")] = 0,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""
     from ragmeter.app.exports import render_report
-    from ragmeter.config.loader import ConfigError, load_settings
-    from ragmeter.console.terminal import UsageError
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 
     if png is not None:
         raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
+    settings = load_or_exit(config)
     wanted = ReportOptions(
         files, form, html, traces, service, metric or (), pair_by, worst, seed,
         [config] if config else (),
     )  # fmt: skip
-    try:
+    with exit_on_error():
         if form is ReportFormat.OPEN_RAG_EVAL:
             convert_to_open_rag_eval(wanted, output, settings, print_message)
         elif output != Path("-"):
             raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
         else:
             run_report(wanted, settings, print_message, render_report)
-    except UsageError as error:
-        raise exit_error(str(error), 2) from None
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as error:
-        raise exit_error(str(error), 1) from None
