@@ -73,10 +73,6 @@ class CanaryRunner:
     """Asks the questions of a suite and hands the answers over as traces.
 
     Args:
-        suite: The suite.
-        client: Asks the service.
-        delivery: Takes the traces.
-        schedule: When to ask.
         ks: Cut-offs of the ranked metrics.
         on_verdict: Called with the verdict on each question.
         on_round: Called after each round of a repeated schedule.

@@ -21,8 +21,6 @@ class MetricSpec:
     Args:
         name: Base name, without a cut-off.
         kind: How values combine: a `ratio` is the mean of 0/1 values.
-        needs: The fields that it reads.
-        low: Smallest value.
         high: Largest value; None if unbounded.
         good: Which direction is better; None where neither is (token counts).
         unit: Prometheus base unit; empty for a share.

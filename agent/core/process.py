@@ -47,9 +47,6 @@ class Watchdog(Generic[_WatchedKey]):
     """Measures for how long each watched part has not moved; call `update` about every second.
 
     Usually one part stands still while others go on, so each is watched by itself.
-
-    Args:
-        monotonic: A clock that never jumps, in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

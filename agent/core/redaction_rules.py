@@ -95,8 +95,6 @@ class RedactionRule:
         name: Name of the rule; without a pattern it is that of a built-in rule.
         pattern: A regular expression. One that `compile_pattern` refuses raises ValueError.
         replacement: Text in place of a finding; None for `[name]`.
-        timeout: Longest search of one text, in seconds.
-        monotonic: A clock that never jumps.
     """
 
     def __init__(

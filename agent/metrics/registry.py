@@ -32,12 +32,7 @@ class OwnMetricError(RagmeterError):
 
 @dataclass(frozen=True, slots=True)
 class MetricCatalogue:
-    """All metrics of a process.
-
-    Args:
-        specs: The specs by metric name, built-in ones first.
-        custom: Users' own metrics in the order of their entry points.
-    """
+    """All metrics of a process."""
 
     specs: Mapping[str, MetricSpec]
     custom: tuple[CustomMetric, ...] = ()

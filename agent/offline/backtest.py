@@ -59,7 +59,6 @@ class EstimateTracks:
     """Estimates behind the rules, sampled on a grid over event time.
 
     Args:
-        rules: The rules to follow.
         step: Finest grid in seconds; it doubles when there are too many points.
     """
 
@@ -170,8 +169,6 @@ class Backtest:
     The caller maintains `counts.lines` and `counts.bad`.
 
     Args:
-        settings: The settings in force.
-        rules: The rules to try.
         tracks: Samples the estimates behind the rules; None samples nothing.
     """
 

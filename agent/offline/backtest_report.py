@@ -61,8 +61,6 @@ class TimelineLane:
     """One alert of one service with its estimates.
 
     Args:
-        name: Name of the rule.
-        severity: Severity of the rule.
         about: Metric, segment, window and condition.
         spans: Times at which it was pending or fired.
         points: (time, value, lower, upper) in order; NaN for a gap.
@@ -330,15 +328,8 @@ def run_backtest(
 ) -> bool:
     """Replay a scored file, print the alerts to stdout and draw the timeline.
 
-    Args:
-        path: The scored file.
-        settings: The settings in force.
-        rules: The rules to try.
-        form: `json`, or a table.
-        drawing: File for the timeline; None draws none.
-        say: Receives each message for the terminal.
-        render_picture: Renders the timeline as SVG.
-        apart: Further files that the timeline must not overwrite.
+    Without a `drawing` there is no timeline; it must not overwrite a file that is read, nor one of
+    `apart`. `form` is `json`, or a table.
 
     Returns:
         False where no line could be read; nothing is printed then.

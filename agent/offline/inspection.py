@@ -41,8 +41,6 @@ class Inspection:
         traces: Traces with the spans that gave their fields.
         dropped: Number of OTLP traces that are not requests, by reason.
         rejected: Number of spans that cannot be decoded, by reason.
-        spans: Spans read.
-        bodies: Request bodies read.
     """
 
     traces: list[tuple[Trace, FieldOrigins]] = field(default_factory=list)

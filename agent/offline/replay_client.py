@@ -59,19 +59,9 @@ def replay_to_agent(
 ) -> ReplayState:
     """Send the traces of a file to a running agent.
 
-    Args:
-        source: The file.
-        settings: `limits` bounds a trace and a body.
-        client: The client of `ragmeter.server.client`.
-        base: Base URL of the agent's port for traces.
-        say: Prints a line.
-        rate: Traces a second; None: as fast as possible.
-        moving: How the traces are changed.
-        done: Where to start; it is updated all the time, so that an interrupted replay can resume.
-        rng: Draws the jitter of the pauses.
-        clock: Returns monotonic seconds.
-        sleep: Waits for some seconds.
-        wall: Returns Unix seconds.
+    `base` is the base URL of the agent's port for traces, `rate` in traces a second (None: as fast
+    as possible). `done` says where to start; it is updated all the time, so that an interrupted
+    replay can resume.
 
     Raises:
         ReplayError: The agent cannot be reached or does not take the traces.

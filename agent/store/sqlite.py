@@ -55,7 +55,6 @@ class SqliteStore:
 
     Args:
         path: The state file. One that cannot be used raises `StateError`.
-        options: Its options.
         warn: Called with a text when a corrupt file is quarantined.
     """
 

@@ -119,11 +119,6 @@ def open_state(
 ) -> tuple[sqlite3.Connection, bool]:
     """Open, check and migrate a state file; a corrupt one is moved aside.
 
-    Args:
-        path: The file.
-        synchronous: SQLite's `synchronous` mode.
-        warn: Called with a text if the file is moved aside.
-
     Returns:
         A connection in autocommit mode, and whether a corrupt file was moved aside.
 

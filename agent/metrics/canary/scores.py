@@ -74,10 +74,7 @@ def expected_canary_pairs(
 ) -> tuple[tuple[str, str], ...]:
     """Return the (metric, scorer) pairs that each canary gets exactly one result for, in order.
 
-    Args:
-        ks: Cut-offs of retrieval metrics.
-        pairs: The pairs of the judge on traffic.
-        judged: True if canaries may ask the judge.
+    `pairs` are those of the judge on traffic; `judged`: canaries may ask it.
     """
     return (*reference_pairs(ks), *(canary_judge_pairs(pairs) if judged else ()))
 

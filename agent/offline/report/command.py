@@ -62,13 +62,10 @@ class ReportOptions:
     Args:
         files: Scored files; the first one is the baseline.
         form: Output format, `table` or `json`.
-        html: Path of the HTML page, if wanted.
         traces: File of traces with the queries and answers of worst traces.
-        service: The only service to read; None for all.
         metrics: The only metrics to show and test; empty for all.
         pair_by: `trace_id`, `query` or `tag:NAME`.
         worst: Most worst traces of a series.
-        seed: Seed of the randomisation tests.
         apart: Further input files that no output may overwrite.
     """
 
@@ -91,12 +88,6 @@ def run_report(
     render_page: Callable[[ScoreReport], str],
 ) -> None:
     """Read and compare scored files, print the tables and write the page.
-
-    Args:
-        wanted: The options of the call.
-        settings: The settings in force; limits and privacy apply to the traces.
-        say: Receives each message for the terminal.
-        render_page: Renders the HTML page of `--html`.
 
     Raises:
         UsageError: The options contradict each other.
@@ -243,12 +234,6 @@ def convert_to_open_rag_eval(
     wanted: ReportOptions, output: Path, settings: Settings, say: Callable[[str], None]
 ) -> None:
     """Write a scored file as the CSV columns of open-rag-eval.
-
-    Args:
-        wanted: The options of the call, with exactly one file.
-        output: Path of the CSV; `-` is standard output.
-        settings: The settings in force.
-        say: Receives each message for the terminal.
 
     Raises:
         UsageError: The options contradict each other.

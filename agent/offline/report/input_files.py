@@ -66,10 +66,7 @@ class TraceTexts:
     """Queries and answers by trace id, read from a file of traces and redacted.
 
     Args:
-        path: The file of traces.
-        limit: Most bytes of a trace.
         privacy: Redaction rules; texts are held only with full content.
-        say: Receives each message for the terminal.
         whole: Hold the whole traces as well.
 
     Raises:
@@ -117,12 +114,8 @@ def read_scored_file(
 ) -> Iterator[ReportTrace]:
     """Read the scored traces of a file; the first line tells the format.
 
-    Args:
-        path: JSON Lines or CSV, plain or gzip; `-` is standard input.
-        limit: Most bytes of a line.
-        summary: Receives counts and notes while the file is read.
-        say: Receives a message for each of the first unreadable lines.
-        details: Attach the details of scores (JSON Lines only).
+    The file is JSON Lines or CSV, plain or gzip. `summary` receives counts and notes while it is
+    read; `details` attaches the details of scores (JSON Lines only).
 
     Raises:
         OSError: The file cannot be read, or has none of the known formats.

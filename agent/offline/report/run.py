@@ -44,7 +44,6 @@ class BoxPlot:
     """Numbers of a box plot.
 
     Args:
-        n: Number of scores.
         low: Lower whisker, a score.
         high: Upper whisker, a score.
         outside: Number of scores beyond the whiskers.

@@ -45,9 +45,7 @@ class HhemTier:
 
     Args:
         model: Model that scores pairs; several threads call it.
-        settings: Settings of the tier.
         workers: Threads; None: as many as the settings say.
-        max_pairs: Most pairs of one trace.
     """
 
     def __init__(

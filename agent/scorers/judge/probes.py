@@ -139,12 +139,9 @@ class ProbeRunner:
 
     Args:
         tier: Judge tier; it must not answer from a cache.
-        probes: Set of probes.
-        hours: Hours between two runs.
         instrument: What verdicts follow from by configuration: prompts, configured model,
             parameters. Another one, or other probes, begins a new baseline. The model served
             behind the name is left out: it is what the probes watch.
-        clock: Unix seconds.
     """
 
     def __init__(

@@ -78,11 +78,7 @@ def score_difference(
 ) -> Score:
     """Return the share of verdicts that differ from the reference.
 
-    Args:
-        metric: Metric of the score.
-        reference: Verdicts to compare with.
-        verdicts: Verdicts of the judge.
-        scores: Scores that hold them; they explain why there is none.
+    `scores` hold the verdicts, and explain why there is none.
     """
     both, differing = compare_verdicts(reference, verdicts)
     if not both:
@@ -108,7 +104,6 @@ class SecondOpinion:
         first: Judge tier whose results count.
         second: Judge tier to compare with.
         share: Share of the traces, in (0, 1].
-        salt: Salt of the draw.
         patience: Most seconds to wait for the second judge.
 
     Raises:

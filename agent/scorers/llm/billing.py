@@ -80,10 +80,8 @@ class AttemptBilling:
     """Counts the use of one judge by its prices.
 
     Args:
-        judge: Name of the judge in counters.
         input_usd: Price of a million tokens in.
         output_usd: Price of a million tokens out.
-        observe: Called with every attempt.
     """
 
     def __init__(

@@ -136,12 +136,6 @@ def fetch_model(
 ) -> None:
     """Download files, unless they are there with the right hash; no half file is left behind.
 
-    Args:
-        out: Folder to download to.
-        say: Called with lines about the progress.
-        base_url: The model hub, or a mirror of it.
-        files: Files to download.
-
     Raises:
         ModelError: A file cannot be had; the text says how to get it by hand.
     """

@@ -55,12 +55,7 @@ _SMALLEST_SCALE = 1e-20  # scale of a token that is all zeros
 
 
 def build_graph(checkpoint: Checkpoint, *, int8: bool = False) -> onnx.ModelProto:
-    """Return the graph of a checkpoint.
-
-    Args:
-        checkpoint: Shape and weights.
-        int8: Use products of 8-bit integers where that is accurate enough.
-    """
+    """Return the graph of a checkpoint."""
     return _EncoderBuilder(checkpoint, int8).build()
 
 
