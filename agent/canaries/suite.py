@@ -285,9 +285,7 @@ def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
 def read_suite(path: Path, service: str | None = None) -> CanarySuite:
     """Read and validate a suite file.
 
-    Args:
-        path: YAML, or JSON Lines if its name ends in `.jsonl` or `.ndjson`.
-        service: The service, in place of the file's own.
+    It is YAML, or JSON Lines if its name ends in `.jsonl` or `.ndjson`; `service` replaces its own.
 
     Raises:
         SuiteError: The suite has mistakes.

@@ -90,7 +90,6 @@ class CanaryVerdict:
     """The verdict on the answer to one question.
 
     Args:
-        question: Its id.
         required: Whether the run fails with it.
         seconds: Time until the answer.
         failed: A text for each expectation that was not met.

@@ -85,19 +85,17 @@ def check(file: SuiteFile, service: ServiceOption = None) -> None:
 @canary_app.command("run")
 def run(
     file: SuiteFile,
-    endpoint: Annotated[
-        str, typer.Option("--endpoint", help="URL of the service that answers questions.")
-    ],
+    endpoint: Annotated[str, typer.Option(help="URL of the service that answers questions.")],
     every: Annotated[
         str,
-        typer.Option("--every", help="Time from the start of a round to the start of the next."),
+        typer.Option(help="Time from the start of a round to the start of the next."),
     ] = "15m",
     once: Annotated[
         bool, typer.Option("--once", help="Run one round; exit status 1 if a canary fails.")
     ] = False,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="The agent's port for traces; none: as the settings say."),
+        typer.Option(help="The agent's port for traces; none: as the settings say."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -107,33 +105,28 @@ def run(
     ] = None,
     service: ServiceOption = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=64, help="The most questions at a time.")
+        int, typer.Option(min=1, max=64, help="The most questions at a time.")
     ] = 1,
     per_minute: Annotated[
-        float, typer.Option("--per-minute", min=0.1, max=6000, help="The most questions a minute.")
+        float, typer.Option(min=0.1, max=6000, help="The most questions a minute.")
     ] = 60,
-    timeout: Annotated[str, typer.Option("--timeout", help="Time limit of an answer.")] = "60s",
+    timeout: Annotated[str, typer.Option(help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", help=f"Bearer token for the service; or {TOKEN_VARIABLE}."),
+        typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}."),
     ] = None,
     spool: Annotated[
         Path | None,
-        typer.Option(
-            "--spool", help="Keep traces here that the agent has not accepted; read at the start."
-        ),
+        typer.Option(help="Keep traces here that the agent has not accepted; read at the start."),
     ] = None,
     embeddings: Annotated[
         str | None,
         typer.Option(
-            "--embeddings",
             help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness;"
             f" its key: {KEY_VARIABLE}.",
         ),
     ] = None,
-    embedding_model: Annotated[
-        str | None, typer.Option("--embedding-model", help="The embedding model.")
-    ] = None,
+    embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Send each question of a suite to a service, and each answer with its reference to the agent.

@@ -37,12 +37,8 @@ ProfileOption = Annotated[
 
 @metrics_app.command("list")
 def metrics_list(
-    tier: Annotated[
-        str | None, typer.Option("--tier", help="Only cheap, judge or feedback.")
-    ] = None,
-    scorer: Annotated[
-        str | None, typer.Option("--scorer", help="Only metrics of this scorer.")
-    ] = None,
+    tier: Annotated[str | None, typer.Option(help="Only cheap, judge or feedback.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Only metrics of this scorer.")] = None,
     profile: ProfileOption = "balanced",
     as_json: JsonOption = False,
 ) -> None:
@@ -151,7 +147,6 @@ def prometheus(
     runbooks: Annotated[
         str | None,
         typer.Option(
-            "--runbooks",
             help="Where docs/runbooks is published (alerts.runbook_url); the links begin with it.",
         ),
     ] = None,

@@ -50,10 +50,10 @@ def inspect(
     ] = InspectFormat.TABLE,
     count: Annotated[
         int | None,
-        typer.Option("--count", min=1, help="With --live: end after this many requests."),
+        typer.Option(min=1, help="With --live: end after this many requests."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="With --live: base URL of the metrics port.")
+        str | None, typer.Option(help="With --live: base URL of the metrics port.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

@@ -92,7 +92,7 @@ def worker(config: ConfigOption = None) -> None:
 @dlq_app.command("list")
 def dlq_list(
     reason: ReasonOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     config: ConfigOption = None,
     form: FormatOption = TableFormat.TABLE,
 ) -> None:
@@ -141,7 +141,7 @@ def dlq_show(
 @dlq_app.command("redrive")
 def dlq_redrive(
     reason: ReasonOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The oldest so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The oldest so many.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be sent.")
     ] = False,

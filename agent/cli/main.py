@@ -129,7 +129,6 @@ def run(
     replay: Annotated[
         list[Path] | None,
         typer.Option(
-            "--replay",
             help="Read this file of traces first (JSON lines or array, gzip too; - is stdin)."
             " The time of the traces then counts, not the clock. May be repeated.",
         ),
@@ -137,7 +136,6 @@ def run(
     feedback: Annotated[
         list[Path] | None,
         typer.Option(
-            "--feedback",
             help="Then read this file of labels (JSON lines or array, gzip too; - is stdin)."
             " May be repeated.",
         ),
@@ -145,7 +143,7 @@ def run(
     exit_after_replay: Annotated[
         bool, typer.Option("--exit-after-replay", help="End after the replay; open no port.")
     ] = False,
-    state: Annotated[Path | None, typer.Option("--state", help="State file (state.path).")] = None,
+    state: Annotated[Path | None, typer.Option(help="State file (state.path).")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete the state file first and start anew.")
     ] = False,
@@ -223,7 +221,7 @@ def score(
     ] = ScoreFormat.JSONL,
     feedback: Annotated[
         Path | None,
-        typer.Option("--feedback", help="Labels of these traces: JSON lines or array, gzip too."),
+        typer.Option(help="Labels of these traces: JSON lines or array, gzip too."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -265,7 +263,7 @@ def backtest(
         ),
     ] = TableFormat.TABLE,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="Draw the alerts over time into this SVG file.")
+        Path | None, typer.Option(help="Draw the alerts over time into this SVG file.")
     ] = None,
 ) -> None:
     """Replay scored traces through windows and rules: which alerts would have fired, and when."""

@@ -25,7 +25,7 @@ ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
 def convert_model(
     folder: Annotated[Path, typer.Argument(help="Folder with model.safetensors, tokenizer.json.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write to; by default the same.")
+        Path | None, typer.Option(help="Folder to write to; by default the same.")
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="Make the quantised graph as well: faster, less exact.")
@@ -69,7 +69,7 @@ def score_pairs(
     folder: ModelFolder,
     pairs: Annotated[
         Path,
-        typer.Option("--pairs", help="JSON lines with premise and hypothesis; - is stdin."),
+        typer.Option(help="JSON lines with premise and hypothesis; - is stdin."),
     ],
     int8: Annotated[bool, typer.Option("--int8", help="Use the quantised graph.")] = False,
 ) -> None:
@@ -123,10 +123,10 @@ def check_model(folder: ModelFolder) -> None:
 
 @model_app.command("fetch")
 def fetch_model(
-    out: Annotated[Path, typer.Option("--out", help="Folder to download to.")] = Path("hhem"),
+    out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("hhem"),
     base_url: Annotated[
         str | None,
-        typer.Option("--base-url", envvar="HF_ENDPOINT", help="A mirror of the model hub."),
+        typer.Option(envvar="HF_ENDPOINT", help="A mirror of the model hub."),
     ] = None,
 ) -> None:
     """Download the published model at its pinned revision, or say how to get it by hand."""

@@ -69,7 +69,7 @@ def replay(
     file: ReplayFile,
     to: Annotated[
         ReplayTarget,
-        typer.Option("--to", help="http: a running agent; kafka: the topic of the traces."),
+        typer.Option(help="http: a running agent; kafka: the topic of the traces."),
     ],
     rate: RateOption = None,
     start: StartOption = 0,
@@ -77,9 +77,7 @@ def replay(
     id_suffix: SuffixOption = "",
     url: Annotated[
         str | None,
-        typer.Option(
-            "--url", help="With http: the agent's port for traces; none: as the settings say."
-        ),
+        typer.Option(help="With http: the agent's port for traces; none: as the settings say."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:

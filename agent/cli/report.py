@@ -30,11 +30,11 @@ def report(
         ),
     ],
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with box plots into this file.")
+        Path | None, typer.Option(help="Write a page with box plots into this file.")
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", hidden=True),  # its error names --html; remove it one release later
+        typer.Option(hidden=True),  # its error names --html; remove it one release later
     ] = None,
     form: Annotated[
         ReportFormat,
@@ -44,32 +44,31 @@ def report(
         ),
     ] = ReportFormat.TABLE,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
+        Path, typer.Option( "--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
     ] = Path("-"),
     traces: Annotated[
         Path | None,
         typer.Option(
-            "--traces", help="The traces that were scored: shows queries and answers of the worst."
+            help="The traces that were scored: shows queries and answers of the worst."
         ),
     ] = None,
     service: Annotated[
-        str | None, typer.Option("--service", help="Only traces of this service.")
+        str | None, typer.Option(help="Only traces of this service.")
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", help="Only this metric. May be repeated."),
+        typer.Option( "--metric", "-m", help="Only this metric. May be repeated."),
     ] = None,
     pair_by: Annotated[
         str,
         typer.Option(
-            "--pair-by",
             help="What the same question is known by: trace_id, query (its text) or tag:NAME.",
         ),
     ] = "trace_id",
     worst: Annotated[
-        int, typer.Option("--worst", min=0, max=100, help="Worst traces of each metric.")
+        int, typer.Option(min=0, max=100, help="Worst traces of each metric.")
     ] = 5,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random turns of the test.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random turns of the test.")] = 0,
     config: ConfigOption = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""

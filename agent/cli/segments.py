@@ -36,28 +36,23 @@ def segments(
     service: ServiceOption = None,
     metric: Annotated[
         str | None,
-        typer.Option("--metric", help="This metric only; none: all with a better direction."),
+        typer.Option(help="This metric only; none: all with a better direction."),
     ] = None,
-    window: Annotated[
-        str | None, typer.Option("--window", help="A window of the agent; none: 1h.")
-    ] = None,
+    window: Annotated[str | None, typer.Option(help="A window of the agent; none: 1h.")] = None,
     against: Annotated[
         ComparedWith | None,
         typer.Option(
-            "--against",
             help="before: the segment's past, and how the rest has moved since; rest: the rest as"
             " it is now. None: before, if there is a past.",
         ),
     ] = None,
     fdr: Annotated[
         float,
-        typer.Option("--fdr", help="Expected share of false findings.", min=0, max=1),
+        typer.Option(help="Expected share of false findings.", min=0, max=1),
     ] = DEFAULT_FDR,
     tag: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tag", help="With files: a tag to divide by, instead of those of the settings."
-        ),
+        typer.Option(help="With files: a tag to divide by, instead of those of the settings."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every metric and segment, not only findings.")

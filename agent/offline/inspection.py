@@ -53,10 +53,8 @@ class Inspection:
 def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
     """Read files of OTLP export requests, traces and logs mixed, and join their spans.
 
-    Args:
-        paths: Files with a protobuf body, a JSON body, or one JSON body a line, gzip too; for a
-            folder its files, by name; `-` for stdin.
-        settings: The OTLP settings.
+    A file has a protobuf body, a JSON body, or one JSON body a line, gzip too; `-` is stdin. Of a
+    folder its files are read, by name.
 
     Raises:
         OSError: A file cannot be read.

@@ -47,13 +47,7 @@ class TraceShift:
     suffix: str = ""
 
     def __call__(self, item: DecodedTrace, now: float, limit: int) -> DecodedTrace | DecodeFailure:
-        """Return the trace to send instead.
-
-        Args:
-            item: The recorded trace.
-            now: Unix seconds.
-            limit: The most bytes that a trace may have.
-        """
+        """Return the trace to send instead."""
         if self.seconds == 0 and not self.suffix:
             return item
         trace = item.trace

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import IO, Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.errors import RagmeterError
-from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.files import GZIP, STDIN
@@ -33,6 +33,7 @@ MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 MAX_K = 100  # cut-offs come from a file, and each is a series
 MAX_FINGERPRINT = 64  # characters
 MAX_STRATUM = 32  # characters
+MAX_STRATA = 16  # each has its sums in every bucket; the agent has five
 _MAX_ERROR_CHARS = 200  # characters of a reason shown
 
 _NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
@@ -261,6 +262,16 @@ def _open_file(path: Path) -> Iterator[IO[bytes]]:
             return
         with gzip.open(raw) as unpacked:
             yield cast(IO[bytes], unpacked)
+
+
+def bound_strata(scores: Iterable[Score], admitted: set[str]) -> None:
+    """Join the strata beyond the first `MAX_STRATA`, as their names come from a file."""
+    for score in scores:
+        if score.stratum and score.stratum not in admitted:
+            if len(admitted) < MAX_STRATA:
+                admitted.add(score.stratum)
+            else:
+                score.stratum = OTHER_LABEL
 
 
 def _is_slow_result(score: Score) -> bool:

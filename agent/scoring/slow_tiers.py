@@ -185,7 +185,6 @@ class ConfiguredTiers:
     Args:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
-        observe: Called with every attempt of a call.
         count: Called with the source of each verdict (see `CachedJudge`).
         watched: Whether to score a share of traces twice and to watch the judge with probes.
 

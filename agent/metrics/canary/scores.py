@@ -84,10 +84,7 @@ def score_canary(
 ) -> list[Score]:
     """Score a canary against its reference.
 
-    Args:
-        prepared: The trace of a canary; any other trace gets no scores.
-        ks: Cut-offs of retrieval metrics, ascending.
-        monotonic: Clock in seconds that bounds the time of patterns.
+    `ks` ascend; the clock `monotonic` bounds the time of patterns.
 
     Returns:
         One score for each of `reference_pairs(ks)`, in that order.

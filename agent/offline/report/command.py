@@ -26,12 +26,15 @@ from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.input_files import (
     ReportInputSummary,
-    ReportTrace,
     TraceTexts,
     normalise_query,
     read_scored_file,
 )
-from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows
+from ragmeter.offline.report.open_rag_eval import (
+    OPEN_RAG_EVAL_HEADER,
+    OpenRagEvalRows,
+    ReportTrace,
+)
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
     ReportColumn,

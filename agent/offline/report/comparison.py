@@ -302,10 +302,7 @@ def _mean_difference(pairs: Sequence[_ScorePair], series: RunSeries) -> Interval
 def describe_difference(item: RunComparison, good: str | None) -> str:
     """Describe a comparison: `better`, `worse`, or why neither can be said.
 
-    Args:
-        item: The comparison.
-        good: The good direction, `higher` or `lower`; with None a difference is described as
-            `higher` or `lower`.
+    With a `good` of None a difference is described as `higher` or `lower`.
     """
     if item.method == "nothing":
         return "not scored in both"

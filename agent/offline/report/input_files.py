@@ -13,12 +13,12 @@ from typing import IO, Any, cast
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.core.metric_specs import name_at_cutoff
-from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import MAX_SHOWN, InputFile
 from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.open_rag_eval import (
     MAX_TEXT,
+    ReportTrace,
     count_runs,
     is_open_rag_eval,
     read_open_rag_eval_row,
@@ -38,20 +38,10 @@ _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's 
 
 
 @dataclass(slots=True)
-class ReportTrace:
-    """Scored trace, with its texts where the scored file has them."""
-
-    trace: ScoredTrace
-    text: TraceText | None = None
-
-
-@dataclass(slots=True)
 class ReportInputSummary:
     """Counts and notes gathered while reading a scored file.
 
     Args:
-        bad: Unreadable lines.
-        unknown: Results of unknown metrics or scorers.
         invalid: Invalid values, which count as unscored.
         notes: Remarks for the reader of the report.
     """
@@ -201,7 +191,7 @@ def _read_csv(
         if runs > 1:
             summary.notes.append(f"{runs} answers a question in the file: the first one is read")
         summary.notes.append("columns of open-rag-eval: every question counts once")
-        make: Callable[[dict[str, str]], ReportTrace | None] = _read_open_rag_eval
+        make: Callable[[dict[str, str]], ReportTrace | None] = read_open_rag_eval_row
     elif tuple(header[:3]) == _CSV_KEYS:
         summary.notes.append(
             "CSV: no probabilities, so each trace counts once, and no reasons, so empty cells"
@@ -221,11 +211,6 @@ def _read_csv(
                 say(f"{name}, line {number}: no row of this table")
         else:
             yield trace
-
-
-def _read_open_rag_eval(row: dict[str, str]) -> ReportTrace | None:
-    parsed = read_open_rag_eval_row(row)
-    return ReportTrace(parsed.trace, parsed.text) if parsed is not None else None
 
 
 def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], ReportTrace | None]:

@@ -60,12 +60,12 @@ MAX_TEXT = 2_000  # characters of a query or an answer; displays shorten them fu
 _RUNS = re.compile(r"run_(\d{1,4})_")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRagEvalRow:
-    """Scored trace and texts of one row."""
+@dataclass(slots=True)
+class ReportTrace:
+    """Scored trace, with its texts where the scored file has them."""
 
     trace: ScoredTrace
-    text: TraceText
+    text: TraceText | None = None
 
 
 def is_open_rag_eval(header: Sequence[str]) -> bool:
@@ -80,7 +80,7 @@ def count_runs(header: Sequence[str]) -> int:
     return max((int(match[1]) for match in matches if match), default=1)
 
 
-def read_open_rag_eval_row(row: Mapping[str, str]) -> OpenRagEvalRow | None:
+def read_open_rag_eval_row(row: Mapping[str, str]) -> ReportTrace | None:
     """Read a row; None if it has no `query_id`."""
     query_id = row.get("query_id", "").strip()[:MAX_ID]
     if not query_id:
@@ -95,7 +95,7 @@ def read_open_rag_eval_row(row: Mapping[str, str]) -> OpenRagEvalRow | None:
         if isinstance(segment, dict) and isinstance(segment.get("text"), str)
     )
     trace = ScoredTrace(query_id, "open-rag-eval", 0.0, "ok", scores)
-    return OpenRagEvalRow(trace, TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT]))
+    return ReportTrace(trace, TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT]))
 
 
 class _OpenRagEvalReader:

@@ -102,12 +102,8 @@ class AttemptBilling:
     ) -> None:
         """Add one attempt to `cost`.
 
-        Args:
-            cost: Grows by the attempt.
-            outcome: How the attempt ended.
-            characters: Those of the prompt and of the answer.
-            usage: Tokens as the reply counts them, if it does.
-            seconds: Time in flight.
+        `characters` are those of the prompt and of the answer, `usage` the tokens as the reply
+        counts them, `seconds` the time in flight.
         """
         if usage is not None and not _is_credible(usage, characters[0]):
             usage = None
