@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -229,14 +230,6 @@ def _mod97(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
 
 
-def _card(text: str, start: int, end: int) -> int | None:
-    return _longest_valid(text, start, end, range(13, 20), _luhn)
-
-
-def _iban(text: str, start: int, end: int) -> int | None:
-    return _longest_valid(text, start, end, range(15, 35), _mod97)
-
-
 def _phone(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
     digits = sum(map(str.isdigit, match))
@@ -266,8 +259,8 @@ def _address(text: str, start: int, end: int) -> int | None:
 
 _CHECKS: dict[str, _MatchCheck] = {
     "phone": _phone,
-    "iban": _iban,  # whose check digits hold
-    "credit_card": _card,  # that pass Luhn's check
+    "iban": partial(_longest_valid, lengths=range(15, 35), valid=_mod97),
+    "credit_card": partial(_longest_valid, lengths=range(13, 20), valid=_luhn),
     "ip": _address,
 }
 BUILTIN_RULES = {

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import (
     FileProgress,
+    add_text_row,
+    build_table,
     check_output_path,
     print_tables,
     print_text,
@@ -228,12 +228,14 @@ def _backtest_table(backtest: Backtest) -> Table:
         title += f" (the first {TABLE_ROWS} are shown)"
     if fired < len(alerts):
         title += f"; pending at the end: {len(alerts) - fired}"
-    out = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
-    out.add_column("when (UTC)", no_wrap=True)
-    out.add_column("alert", overflow="fold", max_width=28)
-    out.add_column("service", overflow="fold", max_width=24)
-    out.add_column("what", overflow="fold")
-    out.add_column("worst traces", overflow="fold", max_width=28)
+    out = build_table(
+        title,
+        ("when (UTC)", {"no_wrap": True}),
+        ("alert", {"overflow": "fold", "max_width": 28}),
+        ("service", {"overflow": "fold", "max_width": 24}),
+        ("what", {"overflow": "fold"}),
+        ("worst traces", {"overflow": "fold", "max_width": 28}),
+    )
     for alert in alerts[:TABLE_ROWS]:
         cells = (
             "\n".join(_times(alert)),
@@ -243,7 +245,7 @@ def _backtest_table(backtest: Backtest) -> Table:
             bound_label(alert.summary, 500),
             "\n".join(bound_label(trace_id, 80) for trace_id in alert.worst),
         )
-        out.add_row(*map(Text, cells))  # as text: names from outside must not be read as markup
+        add_text_row(out, *cells)
     return out
 
 

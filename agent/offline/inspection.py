@@ -158,7 +158,8 @@ def print_request(trace: Trace, origins: FieldOrigins, out: Console) -> None:
     table.add_column("value", overflow="fold", ratio=3)
     table.add_column("from", overflow="fold", ratio=1)
     for name, value in _rows(trace):
-        table.add_row(name, Text(value), Text(_format_origins(origins.get(name, ()))))
+        sources = (escape_control(f"{o.name} ({o.convention})") for o in origins.get(name, ()))
+        table.add_row(name, Text(value), Text("\n".join(dict.fromkeys(sources))))
     out.print(table)
 
 
@@ -212,9 +213,3 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
 
 def _shorten(text: str) -> str:
     return escape_control(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]} …")
-
-
-def _format_origins(origins: Sequence[FieldOrigin]) -> str:
-    return "\n".join(
-        dict.fromkeys(escape_control(f"{origin.name} ({origin.convention})") for origin in origins)
-    )

@@ -163,16 +163,13 @@ def read_traffic(
                 item = moving(item, wall(), limit)
             if isinstance(item, DecodeFailure):
                 done.bad += 1
-                reporter.report_skipped(position, _rejection_reason(item), "not sent")
+                parts = [f"{field}: {why}" if field else why for field, why in item.errors]
+                reason = ": ".join(filter(None, (item.reason, "; ".join(parts))))
+                reporter.report_skipped(position, reason, "not sent")
             else:
                 yield item, position
     finally:
         reader.stop()
-
-
-def _rejection_reason(item: DecodeFailure) -> str:
-    parts = [f"{field}: {why}" if field else why for field, why in item.errors]
-    return ": ".join(filter(None, (item.reason, "; ".join(parts))))
 
 
 def latest_timestamp(source: InputFile, limit: int) -> float | None:

@@ -156,9 +156,8 @@ def _answer_values(
         }
     facts = fact_coverage(answer, reference.facts)
     values: Values = {
-        "exact_match": _first_value(
-            exact_match(trace.answer, expected), exact_match(bare, expected)
-        ),
+        # 0.0 is false, a reason is not
+        "exact_match": exact_match(trace.answer, expected) or exact_match(bare, expected),
         "keyword_coverage": coverage,
         "number_match": number_match(answer, expected),
         "answer_completeness": answer_completeness(answer, expected, coverage),
@@ -195,10 +194,6 @@ def _without_markers(trace: Trace) -> str:
         pieces.append(answer[start : mark.start].rstrip() + separator)
         start = mark.end
     return "".join([*pieces, answer[start:]])
-
-
-def _first_value(first: float | NoScore, second: float | NoScore) -> float | NoScore:
-    return second if first == 0.0 else first
 
 
 def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:

@@ -48,6 +48,8 @@ class HhemTier:
         workers: Threads; None: as many as the settings say.
     """
 
+    tier: Tier = "model"
+
     def __init__(
         self,
         model: HhemModel,
@@ -76,11 +78,6 @@ class HhemTier:
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-
-    @property
-    def tier(self) -> Tier:
-        """The tier that draws traces for it."""
-        return "model"
 
     @property
     def pairs(self) -> Sequence[MetricScorer]:

@@ -120,21 +120,16 @@ class SecondOpinion:
     ) -> None:
         if not 0 < share <= 1:
             raise ValueError("the share of second opinions must be in (0, 1]")
+        self.tier: Tier = first.tier
+        self.pairs: Sequence[MetricScorer] = [
+            *first.pairs,
+            (DISAGREEMENT_METRIC, JUDGE_SCORER),
+        ]
         self._patience = patience
         self._first = first
         self._second = second
         self._share = share
         self._salt = blake2b(f"second:{salt}".encode()).digest()
-
-    @property
-    def tier(self) -> Tier:
-        """The tier of the first judge."""
-        return self._first.tier
-
-    @property
-    def pairs(self) -> Sequence[MetricScorer]:
-        """The pairs of the first judge, and the disagreement."""
-        return [*self._first.pairs, (DISAGREEMENT_METRIC, JUDGE_SCORER)]
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return the results of the first judge and the disagreement, for the cost of both."""

@@ -51,6 +51,8 @@ _FamilyRun = Callable[[], Coroutine[Any, Any, FamilyScores | NoScore]]
 class JudgeTier:
     """Scores traces by asking a judge, as `settings` say; a `TierScorer`."""
 
+    tier: Tier = "judge"
+
     def __init__(self, judge: QuestionAnswerer, settings: JudgeSettings) -> None:
         self._judge = judge
         self._per_call = settings.passages_per_call
@@ -71,11 +73,6 @@ class JudgeTier:
             for family, (scorer, names) in families.items()
             if family in settings.metrics
         }
-
-    @property
-    def tier(self) -> Tier:
-        """The tier that draws traces for it."""
-        return "judge"
 
     @property
     def pairs(self) -> Sequence[MetricScorer]:
