@@ -11,13 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.cli.options import (
-    ConfigOption,
-    JsonOption,
-    RulesOption,
-    exit_on_error,
-    stdout_console,
-)
+from ragmeter.cli import options
 from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import escape_control, exit_error, stderr
 from ragmeter.metrics.registry import metric_specs
@@ -40,7 +34,7 @@ def metrics_list(
     tier: Annotated[str | None, typer.Option(help="Only cheap, judge or feedback.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Only metrics of this scorer.")] = None,
     profile: ProfileOption = "balanced",
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Print every metric: its tier, scorers, range, needs, and default rule.
 
@@ -69,14 +63,14 @@ def metrics_list(
             spec.needs, "\n".join(map(describe_rule, rules.get(spec.name, ()))),
         )  # fmt: skip
         table.add_row(*(Text(escape_control(cell)) for cell in cells))
-    stdout_console(METRICS_WIDTH).print(table)
+    options.stdout_console(METRICS_WIDTH).print(table)
 
 
 @metrics_app.command("show")
 def metrics_show(
     name: Annotated[str, typer.Argument(help="A name from `ragmeter metrics list`.")],
     profile: ProfileOption = "balanced",
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Print one metric: its meaning, its formula and the source of the formula."""
     from ragmeter.alerts.rule_sets import describe_rule
@@ -114,7 +108,7 @@ def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
     from ragmeter.core.metric_specs import base_name
 
     by_metric: dict[str, list[AlertRule]] = {}
-    with exit_on_error():
+    with options.exit_on_error():
         for rule in load_default_rules(profile):
             if rule.metric is not None:
                 by_metric.setdefault(base_name(rule.metric), []).append(rule)
@@ -142,8 +136,8 @@ def _rules_callback() -> None:
 
 @rules_app.command("prometheus")
 def prometheus(
-    config: ConfigOption = None,
-    rules: RulesOption = None,
+    config: options.ConfigOption = None,
+    rules: options.RulesOption = None,
     runbooks: Annotated[
         str | None,
         typer.Option(
@@ -157,7 +151,7 @@ def prometheus(
     alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
     if runbooks:
         alerts["runbook_url"] = None
-    with exit_on_error(2):
+    with options.exit_on_error(2):
         settings = load_settings(config, overrides={"alerts": alerts})
         file = prometheus_rules(settings, runbooks)
     for name, why in file.left_out.items():

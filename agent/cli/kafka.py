@@ -17,6 +17,7 @@ from typing import Annotated
 
 import typer
 
+from ragmeter.cli import replay
 from ragmeter.cli.options import (
     ConfigOption,
     TableFormat,
@@ -24,15 +25,6 @@ from ragmeter.cli.options import (
     escape_line,
     exit_on_error,
     format_time,
-)
-from ragmeter.cli.replay import (
-    RateOption,
-    ReplayCall,
-    ReplayFile,
-    ShiftOption,
-    StartOption,
-    SuffixOption,
-    replay_to_kafka,
 )
 from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
@@ -240,16 +232,16 @@ def lag(
 
 @kafka_app.command("replay")
 def replay_file(
-    file: ReplayFile,
-    rate: RateOption = None,
-    start: StartOption = 0,
-    shift: ShiftOption = None,
-    id_suffix: SuffixOption = "",
+    file: replay.ReplayFile,
+    rate: replay.RateOption = None,
+    start: replay.StartOption = 0,
+    shift: replay.ShiftOption = None,
+    id_suffix: replay.SuffixOption = "",
     config: ConfigOption = None,
 ) -> None:
     """Do what `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
     print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
-    replay_to_kafka(ReplayCall(file, rate, start, shift, id_suffix), config)
+    replay.replay_to_kafka(replay.ReplayCall(file, rate, start, shift, id_suffix), config)
 
 
 @kafka_app.command("tail")

@@ -15,19 +15,13 @@ from importlib import resources
 from operator import gt, mul
 from typing import Any
 
+from ragmeter.metrics import text_index
 from ragmeter.metrics.coverage import find_best_position
 from ragmeter.metrics.grounding_features import (
     ANSWER_FEATURES,
     SENTENCE_FEATURES,
     AnswerFeatures,
     extract_features,
-)
-from ragmeter.metrics.text_index import (
-    AnswerSentence,
-    PassageIndex,
-    QueryText,
-    find_positions,
-    parse_answer,
 )
 from ragmeter.trace import Trace
 
@@ -149,19 +143,19 @@ def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 
-def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentence]]:
+def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[text_index.AnswerSentence]]:
     """Return the features of a trace and the sentences of its answer, for fitting."""
-    pages = PassageIndex.read([p.text or "" for p in trace.passages or ()])
-    answer = parse_answer(trace.answer or "")
-    query = QueryText.read(trace.query)
-    positions = find_positions(pages, answer.claims, query.stems)
+    pages = text_index.PassageIndex.read([p.text or "" for p in trace.passages or ()])
+    answer = text_index.parse_answer(trace.answer or "")
+    query = text_index.QueryText.read(trace.query)
+    positions = text_index.find_positions(pages, answer.claims, query.stems)
     return extract_features(pages, answer, positions, query), answer.claims
 
 
 def explain_grounding(
     features: AnswerFeatures,
-    pages: PassageIndex,
-    claims: list[AnswerSentence],
+    pages: text_index.PassageIndex,
+    claims: list[text_index.AnswerSentence],
     positions: Mapping[str, list[int]],
     passage_ids: list[str],
 ) -> dict[str, Any]:

@@ -15,27 +15,15 @@ from rich.table import Table
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import (
-    FileProgress,
-    add_text_row,
-    build_table,
-    check_output_path,
-    print_tables,
-    print_text,
-)
+from ragmeter.console import terminal
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.ingest.files import MAX_SHOWN, STDIN
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline import scored_lines
 from ragmeter.offline.backtest import Backtest, EstimatePoint, EstimateTracks, find_rule
-from ragmeter.offline.scored_lines import (
-    InvalidScoredLine,
-    decode_scored_line,
-    input_size,
-    read_scored_lines,
-)
 from ragmeter.windows.windows import Windows
 
 
@@ -228,7 +216,7 @@ def _backtest_table(backtest: Backtest) -> Table:
         title += f" (the first {TABLE_ROWS} are shown)"
     if fired < len(alerts):
         title += f"; pending at the end: {len(alerts) - fired}"
-    out = build_table(
+    out = terminal.build_table(
         title,
         ("when (UTC)", {"no_wrap": True}),
         ("alert", {"overflow": "fold", "max_width": 28}),
@@ -245,7 +233,7 @@ def _backtest_table(backtest: Backtest) -> Table:
             bound_label(alert.summary, 500),
             "\n".join(bound_label(trace_id, 80) for trace_id in alert.worst),
         )
-        add_text_row(out, *cells)
+        terminal.add_text_row(out, *cells)
     return out
 
 
@@ -341,7 +329,7 @@ def run_backtest(
         OSError: A file cannot be read or written.
     """
     if drawing is not None:
-        check_output_path("--picture", drawing, [path, *apart])
+        terminal.check_output_path("--picture", drawing, [path, *apart])
     tracks = (
         EstimateTracks(rules, settings.alerts.evaluation_seconds) if drawing is not None else None
     )
@@ -349,13 +337,13 @@ def run_backtest(
     counts, limit = backtest.counts, settings.limits.trace_bytes
     position = 0
     name = "standard input" if path == STDIN else path.name
-    with FileProgress(name, input_size(path)) as progress:
-        for line, number in read_scored_lines(path, limit):
+    with terminal.FileProgress(name, scored_lines.input_size(path)) as progress:
+        for line, number in scored_lines.read_scored_lines(path, limit):
             counts.lines += 1
             position += len(line) + 1
             try:
-                backtest.feed(decode_scored_line(line, limit))
-            except InvalidScoredLine as error:
+                backtest.feed(scored_lines.decode_scored_line(line, limit))
+            except scored_lines.InvalidScoredLine as error:
                 counts.bad += 1
                 if counts.bad <= MAX_SHOWN:
                     say(f"line {number}: {error}")
@@ -368,9 +356,9 @@ def run_backtest(
     if drawing is not None and tracks is not None:
         write_atomically(drawing, render_picture(build_timeline(backtest, rules, tracks)).encode())
     if form == "json":
-        print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
+        terminal.print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
     else:
-        print_tables([_backtest_table(backtest)])
+        terminal.print_tables([_backtest_table(backtest)])
     return True
 
 

@@ -10,13 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import (
-    FileProgress,
-    UsageError,
-    check_output_path,
-    print_tables,
-    print_text,
-)
+from ragmeter.console import terminal
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
 from ragmeter.core.label_bounds import bound_label
@@ -114,7 +108,7 @@ def run_report(
         metrics=wanted.metrics, notes=notes,
     )  # fmt: skip
     if not report.keys and wanted.metrics:
-        raise UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
+        raise terminal.UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
     trace_texts = texts.texts if texts else {}
     columns = zip(report.columns, own_texts, strict=True)
     report = replace(
@@ -127,11 +121,11 @@ def run_report(
     if wanted.html is not None:
         write_atomically(wanted.html, render_page(report).encode("utf-8", "replace"))
     if wanted.form == "json":
-        print_text(report_document(report))
+        terminal.print_text(report_document(report))
     else:
         for line in answered_line(report):
             say(line)
-        print_tables(report_tables(report))
+        terminal.print_tables(report_tables(report))
         for line in [*comparison_caption(report), *filter(None, [missing_values_line(report)])]:
             say(line)
 
@@ -139,12 +133,12 @@ def run_report(
 def _check_options(wanted: ReportOptions) -> None:
     inputs = [*wanted.files, *([wanted.traces] if wanted.traces else []), *wanted.apart]
     if wanted.html is not None:
-        check_output_path("--html", wanted.html, inputs)
+        terminal.check_output_path("--html", wanted.html, inputs)
     if inputs.count(STDIN) > 1:
-        raise UsageError("standard input can be read once")
+        raise terminal.UsageError("standard input can be read once")
     by = wanted.pair_by
     if by not in ("trace_id", "query") and not (by.startswith(TAG) and by[len(TAG) :]):
-        raise UsageError(f"--pair-by {by}: trace_id, query or tag:NAME is needed")
+        raise terminal.UsageError(f"--pair-by {by}: trace_id, query or tag:NAME is needed")
 
 
 def _run_names(files: Sequence[Path]) -> list[str]:
@@ -173,7 +167,7 @@ def _read_run(
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
     limit = settings.limits.trace_bytes
-    with FileProgress(name, input_size(path)) as progress:
+    with terminal.FileProgress(name, input_size(path)) as progress:
         for number, item in enumerate(read_scored_file(path, limit, summary, say), start=1):
             trace = item.trace
             if wanted.service is not None and trace.service != wanted.service:
@@ -243,16 +237,18 @@ def convert_to_open_rag_eval(
         OSError: A file cannot be read or written, or has no scored trace.
     """
     if len(wanted.files) != 1:
-        raise UsageError("--format open-rag-eval: one file at a time")
+        raise terminal.UsageError("--format open-rag-eval: one file at a time")
     if wanted.html is not None:
-        raise UsageError("--format open-rag-eval: writes no page")
+        raise terminal.UsageError("--format open-rag-eval: writes no page")
     _check_options(wanted)
     limit = settings.limits.trace_bytes
     texts = None
     if wanted.traces is not None:
         texts = TraceTexts(wanted.traces, limit, settings.privacy, say, whole=True)
     if output != STDIN:
-        check_output_path("--output", output, [*wanted.files, *filter(None, [wanted.traces])])
+        terminal.check_output_path(
+            "--output", output, [*wanted.files, *filter(None, [wanted.traces])]
+        )
     summary, rows, text = ReportInputSummary(), OpenRagEvalRows(), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(OPEN_RAG_EVAL_HEADER)
@@ -265,7 +261,7 @@ def convert_to_open_rag_eval(
     if not written:
         raise OSError(f"{wanted.files[0]}: no scored trace")
     if output == STDIN:
-        print_text(text.getvalue())
+        terminal.print_text(text.getvalue())
     else:
         write_atomically(output, text.getvalue().encode("utf-8", "replace"))
     say(f"{written:,} rows" + (f", {summary.bad:,} lines unreadable" if summary.bad else ""))

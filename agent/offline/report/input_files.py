@@ -16,6 +16,7 @@ from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.ingest.files import MAX_SHOWN, InputFile
 from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.offline import scored_lines
 from ragmeter.offline.report.open_rag_eval import (
     MAX_TEXT,
     ReportTrace,
@@ -24,14 +25,6 @@ from ragmeter.offline.report.open_rag_eval import (
     read_open_rag_eval_row,
 )
 from ragmeter.offline.report.summary import TraceText
-from ragmeter.offline.scored_lines import (
-    InvalidScoredLine,
-    ScoredLine,
-    decode_scored_line,
-    input_name,
-    iterate_lines,
-    open_input,
-)
 from ragmeter.trace import Trace
 
 _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV
@@ -110,8 +103,8 @@ def read_scored_file(
     Raises:
         OSError: The file cannot be read, or has none of the known formats.
     """
-    name = input_name(path)
-    with open_input(path) as file:
+    name = scored_lines.input_name(path)
+    with scored_lines.open_input(path) as file:
         first = _first_line(file, name, limit)
         if first.lstrip()[:1] in (b"{", b""):
             yield from _read_jsonl(_RewoundFile(first, file), name, limit, summary, say, details)
@@ -151,10 +144,10 @@ def _read_jsonl(
     say: Callable[[str], None],
     details: bool,
 ) -> Iterator[ReportTrace]:
-    for line, number in iterate_lines(cast(IO[bytes], file), name, limit):
+    for line, number in scored_lines.iterate_lines(cast(IO[bytes], file), name, limit):
         try:
-            scored_line = decode_scored_line(line, limit)
-        except InvalidScoredLine as error:
+            scored_line = scored_lines.decode_scored_line(line, limit)
+        except scored_lines.InvalidScoredLine as error:
             summary.bad += 1
             if summary.bad <= MAX_SHOWN:
                 say(f"{name}, line {number}: {error}")
@@ -166,7 +159,7 @@ def _read_jsonl(
         yield ReportTrace(scored_line.trace)
 
 
-def _add_details(line: ScoredLine, items: Sequence[dict[str, Any]]) -> None:
+def _add_details(line: scored_lines.ScoredLine, items: Sequence[dict[str, Any]]) -> None:
     """Attach to each score its detail, which only the open-rag-eval export needs."""
     details: dict[tuple[str, str], Any] = {}
     for item in items:
@@ -232,8 +225,8 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], R
             results.append(item)
         line = json.dumps({**{key: row[key] for key in _CSV_KEYS}, "results": results}).encode()
         try:
-            scored_line = decode_scored_line(line, len(line))
-        except InvalidScoredLine:
+            scored_line = scored_lines.decode_scored_line(line, len(line))
+        except scored_lines.InvalidScoredLine:
             return None
         summary.unknown += scored_line.unknown
         summary.invalid += scored_line.invalid
