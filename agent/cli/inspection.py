@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import ValidationError
@@ -20,13 +19,8 @@ if TYPE_CHECKING:
 
 SILENT_SECONDS = 30.0  # a running agent sends a line every 10 s
 
-
-class InspectFormat(StrEnum):
-    """How requests are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
+# How requests are printed.
+InspectFormat = Literal["table", "json", "jsonl"]
 
 
 def inspect(
@@ -47,7 +41,7 @@ def inspect(
             "-f",
             help="table; json: with the spans that gave each field; jsonl: the native traces.",
         ),
-    ] = InspectFormat.TABLE,
+    ] = "table",
     count: Annotated[
         int | None,
         typer.Option(min=1, help="With --live: end after this many requests."),
@@ -82,9 +76,9 @@ def inspect(
         return
     with exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
-    if form is InspectFormat.JSON:
+    if form == "json":
         typer.echo(json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False))
-    elif form is InspectFormat.JSONL:
+    elif form == "jsonl":
         for line in format_trace_lines(inspection):
             typer.echo(line)
     else:
@@ -136,9 +130,9 @@ def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
             "the agent sent a line that this version cannot read; are the versions the same?"
         )
         return False
-    if form is InspectFormat.TABLE:
+    if form == "table":
         print_request(trace, origins, out)
-    elif form is InspectFormat.JSON:
+    elif form == "json":
         typer.echo(line)
     else:
         typer.echo(trace.model_dump_json(exclude_none=True))

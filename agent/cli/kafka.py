@@ -12,8 +12,7 @@ import logging
 import os
 import sys
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,14 +41,8 @@ ReasonOption = Annotated[
 ]
 FormatOption = Annotated[TableFormat, typer.Option("--format", "-f", help="table or json.")]
 
-
-class TailedTopic(StrEnum):
-    """The topics that `tail` shows."""
-
-    TRACES = "traces"
-    SCORES = "scores"
-    FEEDBACK = "feedback"
-    DEAD = "dead"
+# The topics that `tail` shows.
+TailedTopic = Literal["traces", "scores", "feedback", "dead"]
 
 
 def worker(config: ConfigOption = None) -> None:
@@ -86,7 +79,7 @@ def dlq_list(
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     config: ConfigOption = None,
-    form: FormatOption = TableFormat.TABLE,
+    form: FormatOption = "table",
 ) -> None:
     """List dead letters: offset, time, reason, where they were read, bytes, whether sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
@@ -95,7 +88,7 @@ def dlq_list(
         contents = read_letters(settings.kafka)
     letters = [one for one in contents.letters if reason in (None, one.reason)]
     sent = contents.sent
-    if form is TableFormat.JSON:
+    if form == "json":
         rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters[-limit:]]
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -198,7 +191,7 @@ def init(
 @kafka_app.command("lag")
 def lag(
     config: ConfigOption = None,
-    form: FormatOption = TableFormat.TABLE,
+    form: FormatOption = "table",
 ) -> None:
     """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
@@ -209,7 +202,7 @@ def lag(
 
     with connected_settings(config) as settings:
         rows = read_lag(settings)
-    if form is TableFormat.JSON:
+    if form == "json":
         document = {
             "group": settings.kafka.group,
             "lag": sum(row.lag for row in rows),
@@ -246,7 +239,7 @@ def replay_file(
 
 @kafka_app.command("tail")
 def tail(
-    topic: Annotated[TailedTopic, typer.Argument(help="Which topic.")] = TailedTopic.TRACES,
+    topic: Annotated[TailedTopic, typer.Argument(help="Which topic.")] = "traces",
     last: Annotated[int, typer.Option("--last", "-n", min=0, help="Of each partition.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     most: Annotated[int, typer.Option("--bytes", min=1, help="Of each body, at most.")] = 300,
@@ -256,7 +249,7 @@ def tail(
     from ragmeter.kafka.operator.clients import escape_record, read_newest
 
     with connected_settings(config) as settings:
-        name = getattr(settings.kafka.topics, topic.value)
+        name = getattr(settings.kafka.topics, topic)
         for record in read_newest(settings.kafka, name, last, follow=follow):
             parts = (
                 f"{record.partition}/{record.offset}  {format_time(record.timestamp / 1000)}",

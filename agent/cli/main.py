@@ -6,10 +6,9 @@ import asyncio
 import json
 import logging
 import sys
-from enum import StrEnum
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from pydantic import BaseModel
@@ -68,25 +67,15 @@ app.command()(replay)
 app.command()(report)
 app.command()(segments)
 
+# The format of a file of scores.
+ScoreFormat = Literal["jsonl", "csv", "open-rag-eval"]
 
-class ScoreFormat(StrEnum):
-    """The format of a file of scores."""
-
-    JSONL = "jsonl"
-    CSV = "csv"
-    OPEN_RAG_EVAL = "open-rag-eval"
-
-
-class SchemaKind(StrEnum):
-    """What a JSON Schema describes."""
-
-    TRACE = "trace"
-    FEEDBACK = "feedback"
-
+# What a JSON Schema describes.
+SchemaKind = Literal["trace", "feedback"]
 
 SCHEMAS: dict[SchemaKind, tuple[str, type[BaseModel]]] = {
-    SchemaKind.TRACE: (SCHEMA, Trace),
-    SchemaKind.FEEDBACK: (feedback.SCHEMA, Feedback),
+    "trace": (SCHEMA, Trace),
+    "feedback": (feedback.SCHEMA, Feedback),
 }
 
 
@@ -218,7 +207,7 @@ def score(
             help="jsonl: one object a trace; csv: one column a metric and scorer; open-rag-eval:"
             " the columns of that tool, with questions, passages and answers.",
         ),
-    ] = ScoreFormat.JSONL,
+    ] = "jsonl",
     feedback: Annotated[
         Path | None,
         typer.Option(help="Labels of these traces: JSON lines or array, gzip too."),
@@ -261,7 +250,7 @@ def backtest(
         typer.Option(
             "--format", "-f", help="table: what would have fired; json: that and every estimate."
         ),
-    ] = TableFormat.TABLE,
+    ] = "table",
     picture: Annotated[
         Path | None, typer.Option(help="Draw the alerts over time into this SVG file.")
     ] = None,
@@ -291,7 +280,7 @@ def backtest(
 
 @app.command()
 def schema(
-    of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = SchemaKind.TRACE,
+    of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = "trace",
 ) -> None:
     """Print the JSON Schema of a native trace or of feedback."""
     name, model = SCHEMAS[of]

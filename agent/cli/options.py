@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,12 +31,8 @@ RulesOption = Annotated[
     typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
 ]
 
-
-class TableFormat(StrEnum):
-    """How a command prints what it found."""
-
-    TABLE = "table"
-    JSON = "json"
+# How a command prints what it found.
+TableFormat = Literal["table", "json"]
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -46,12 +45,8 @@ SuffixOption = Annotated[
     ),
 ]
 
-
-class ReplayTarget(StrEnum):
-    """Where traces are sent."""
-
-    HTTP = "http"
-    KAFKA = "kafka"
+# Where traces are sent.
+ReplayTarget = Literal["http", "kafka"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,7 @@ def replay(
     the command waits; it drops no trace and does not catch up with a burst.
     """
     call = ReplayCall(file, rate, start, shift, id_suffix)
-    if to is ReplayTarget.HTTP:
+    if to == "http":
         _replay_to_agent(call, url, config)
     elif url is not None:
         raise exit_error("--url is for --to http; brokers are kafka.bootstrap_servers", 2)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
 from ragmeter.console.terminal import UsageError, exit_error, print_message
 
-
-class ReportFormat(StrEnum):
-    """Output format of `ragmeter report`."""
-
-    TABLE = "table"
-    JSON = "json"
-    OPEN_RAG_EVAL = "open-rag-eval"
+# Output format of `ragmeter report`.
+ReportFormat = Literal["table", "json", "open-rag-eval"]
 
 
 def report(
@@ -42,7 +36,7 @@ def report(
             "--format", "-f",
             help="table; json: every number of it; open-rag-eval: the CSV columns of that tool.",
         ),
-    ] = ReportFormat.TABLE,
+    ] = "table",
     output: Annotated[
         Path, typer.Option( "--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
     ] = Path("-"),
@@ -83,7 +77,7 @@ def report(
         [config] if config else (),
     )  # fmt: skip
     with exit_on_error():
-        if form is ReportFormat.OPEN_RAG_EVAL:
+        if form == "open-rag-eval":
             convert_to_open_rag_eval(wanted, output, settings, print_message)
         elif output != Path("-"):
             raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
