@@ -90,9 +90,6 @@ def query_agent(
         seconds: Time limit.
         params: Query parameters.
         post: JSON to post; None: a GET request.
-
-    Returns:
-        The JSON object of the answer.
     """
     # late: most commands need no client
     import httpx

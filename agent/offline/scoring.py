@@ -29,7 +29,8 @@ from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows
-from ragmeter.offline.whole_file import FileAnswers, FileFeedback, open_answer_embedder
+from ragmeter.offline.whole_file import FileAnswers, FileFeedback
+from ragmeter.scoring.answer_embedding import build_answer_embedder
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import Trace
@@ -125,7 +126,7 @@ class OfflineScorer:
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._redactor = Redactor(settings.privacy)
         self._content = ContentPolicy(settings.privacy)
-        self._embedder = open_answer_embedder(settings)
+        self._embedder = build_answer_embedder(settings.consistency, settings.privacy)
         self._answers = FileAnswers(settings, self._embedder)
         self._concurrency = settings.judge.concurrency if tiers else 1
         if self._embedder is not None:

@@ -107,12 +107,6 @@ def adjust_holm(values: Sequence[float]) -> list[float]:
 
     If results below .05 are called different, the chance of any false call is at most 5 %,
     whatever the dependence between the metrics.
-
-    Args:
-        values: The p values of all tests.
-
-    Returns:
-        The adjusted p values in the order of `values`.
     """
     order = sorted(range(len(values)), key=lambda index: values[index])
     adjusted, least = [0.0] * len(values), 0.0

@@ -123,11 +123,7 @@ def load_probes(path: Path | None = None) -> ProbeSet:
 
 
 def probe_settings(settings: JudgeSettings) -> JudgeSettings | None:
-    """Return the settings of the tier that judges probes, with the comparable families alone.
-
-    Returns:
-        None where probes are switched off or nothing is left to ask.
-    """
+    """Return the settings for judging probes by the comparable families; None: there is no need."""
     metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
     if not settings.probes.enabled or not metrics:
         return None

@@ -53,10 +53,7 @@ def second_settings(settings: JudgeSettings) -> JudgeSettings | None:
 
     Without an endpoint or model of its own it is the first judge, asked again: build its client
     without the cache, or it agrees with itself for free. Families that cannot be compared are
-    left out.
-
-    Returns:
-        None where there is nothing to ask.
+    left out; None where none is left.
     """
     second = settings.second
     metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]

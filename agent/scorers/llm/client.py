@@ -189,8 +189,7 @@ class JudgeClient:
     def fingerprint(self, prompt_hash: str) -> str | None:
         """Return the fingerprint of the next answer to a prompt unless a new series begins.
 
-        Returns:
-            None before the first reply.
+        It is None before the first reply.
         """
         served = self._learnt.served
         if served is None:
