@@ -20,7 +20,7 @@ from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer
-from ragmeter.ingest.files import MAX_SHOWN, STDIN
+from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline import scored_lines
 from ragmeter.offline.backtest import Backtest, EstimatePoint, EstimateTracks, find_rule
@@ -337,7 +337,7 @@ def run_backtest(
     counts, limit = backtest.counts, settings.limits.trace_bytes
     position = 0
     name = "standard input" if path == STDIN else path.name
-    with terminal.FileProgress(name, scored_lines.input_size(path)) as progress:
+    with terminal.FileProgress(name, InputFile(path).size) as progress:
         for line, number in scored_lines.read_scored_lines(path, limit):
             counts.lines += 1
             position += len(line) + 1

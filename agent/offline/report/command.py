@@ -15,7 +15,7 @@ from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.score import ScoredTrace
-from ragmeter.ingest.files import STDIN
+from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.input_files import (
@@ -43,7 +43,6 @@ from ragmeter.offline.report.tables import (
     missing_values_line,
     report_tables,
 )
-from ragmeter.offline.scored_lines import input_size
 from ragmeter.trace import Trace
 
 REPORT_EVERY = 256  # traces between two updates of the progress bar
@@ -167,7 +166,7 @@ def _read_run(
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
     limit = settings.limits.trace_bytes
-    with terminal.FileProgress(name, input_size(path)) as progress:
+    with terminal.FileProgress(name, InputFile(path).size) as progress:
         for number, item in enumerate(read_scored_file(path, limit, summary, say), start=1):
             trace = item.trace
             if wanted.service is not None and trace.service != wanted.service:
