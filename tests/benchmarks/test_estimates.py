@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.estimates import coverage, graded_scores, missing
+
 from benchmarks.sampling import budget_hours, judgements
 
 
