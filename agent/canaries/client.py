@@ -60,14 +60,10 @@ class CanaryClient:
     Redirects are not followed, since the headers may hold a secret.
 
     Args:
-        suite: The suite.
-        endpoint: URL of the service.
         seconds: Time limit of a call as a whole.
         token: Bearer token for the service.
         environ: Values of `{{env.NAME}}` in headers.
-        clock: Returns the time in Unix seconds.
         monotonic: Measures the time until the answer.
-        transport: Transport of the HTTP client, for tests.
 
     Raises:
         UnknownTemplateName: A question lacks a value that the request asks for.

@@ -44,8 +44,6 @@ class TraceDelivery:
         url: Base URL of the agent's port for traces.
         file: A file to append the traces to.
         spool: The file of waiting traces.
-        rng: Draws the jitter of the pauses.
-        clock: Returns the time in Unix seconds.
         most: The most traces that wait; older ones are dropped.
         most_bytes: The most bytes that wait.
 

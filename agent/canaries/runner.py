@@ -37,7 +37,6 @@ class CanarySchedule:
         every: Seconds from the start of a round to the start of the next; None for one round.
         concurrency: The most questions under way at a time.
         per_minute: The most questions a minute, including those asked again.
-        rng: Draws the delay of the first round.
     """
 
     every: float | None
@@ -51,7 +50,6 @@ class CanaryRound:
     """The verdicts of one round.
 
     Args:
-        questions: Number of questions in the suite.
         verdicts: One for each question that was asked; fewer after a stop.
     """
 
@@ -73,10 +71,6 @@ class CanaryRunner:
     """Asks the questions of a suite and hands the answers over as traces.
 
     Args:
-        suite: The suite.
-        client: Asks the service.
-        delivery: Takes the traces.
-        schedule: When to ask.
         ks: Cut-offs of the ranked metrics.
         on_verdict: Called with the verdict on each question.
         on_round: Called after each round of a repeated schedule.

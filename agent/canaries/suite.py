@@ -138,6 +138,21 @@ class _StrictSuiteModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
+    for name in expect:
+        spec = metric_specs().get(base_name(name))
+        if spec is None or REFERENCE_SCORER not in spec.scorers or spec.good is None:
+            raise ValueError(f"{name!r} is not a metric of canaries")
+        if bool(spec.labels) != (":" in name):
+            example = f"{base_name(name)}:5" if spec.labels else base_name(name)
+            raise ValueError(f"{name!r}: write {example!r}")
+    return expect
+
+
+# The least value of each metric, or the most where lower is better.
+_Expectations = Annotated[dict[str, float], AfterValidator(_check_expected_metrics)]
+
+
 class RequestTemplate(_StrictSuiteModel):
     """The HTTP request that asks a question.
 
@@ -197,7 +212,7 @@ class CanaryQuestion(_StrictSuiteModel):
     vars: dict[str, Any] = {}
     tags: Tags = {}
     required: bool = True
-    expect: dict[str, float] = Field(
+    expect: _Expectations = Field(
         default={}, description="the least value of a metric (the most where lower is better)"
     )
     reference: Reference
@@ -232,11 +247,6 @@ class CanaryQuestion(_StrictSuiteModel):
                 validate_pattern(pattern)
         return reference
 
-    @field_validator("expect")
-    @classmethod
-    def _known_metrics(cls, expect: dict[str, float]) -> dict[str, float]:
-        return _check_expected_metrics(expect)
-
 
 class CanarySuite(_StrictSuiteModel):
     """A suite; its name and tags, and the id of the question, become tags of every trace."""
@@ -246,13 +256,8 @@ class CanarySuite(_StrictSuiteModel):
     tags: Tags = {}
     request: RequestTemplate = RequestTemplate()
     response: ReplyPaths = ReplyPaths()
-    expect: dict[str, float] = Field(default={}, description="as of a question, for all of them")
+    expect: _Expectations = Field(default={}, description="as of a question, for all of them")
     questions: Annotated[list[CanaryQuestion], Field(min_length=1, max_length=MAX_QUESTIONS)]
-
-    @field_validator("expect")
-    @classmethod
-    def _known_metrics(cls, expect: dict[str, float]) -> dict[str, float]:
-        return _check_expected_metrics(expect)
 
     @model_validator(mode="after")
     def _ids_differ(self) -> Self:
@@ -271,23 +276,10 @@ def _reject_unknown_fields(data: Mapping[Any, Any], model: type[BaseModel], wher
         raise ValueError(f"{where}{others[0]!r} is not known; allowed: {allowed}")
 
 
-def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
-    for name in expect:
-        spec = metric_specs().get(base_name(name))
-        if spec is None or REFERENCE_SCORER not in spec.scorers or spec.good is None:
-            raise ValueError(f"{name!r} is not a metric of canaries")
-        if bool(spec.labels) != (":" in name):
-            example = f"{base_name(name)}:5" if spec.labels else base_name(name)
-            raise ValueError(f"{name!r}: write {example!r}")
-    return expect
-
-
 def read_suite(path: Path, service: str | None = None) -> CanarySuite:
     """Read and validate a suite file.
 
-    Args:
-        path: YAML, or JSON Lines if its name ends in `.jsonl` or `.ndjson`.
-        service: The service, in place of the file's own.
+    It is YAML, or JSON Lines if its name ends in `.jsonl` or `.ndjson`; `service` replaces its own.
 
     Raises:
         SuiteError: The suite has mistakes.

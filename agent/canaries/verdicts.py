@@ -37,10 +37,6 @@ class AnswerSimilarity:
 
     Args:
         base_url: Base URL of an OpenAI-compatible API, with `/v1`.
-        model: The embedding model.
-        key: The API key.
-        seconds: Time limit of a request.
-        http: A client to use instead of one of its own.
     """
 
     def __init__(
@@ -94,7 +90,6 @@ class CanaryVerdict:
     """The verdict on the answer to one question.
 
     Args:
-        question: Its id.
         required: Whether the run fails with it.
         seconds: Time until the answer.
         failed: A text for each expectation that was not met.

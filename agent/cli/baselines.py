@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from ragmeter.cli.options import (
     AgentUrlOption,
     ConfigOption,
     ServiceOption,
+    format_time,
     load_or_exit,
     query_agent,
 )
@@ -81,9 +81,9 @@ def _baseline_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if missing:
             lines.append(f"{service}: no baseline yet, {count} learning")
             continue
-        first = _format_time(min(r["learned_from"] for r in group))
-        last = _format_time(max(r["learned_until"] for r in group))
-        since = _format_time(max(r["since"] for r in group))
+        first = format_time(min(r["learned_from"] for r in group), "minutes")
+        last = format_time(max(r["learned_until"] for r in group), "minutes")
+        since = format_time(max(r["since"] for r in group), "minutes")
         hours = max((r["learned_until"] - r["learned_from"]) / 3600 for r in group)
         notes = [count]
         notes += ["by the hour of the day"] if by_hour else []
@@ -96,7 +96,3 @@ def _baseline_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f" since {since}; {', '.join(notes)}"
         )
     return lines
-
-
-def _format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmeter.cli.options import ConfigOption, load_or_exit
-from ragmeter.config.loader import ConfigError
-from ragmeter.config.settings import Settings
+from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
 
 if TYPE_CHECKING:
     from ragmeter.canaries.client import CanaryClient
     from ragmeter.canaries.delivery import TraceDelivery
-    from ragmeter.canaries.runner import CanaryRound, CanaryRunner, CanarySchedule
+    from ragmeter.canaries.runner import CanaryRound, CanaryRunner
     from ragmeter.canaries.suite import CanarySuite
     from ragmeter.canaries.verdicts import AnswerSimilarity, CanaryVerdict
     from ragmeter.core.process import SignalHandlers
@@ -85,19 +82,17 @@ def check(file: SuiteFile, service: ServiceOption = None) -> None:
 @canary_app.command("run")
 def run(
     file: SuiteFile,
-    endpoint: Annotated[
-        str, typer.Option("--endpoint", help="URL of the service that answers questions.")
-    ],
+    endpoint: Annotated[str, typer.Option(help="URL of the service that answers questions.")],
     every: Annotated[
         str,
-        typer.Option("--every", help="Time from the start of a round to the start of the next."),
+        typer.Option(help="Time from the start of a round to the start of the next."),
     ] = "15m",
     once: Annotated[
         bool, typer.Option("--once", help="Run one round; exit status 1 if a canary fails.")
     ] = False,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="The agent's port for traces; none: as the settings say."),
+        typer.Option(help="The agent's port for traces; none: as the settings say."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -107,33 +102,28 @@ def run(
     ] = None,
     service: ServiceOption = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=64, help="The most questions at a time.")
+        int, typer.Option(min=1, max=64, help="The most questions at a time.")
     ] = 1,
     per_minute: Annotated[
-        float, typer.Option("--per-minute", min=0.1, max=6000, help="The most questions a minute.")
+        float, typer.Option(min=0.1, max=6000, help="The most questions a minute.")
     ] = 60,
-    timeout: Annotated[str, typer.Option("--timeout", help="Time limit of an answer.")] = "60s",
+    timeout: Annotated[str, typer.Option(help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", help=f"Bearer token for the service; or {TOKEN_VARIABLE}."),
+        typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}."),
     ] = None,
     spool: Annotated[
         Path | None,
-        typer.Option(
-            "--spool", help="Keep traces here that the agent has not accepted; read at the start."
-        ),
+        typer.Option(help="Keep traces here that the agent has not accepted; read at the start."),
     ] = None,
     embeddings: Annotated[
         str | None,
         typer.Option(
-            "--embeddings",
             help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness;"
             f" its key: {KEY_VARIABLE}.",
         ),
     ] = None,
-    embedding_model: Annotated[
-        str | None, typer.Option("--embedding-model", help="The embedding model.")
-    ] = None,
+    embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Send each question of a suite to a service, and each answer with its reference to the agent.
@@ -142,106 +132,64 @@ def run(
     way. With --once the exit status is 0 if every required canary passes and its trace was handed
     over, 1 if not, and 130 if it was interrupted.
     """
-    from ragmeter.canaries.runner import CanarySchedule
+    import httpx
+
+    from ragmeter.canaries.client import CanaryClient
+    from ragmeter.canaries.delivery import TraceDelivery
+    from ragmeter.canaries.runner import CanaryRunner, CanarySchedule
     from ragmeter.canaries.verdicts import AnswerSimilarity
-    from ragmeter.server.client import agent_url
+    from ragmeter.server.client import agent_client, agent_url
 
     if (embeddings is None) != (embedding_model is None):
         raise exit_error("--embeddings and --embedding-model go together", 2)
     settings = load_or_exit(config)
     suite = _load_suite(file, service)
-    base = to or ("" if output else agent_url(settings.http, settings.http.otlp_port))
-    call = _CanaryCall(
-        settings,
-        suite,
-        endpoint,
-        base.rstrip("/"),
-        output,
-        spool,
-        CanarySchedule(None if once else _parse_seconds("--every", every), concurrency, per_minute),
-        _parse_seconds("--timeout", timeout),
-        _read_secret(TOKEN_VARIABLE, token_file),
-    )
+    base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
+    seconds = None if once else _parse_seconds("--every", every)
+    limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
     model = None
     if embeddings and embedding_model:
         model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
+    with exit_on_error():
+        try:
+            url = httpx.URL(endpoint)
+            if url.scheme not in ("http", "https") or not url.host:
+                raise ValueError("--endpoint: http:// or https:// and a host are needed")
+            http = settings.http
+            agent = agent_client(http, base, FINISH_SECONDS, sending=True) if base else None
+            client = CanaryClient(suite, endpoint, seconds=limit, token=token, environ=os.environ)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise exit_error(str(error), 2) from None
+        delivery = TraceDelivery(agent, base, file=output, spool=spool)
+    runner = CanaryRunner(
+        suite,
+        client,
+        delivery,
+        CanarySchedule(seconds, concurrency, per_minute),
+        ks=settings.judge.k,
+        on_verdict=_print_verdict,
+        on_round=_print_summary,
+        measure=model.measure if model else None,
+    )
     try:
-        status = asyncio.run(_run_suite(call, model))
+        status = asyncio.run(_run_suite(runner, client, delivery, model, once, spool))
     except OSError as error:  # of the file that traces are written to
         raise exit_error(f"{error.filename or output}: {error.strerror}", 1) from None
     raise typer.Exit(status)
 
 
-@dataclass(frozen=True, slots=True)
-class _CanaryCall:
-    """A checked call of `ragmeter canary run`.
-
-    Args:
-        agent: Base URL of the agent's port for traces; empty: traces only go to `output`.
-        seconds: Time limit of an answer.
-        token: Bearer token for the service.
-    """
-
-    settings: Settings
-    suite: CanarySuite
-    endpoint: str
-    agent: str
-    output: Path | None
-    spool: Path | None
-    schedule: CanarySchedule
-    seconds: float
-    token: str | None
-
-    def connect(self) -> tuple[CanaryClient, TraceDelivery]:
-        """Return what asks the service and what takes the traces."""
-        import httpx
-
-        from ragmeter.canaries.client import CanaryClient, UnknownTemplateName
-        from ragmeter.canaries.delivery import SpoolError, TraceDelivery
-        from ragmeter.server.client import agent_client
-
-        try:
-            url = httpx.URL(self.endpoint)
-            if url.scheme not in ("http", "https") or not url.host:
-                raise httpx.InvalidURL("--endpoint: http:// or https:// and a host are needed")
-            agent = None
-            if self.agent:
-                agent = agent_client(self.settings.http, self.agent, FINISH_SECONDS, sending=True)
-            client = CanaryClient(
-                self.suite,
-                self.endpoint,
-                seconds=self.seconds,
-                token=self.token,
-                environ=os.environ,
-            )
-            return client, TraceDelivery(agent, self.agent, file=self.output, spool=self.spool)
-        except ConfigError as error:
-            raise exit_error(f"configuration: {error}", 2) from None
-        except (httpx.InvalidURL, UnknownTemplateName) as error:
-            raise exit_error(f"{error}", 2) from None
-        except SpoolError as error:
-            raise exit_error(str(error), 1) from None
-        except ValueError as error:
-            raise exit_error(f"{error}", 2) from None
-
-
-async def _run_suite(call: _CanaryCall, model: AnswerSimilarity | None) -> int:
+async def _run_suite(
+    runner: CanaryRunner,
+    client: CanaryClient,
+    delivery: TraceDelivery,
+    model: AnswerSimilarity | None,
+    once: bool,
+    spool: Path | None,
+) -> int:
     """Run the suite as scheduled and return the exit status."""
-    from ragmeter.canaries.runner import CanaryRunner
     from ragmeter.core.process import SignalHandlers
 
     signals = SignalHandlers()
-    client, delivery = call.connect()
-    runner = CanaryRunner(
-        call.suite,
-        client,
-        delivery,
-        call.schedule,
-        ks=call.settings.judge.k,
-        on_verdict=_print_verdict,
-        on_round=_print_summary,
-        measure=model.measure if model else None,
-    )
     delivery.start()
     stopping = asyncio.create_task(_stop_on_signal(signals, runner))
     try:
@@ -252,19 +200,17 @@ async def _run_suite(call: _CanaryCall, model: AnswerSimilarity | None) -> int:
         if model is not None:
             await model.close()
         delivered = await delivery.finish(FINISH_SECONDS)
-    repeated = call.schedule.every is not None
-    if not repeated:
+    if once:
         _print_summary(done)
     if not delivered:
-        spool = call.spool
         state = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
         print_message(f"{delivery.waiting} traces were not handed over {state}")
     lost = delivery.dropped + delivery.refused
     if lost:
         print_message(f"{lost} traces were dropped or refused")
-    if not repeated and not done.complete:
+    if once and not done.complete:
         return 130
-    return 0 if (repeated or done.passed) and delivered and not lost else 1
+    return 0 if (not once or done.passed) and delivered and not lost else 1
 
 
 async def _stop_on_signal(signals: SignalHandlers, runner: CanaryRunner) -> None:

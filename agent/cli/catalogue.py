@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ragmeter.cli import options
+from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import escape_control, exit_error, stderr
 from ragmeter.metrics.registry import metric_specs
 
@@ -25,7 +24,6 @@ METRICS_WIDTH = 160  # columns where stdout is no terminal
 
 metrics_app = typer.Typer(help="List and describe the metrics.", no_args_is_help=True)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 ProfileOption = Annotated[
     str, typer.Option("--profile", help="Alert profile of the default rules shown.")
 ]
@@ -33,14 +31,10 @@ ProfileOption = Annotated[
 
 @metrics_app.command("list")
 def metrics_list(
-    tier: Annotated[
-        str | None, typer.Option("--tier", help="Only cheap, judge or feedback.")
-    ] = None,
-    scorer: Annotated[
-        str | None, typer.Option("--scorer", help="Only metrics of this scorer.")
-    ] = None,
+    tier: Annotated[str | None, typer.Option(help="Only cheap, judge or feedback.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Only metrics of this scorer.")] = None,
     profile: ProfileOption = "balanced",
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Print every metric: its tier, scorers, range, needs, and default rule.
 
@@ -69,14 +63,14 @@ def metrics_list(
             spec.needs, "\n".join(map(describe_rule, rules.get(spec.name, ()))),
         )  # fmt: skip
         table.add_row(*(Text(escape_control(cell)) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else METRICS_WIDTH, highlight=False).print(table)
+    options.stdout_console(METRICS_WIDTH).print(table)
 
 
 @metrics_app.command("show")
 def metrics_show(
     name: Annotated[str, typer.Argument(help="A name from `ragmeter metrics list`.")],
     profile: ProfileOption = "balanced",
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Print one metric: its meaning, its formula and the source of the formula."""
     from ragmeter.alerts.rule_sets import describe_rule
@@ -111,16 +105,13 @@ def metrics_show(
 def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
     """Return the default rules by metric."""
     from ragmeter.alerts.rule_sets import load_default_rules
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.core.metric_specs import base_name
 
     by_metric: dict[str, list[AlertRule]] = {}
-    try:
+    with options.exit_on_error():
         for rule in load_default_rules(profile):
             if rule.metric is not None:
                 by_metric.setdefault(base_name(rule.metric), []).append(rule)
-    except RuleError as error:
-        raise exit_error(str(error), 2) from None
     return by_metric
 
 
@@ -145,36 +136,24 @@ def _rules_callback() -> None:
 
 @rules_app.command("prometheus")
 def prometheus(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
-    rules: Annotated[
-        Path | None,
-        typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
-    ] = None,
+    config: options.ConfigOption = None,
+    rules: options.RulesOption = None,
     runbooks: Annotated[
         str | None,
         typer.Option(
-            "--runbooks",
             help="Where docs/runbooks is published (alerts.runbook_url); the links begin with it.",
         ),
     ] = None,
 ) -> None:
     """Print recording and alerting rules for Prometheus, with the agent's own thresholds."""
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.exports import prometheus_rules
-    from ragmeter.config.loader import ConfigError, load_settings
 
     alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
     if runbooks:
         alerts["runbook_url"] = None
-    try:
+    with options.exit_on_error(2):
         settings = load_settings(config, overrides={"alerts": alerts})
         file = prometheus_rules(settings, runbooks)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    except (RuleError, OSError) as error:
-        raise exit_error(str(error), 2) from None
     for name, why in file.left_out.items():
         stderr.print(escape_control(f"rule {name} is left out: {why}"), markup=False, emoji=False)
     typer.echo(file.text(), nl=False)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from ragmeter.cli.options import ConfigOption, load_or_exit
-from ragmeter.config.loader import ConfigError
+from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit, stdout_console
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.trace import Trace
 
@@ -22,13 +19,8 @@ if TYPE_CHECKING:
 
 SILENT_SECONDS = 30.0  # a running agent sends a line every 10 s
 
-
-class InspectFormat(StrEnum):
-    """How requests are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
+# How requests are printed.
+InspectFormat = Literal["table", "json", "jsonl"]
 
 
 def inspect(
@@ -49,13 +41,13 @@ def inspect(
             "-f",
             help="table; json: with the spans that gave each field; jsonl: the native traces.",
         ),
-    ] = InspectFormat.TABLE,
+    ] = "table",
     count: Annotated[
         int | None,
-        typer.Option("--count", min=1, help="With --live: end after this many requests."),
+        typer.Option(min=1, help="With --live: end after this many requests."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="With --live: base URL of the metrics port.")
+        str | None, typer.Option(help="With --live: base URL of the metrics port.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -75,22 +67,18 @@ def inspect(
     if live == bool(files):
         raise exit_error("give either files or --live", 2)
     settings = load_or_exit(config)
-    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    out = stdout_console(120)
     if live:
         base = (url or agent_url(settings.http)).rstrip("/")
-        try:
+        with exit_on_error():
             client = agent_client(settings.http, base, SILENT_SECONDS)
-        except ConfigError as error:
-            raise exit_error(f"configuration: {error}", 2) from None
         _inspect_live(client, base, form, count, out)
         return
-    try:
+    with exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
-    except OSError as error:
-        raise exit_error(str(error), 1) from None
-    if form is InspectFormat.JSON:
+    if form == "json":
         typer.echo(json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False))
-    elif form is InspectFormat.JSONL:
+    elif form == "jsonl":
         for line in format_trace_lines(inspection):
             typer.echo(line)
     else:
@@ -142,9 +130,9 @@ def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
             "the agent sent a line that this version cannot read; are the versions the same?"
         )
         return False
-    if form is InspectFormat.TABLE:
+    if form == "table":
         print_request(trace, origins, out)
-    elif form is InspectFormat.JSON:
+    elif form == "json":
         typer.echo(line)
     else:
         typer.echo(trace.model_dump_json(exclude_none=True))

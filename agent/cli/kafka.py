@@ -12,29 +12,20 @@ import logging
 import os
 import sys
 from dataclasses import asdict
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from ragmeter.cli import replay
 from ragmeter.cli.options import (
     ConfigOption,
     TableFormat,
     connected_settings,
     escape_line,
+    exit_on_error,
     format_time,
 )
-from ragmeter.cli.replay import (
-    RateOption,
-    ReplayCall,
-    ReplayFile,
-    ShiftOption,
-    StartOption,
-    SuffixOption,
-    replay_to_kafka,
-)
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
 DIFFERENT_EXIT_CODE = 3
@@ -50,21 +41,11 @@ ReasonOption = Annotated[
 ]
 FormatOption = Annotated[TableFormat, typer.Option("--format", "-f", help="table or json.")]
 
-
-class TailedTopic(StrEnum):
-    """The topics that `tail` shows."""
-
-    TRACES = "traces"
-    SCORES = "scores"
-    FEEDBACK = "feedback"
-    DEAD = "dead"
+# The topics that `tail` shows.
+TailedTopic = Literal["traces", "scores", "feedback", "dead"]
 
 
-def worker(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
-) -> None:
+def worker(config: ConfigOption = None) -> None:
     """Run one worker of the cluster: traces from Kafka in, gauges, alerts and the page out.
 
     SIGTERM ends it (exit 0), SIGHUP reads sampling and redaction again. Exit 1: it could not go
@@ -76,13 +57,9 @@ def worker(
     except ModuleNotFoundError:
         raise exit_error("this needs the extra: pip install 'ragmeter[kafka]'", 2) from None
     from ragmeter.alerts.rule_sets import load_configured_rules
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.kafka_worker import run_worker
-    from ragmeter.kafka.connection import KafkaSecurityError
-    from ragmeter.scorers.hhem.model import ModelError
-    from ragmeter.server.listener import ListenError
 
-    try:
+    with exit_on_error():
         settings = load_settings(config)
         rules = load_configured_rules(settings)
         # a turn of uvloop, and a task, take half the time that asyncio's do
@@ -90,14 +67,6 @@ def worker(
             status = runner.run(
                 run_worker(settings, rules, reread=lambda: load_settings(config), say=print_message)
             )
-    except RuleError as error:
-        raise exit_error(str(error), 2) from None
-    except (ConfigError, KafkaSecurityError) as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    except ModelError as error:
-        raise exit_error(f"hhem.path: {error}", 1) from None
-    except (ListenError, OSError) as error:
-        raise exit_error(str(error), 1) from None
     if status:
         # a thread of Faust that hangs must not keep a failed worker from being restarted
         logging.shutdown()
@@ -108,9 +77,9 @@ def worker(
 @dlq_app.command("list")
 def dlq_list(
     reason: ReasonOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     config: ConfigOption = None,
-    form: FormatOption = TableFormat.TABLE,
+    form: FormatOption = "table",
 ) -> None:
     """List dead letters: offset, time, reason, where they were read, bytes, whether sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
@@ -119,7 +88,7 @@ def dlq_list(
         contents = read_letters(settings.kafka)
     letters = [one for one in contents.letters if reason in (None, one.reason)]
     sent = contents.sent
-    if form is TableFormat.JSON:
+    if form == "json":
         rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters[-limit:]]
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -157,7 +126,7 @@ def dlq_show(
 @dlq_app.command("redrive")
 def dlq_redrive(
     reason: ReasonOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The oldest so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The oldest so many.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be sent.")
     ] = False,
@@ -222,7 +191,7 @@ def init(
 @kafka_app.command("lag")
 def lag(
     config: ConfigOption = None,
-    form: FormatOption = TableFormat.TABLE,
+    form: FormatOption = "table",
 ) -> None:
     """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
@@ -233,7 +202,7 @@ def lag(
 
     with connected_settings(config) as settings:
         rows = read_lag(settings)
-    if form is TableFormat.JSON:
+    if form == "json":
         document = {
             "group": settings.kafka.group,
             "lag": sum(row.lag for row in rows),
@@ -256,21 +225,21 @@ def lag(
 
 @kafka_app.command("replay")
 def replay_file(
-    file: ReplayFile,
-    rate: RateOption = None,
-    start: StartOption = 0,
-    shift: ShiftOption = None,
-    id_suffix: SuffixOption = "",
+    file: replay.ReplayFile,
+    rate: replay.RateOption = None,
+    start: replay.StartOption = 0,
+    shift: replay.ShiftOption = None,
+    id_suffix: replay.SuffixOption = "",
     config: ConfigOption = None,
 ) -> None:
     """Do what `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
     print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
-    replay_to_kafka(ReplayCall(file, rate, start, shift, id_suffix), config)
+    replay.replay_to_kafka(replay.ReplayCall(file, rate, start, shift, id_suffix), config)
 
 
 @kafka_app.command("tail")
 def tail(
-    topic: Annotated[TailedTopic, typer.Argument(help="Which topic.")] = TailedTopic.TRACES,
+    topic: Annotated[TailedTopic, typer.Argument(help="Which topic.")] = "traces",
     last: Annotated[int, typer.Option("--last", "-n", min=0, help="Of each partition.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     most: Annotated[int, typer.Option("--bytes", min=1, help="Of each body, at most.")] = 300,
@@ -280,7 +249,7 @@ def tail(
     from ragmeter.kafka.operator.clients import escape_record, read_newest
 
     with connected_settings(config) as settings:
-        name = getattr(settings.kafka.topics, topic.value)
+        name = getattr(settings.kafka.topics, topic)
         for record in read_newest(settings.kafka, name, last, follow=follow):
             parts = (
                 f"{record.partition}/{record.offset}  {format_time(record.timestamp / 1000)}",

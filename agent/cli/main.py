@@ -6,14 +6,12 @@ import asyncio
 import json
 import logging
 import sys
-from enum import StrEnum
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from pydantic import BaseModel
-from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
 
@@ -24,11 +22,18 @@ from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
 from ragmeter.cli.models import model_app
-from ragmeter.cli.options import ConfigOption, RulesOption, TableFormat, load_or_exit
+from ragmeter.cli.options import (
+    ConfigOption,
+    RulesOption,
+    TableFormat,
+    exit_on_error,
+    load_or_exit,
+    stdout_console,
+)
 from ragmeter.cli.replay import replay
 from ragmeter.cli.report import report
 from ragmeter.cli.segments import segments
-from ragmeter.config.loader import ConfigError, dump_settings, load_settings, render_reference
+from ragmeter.config.loader import dump_settings, load_settings, render_reference
 from ragmeter.console.terminal import (
     discard_stdout,
     exit_error,
@@ -62,25 +67,15 @@ app.command()(replay)
 app.command()(report)
 app.command()(segments)
 
+# The format of a file of scores.
+ScoreFormat = Literal["jsonl", "csv", "open-rag-eval"]
 
-class ScoreFormat(StrEnum):
-    """The format of a file of scores."""
-
-    JSONL = "jsonl"
-    CSV = "csv"
-    OPEN_RAG_EVAL = "open-rag-eval"
-
-
-class SchemaKind(StrEnum):
-    """What a JSON Schema describes."""
-
-    TRACE = "trace"
-    FEEDBACK = "feedback"
-
+# What a JSON Schema describes.
+SchemaKind = Literal["trace", "feedback"]
 
 SCHEMAS: dict[SchemaKind, tuple[str, type[BaseModel]]] = {
-    SchemaKind.TRACE: (SCHEMA, Trace),
-    SchemaKind.FEEDBACK: (feedback.SCHEMA, Feedback),
+    "trace": (SCHEMA, Trace),
+    "feedback": (feedback.SCHEMA, Feedback),
 }
 
 
@@ -123,7 +118,6 @@ def run(
     replay: Annotated[
         list[Path] | None,
         typer.Option(
-            "--replay",
             help="Read this file of traces first (JSON lines or array, gzip too; - is stdin)."
             " The time of the traces then counts, not the clock. May be repeated.",
         ),
@@ -131,7 +125,6 @@ def run(
     feedback: Annotated[
         list[Path] | None,
         typer.Option(
-            "--feedback",
             help="Then read this file of labels (JSON lines or array, gzip too; - is stdin)."
             " May be repeated.",
         ),
@@ -139,20 +132,16 @@ def run(
     exit_after_replay: Annotated[
         bool, typer.Option("--exit-after-replay", help="End after the replay; open no port.")
     ] = False,
-    state: Annotated[Path | None, typer.Option("--state", help="State file (state.path).")] = None,
+    state: Annotated[Path | None, typer.Option(help="State file (state.path).")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete the state file first and start anew.")
     ] = False,
 ) -> None:
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from ragmeter.alerts.rule_sets import load_configured_rules
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.embedded_agent import run_agent
     from ragmeter.cli.tables import alerts_table, windows_table, worst_table
-    from ragmeter.core.errors import StateError
     from ragmeter.embedded.agent import EmbeddedAgent
-    from ragmeter.scorers.hhem.model import ModelError
-    from ragmeter.server.listener import ListenError
     from ragmeter.store.state_file import remove_state_file
 
     if exit_after_replay and not replay and not feedback:
@@ -163,8 +152,7 @@ def run(
         raise exit_error(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
-    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-
+    out = stdout_console(120)
     shown = True
 
     def show(agent: EmbeddedAgent) -> None:
@@ -184,7 +172,7 @@ def run(
             if not isinstance(error, BrokenPipeError):
                 print_message(f"cannot write to standard output: {error.strerror}")
 
-    try:
+    with exit_on_error():
         rules = load_configured_rules(settings)
         if fresh:
             remove_state_file(settings.state.path)
@@ -200,14 +188,6 @@ def run(
                 show=show,
             )
         )
-    except RuleError as error:
-        raise exit_error(str(error), 2) from None
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    except ModelError as error:
-        raise exit_error(f"hhem.path: {error}", 1) from None
-    except (StateError, ListenError, OSError) as error:
-        raise exit_error(str(error), 1) from None
     raise typer.Exit(status if shown or not exit_after_replay else 1)
 
 
@@ -227,10 +207,10 @@ def score(
             help="jsonl: one object a trace; csv: one column a metric and scorer; open-rag-eval:"
             " the columns of that tool, with questions, passages and answers.",
         ),
-    ] = ScoreFormat.JSONL,
+    ] = "jsonl",
     feedback: Annotated[
         Path | None,
-        typer.Option("--feedback", help="Labels of these traces: JSON lines or array, gzip too."),
+        typer.Option(help="Labels of these traces: JSON lines or array, gzip too."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -239,25 +219,15 @@ def score(
     Results that the judge or the model failed to give are unscored, each with its reason, and
     counted at the end. The exit status is 1 if one of the two gave no result at all.
     """
-    from ragmeter.console.terminal import UsageError
     from ragmeter.offline.scoring import score_file
-    from ragmeter.scorers.hhem.model import ModelError
     from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
     settings = load_or_exit(config)
-    try:
+    with exit_on_error():
         scorers = ConfiguredTiers(settings).scorers
         done = asyncio.run(
             score_file(file, output, form, settings, print_message, scorers, feedback)
         )
-    except UsageError as error:
-        raise exit_error(str(error), 2) from None
-    except ModelError as error:
-        raise exit_error(f"hhem.path: {error}", 1) from None
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as error:
-        raise exit_error(str(error), 1) from None
     stderr.print(f"{done.traces} traces scored, {done.bad} items unreadable")
     for line in done.summary_lines():
         print_message(line)
@@ -280,24 +250,20 @@ def backtest(
         typer.Option(
             "--format", "-f", help="table: what would have fired; json: that and every estimate."
         ),
-    ] = TableFormat.TABLE,
+    ] = "table",
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="Draw the alerts over time into this SVG file.")
+        Path | None, typer.Option(help="Draw the alerts over time into this SVG file.")
     ] = None,
 ) -> None:
     """Replay scored traces through windows and rules: which alerts would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.exports import render_backtest
-    from ragmeter.console.terminal import UsageError
     from ragmeter.offline.backtest_report import run_backtest
 
     settings = load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
-    try:
+    with exit_on_error(2):
         all_rules = load_configured_rules(settings)
-    except (RuleError, OSError) as error:
-        raise exit_error(str(error), 2) from None
-    try:
+    with exit_on_error():
         read = run_backtest(
             file,
             settings,
@@ -308,19 +274,13 @@ def backtest(
             render_backtest,
             apart=[p for p in (rules, config) if p],
         )
-    except UsageError as error:
-        raise exit_error(str(error), 2) from None
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as error:
-        raise exit_error(str(error), 1) from None
     if not read:
         raise exit_error(f"{file}: no scored trace could be read", 1)
 
 
 @app.command()
 def schema(
-    of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = SchemaKind.TRACE,
+    of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = "trace",
 ) -> None:
     """Print the JSON Schema of a native trace or of feedback."""
     name, model = SCHEMAS[of]
@@ -341,19 +301,11 @@ def config_show(config: ConfigOption = None) -> None:
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
     """Check the settings and what they name: rules, probes, key files, ports, the local model."""
-    from ragmeter.alerts.rules import RuleError
     from ragmeter.app.exports import check_settings
-    from ragmeter.scorers.hhem.model import ModelError
 
     settings = load_or_exit(config)
-    try:
+    with exit_on_error(2):
         rules = check_settings(settings)
-    except ModelError as error:
-        raise exit_error(f"hhem.path: {error}", 2) from None
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    except (RuleError, OSError, UnicodeDecodeError) as error:
-        raise exit_error(str(error), 2) from None
     stderr.print(f"the configuration is sound; {rules} alert rules")
 
 

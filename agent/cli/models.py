@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ragmeter.cli.options import exit_on_error
 from ragmeter.console.terminal import exit_error, print_message
 from ragmeter.scorers.hhem.model import ModelError
 
@@ -24,7 +25,7 @@ ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
 def convert_model(
     folder: Annotated[Path, typer.Argument(help="Folder with model.safetensors, tokenizer.json.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write to; by default the same.")
+        Path | None, typer.Option(help="Folder to write to; by default the same.")
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="Make the quantised graph as well: faster, less exact.")
@@ -33,10 +34,8 @@ def convert_model(
     """Build the ONNX graph from the published checkpoint."""
     from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 
-    try:
+    with exit_on_error(model=""):
         manifest = convert_checkpoint(folder, out, int8=int8)
-    except ModelError as error:
-        raise exit_error(str(error)) from None
     print_message(f"converted to {out or folder}; fingerprint {manifest.fingerprint(False)}")
     if int8:
         print_message(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
@@ -70,7 +69,7 @@ def score_pairs(
     folder: ModelFolder,
     pairs: Annotated[
         Path,
-        typer.Option("--pairs", help="JSON lines with premise and hypothesis; - is stdin."),
+        typer.Option(help="JSON lines with premise and hypothesis; - is stdin."),
     ],
     int8: Annotated[bool, typer.Option("--int8", help="Use the quantised graph.")] = False,
 ) -> None:
@@ -114,10 +113,8 @@ def check_model(folder: ModelFolder) -> None:
     """Compare the scores of the model card's pairs with its own; exit status 1 if they differ."""
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
-    try:
+    with exit_on_error(model=""):
         result = check_conversion(folder)
-    except ModelError as error:
-        raise exit_error(str(error)) from None
     for line in format_check(result):
         typer.echo(line)
     if not result.passed:
@@ -126,17 +123,15 @@ def check_model(folder: ModelFolder) -> None:
 
 @model_app.command("fetch")
 def fetch_model(
-    out: Annotated[Path, typer.Option("--out", help="Folder to download to.")] = Path("hhem"),
+    out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("hhem"),
     base_url: Annotated[
         str | None,
-        typer.Option("--base-url", envvar="HF_ENDPOINT", help="A mirror of the model hub."),
+        typer.Option(envvar="HF_ENDPOINT", help="A mirror of the model hub."),
     ] = None,
 ) -> None:
     """Download the published model at its pinned revision, or say how to get it by hand."""
     from ragmeter.scorers.hhem.conversion.download import HUB_URL, fetch_model
 
-    try:
+    with exit_on_error(model=""):
         fetch_model(out, print_message, base_url or HUB_URL)
-    except ModelError as error:
-        raise exit_error(str(error)) from None
     print_message(f"next: ragmeter model convert {out}")

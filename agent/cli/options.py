@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import escape_control, exit_error
+from ragmeter.console.terminal import UsageError, escape_control, exit_error
+from ragmeter.core.errors import RagmeterError
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -23,25 +25,49 @@ AgentUrlOption = Annotated[
     str | None, typer.Option("--url", help="The agent's metrics port; none: as the settings say.")
 ]
 ServiceOption = Annotated[str | None, typer.Option("--service", help="This service only.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 RulesOption = Annotated[
     Path | None,
     typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
 ]
 
+# How a command prints what it found.
+TableFormat = Literal["table", "json"]
 
-class TableFormat(StrEnum):
-    """How a command prints what it found."""
 
-    TABLE = "table"
-    JSON = "json"
+@contextmanager
+def exit_on_error(status: int = 1, *, model: str = "hhem.path: ") -> Iterator[None]:
+    """End the command with one line where the block fails on purpose or for the system.
+
+    Mistakes in options, settings, rules and suites end it with exit status 2.
+
+    Args:
+        status: Exit status of other errors.
+        model: What errors of the local model begin with.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except (RagmeterError, OSError, UnicodeDecodeError) as error:
+        # late: most commands need none of them
+        from ragmeter.alerts.rules import RuleError
+        from ragmeter.breakdown.breakdown import NoPastError
+        from ragmeter.canaries.suite import SuiteError
+        from ragmeter.kafka.connection import KafkaSecurityError
+        from ragmeter.scorers.hhem.model import ModelError
+
+        if isinstance(error, ConfigError | KafkaSecurityError):
+            raise exit_error(f"configuration: {error}", 2) from None
+        if isinstance(error, UsageError | RuleError | NoPastError | SuiteError):
+            raise exit_error(str(error), 2) from None
+        raise exit_error(f"{model * isinstance(error, ModelError)}{error}", status) from None
 
 
 def load_or_exit(config: Path | None, overrides: dict[str, Any] | None = None) -> Settings:
     """Load the settings; a mistake ends the command with exit status 2."""
-    try:
+    with exit_on_error():
         return load_settings(config, overrides=overrides)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
 
 
 def query_agent(
@@ -64,9 +90,6 @@ def query_agent(
         seconds: Time limit.
         params: Query parameters.
         post: JSON to post; None: a GET request.
-
-    Returns:
-        The JSON object of the answer.
     """
     # late: most commands need no client
     import httpx
@@ -78,7 +101,7 @@ def query_agent(
     # ASCII: a name on the command line may hold bytes that are not text
     content = None if post is None else json.dumps(post)
     try:
-        with agent_client(settings.http, base, seconds) as client:
+        with exit_on_error(), agent_client(settings.http, base, seconds) as client:
             reply = client.request(
                 "GET" if post is None else "POST",
                 where,
@@ -86,8 +109,6 @@ def query_agent(
                 content=content,
                 headers={"Content-Type": "application/json"},
             )
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"{error or type(error).__name__}; is `ragmeter run` up?"
         raise exit_error(f"{where}: {problem}") from None
@@ -105,16 +126,16 @@ def query_agent(
 @contextmanager
 def connected_settings(config: Path | None) -> Iterator[Settings]:
     """Yield the settings once a broker answers; an error of Kafka ends the command."""
-    from ragmeter.kafka.operator.clients import KafkaCommandError, guarded
+    from ragmeter.kafka.operator.clients import guarded
 
     settings = load_or_exit(config)
-    try:
-        with guarded(settings.kafka):
-            yield settings
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except (KafkaCommandError, OSError) as error:
-        raise exit_error(str(error)) from None
+    with exit_on_error(), guarded(settings.kafka):
+        yield settings
+
+
+def stdout_console(width: int) -> Console:
+    """Return a console on stdout, as wide as the terminal or `width` columns without one."""
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False)
 
 
 def escape_line(text: str) -> str:
@@ -122,6 +143,6 @@ def escape_line(text: str) -> str:
     return escape_control(text).replace("\n", "\\n")
 
 
-def format_time(seconds: float) -> str:
-    """Format Unix seconds as a UTC time."""
-    return datetime.fromtimestamp(max(0.0, seconds), UTC).strftime("%Y-%m-%d %H:%M:%S")
+def format_time(seconds: float, to: Literal["minutes", "seconds"] = "seconds") -> str:
+    """Format Unix seconds as a UTC time, to the minute or the second."""
+    return datetime.fromtimestamp(max(0.0, seconds), UTC).replace(tzinfo=None).isoformat(" ", to)

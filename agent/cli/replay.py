@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from ragmeter.cli.options import ConfigOption, connected_settings, load_or_exit
-from ragmeter.config.loader import ConfigError
+from ragmeter.cli.options import ConfigOption, connected_settings, exit_on_error, load_or_exit
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 
@@ -47,12 +45,8 @@ SuffixOption = Annotated[
     ),
 ]
 
-
-class ReplayTarget(StrEnum):
-    """Where traces are sent."""
-
-    HTTP = "http"
-    KAFKA = "kafka"
+# Where traces are sent.
+ReplayTarget = Literal["http", "kafka"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ def replay(
     file: ReplayFile,
     to: Annotated[
         ReplayTarget,
-        typer.Option("--to", help="http: a running agent; kafka: the topic of the traces."),
+        typer.Option(help="http: a running agent; kafka: the topic of the traces."),
     ],
     rate: RateOption = None,
     start: StartOption = 0,
@@ -78,9 +72,7 @@ def replay(
     id_suffix: SuffixOption = "",
     url: Annotated[
         str | None,
-        typer.Option(
-            "--url", help="With http: the agent's port for traces; none: as the settings say."
-        ),
+        typer.Option(help="With http: the agent's port for traces; none: as the settings say."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -90,7 +82,7 @@ def replay(
     the command waits; it drops no trace and does not catch up with a burst.
     """
     call = ReplayCall(file, rate, start, shift, id_suffix)
-    if to is ReplayTarget.HTTP:
+    if to == "http":
         _replay_to_agent(call, url, config)
     elif url is not None:
         raise exit_error("--url is for --to http; brokers are kafka.bootstrap_servers", 2)
@@ -110,7 +102,7 @@ def replay_to_kafka(call: ReplayCall, config: Path | None) -> None:
 
 
 def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> None:
-    from ragmeter.offline.replay_client import ReplayError, replay_to_agent
+    from ragmeter.offline.replay_client import replay_to_agent
     from ragmeter.server.client import agent_client, agent_url
 
     settings = load_or_exit(config)
@@ -119,19 +111,14 @@ def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> 
         raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
     base = (url or agent_url(http, http.otlp_port)).rstrip("/")
     _check_url(base)
-    try:
+    with exit_on_error():
         client = agent_client(http, base, TIMEOUT_SECONDS, sending=True)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
-    with _ReplayRun(call) as run, client:
-        try:
-            run.move(settings)
-            replay_to_agent(
-                run.source, settings, client, base, print_message,
-                rate=call.rate, moving=run.moving, done=run.done,
-            )  # fmt: skip
-        except (ReplayError, OSError) as error:
-            raise exit_error(str(error)) from None
+    with _ReplayRun(call) as run, client, exit_on_error():
+        run.move(settings)
+        replay_to_agent(
+            run.source, settings, client, base, print_message,
+            rate=call.rate, moving=run.moving, done=run.done,
+        )  # fmt: skip
 
 
 def _check_url(base: str) -> None:
@@ -157,10 +144,8 @@ class _ReplayRun:
             shift = parse_shift(call.shift) if call.shift is not None else 0.0
         except ValueError as error:
             raise exit_error(f"--shift: {error}; or `sent`, or `last`", 2) from None
-        try:
+        with exit_on_error():
             self.source = InputFile(call.file)
-        except OSError as error:
-            raise exit_error(str(error)) from None
         once = self.source.identity is None
         if once and (call.start or shift == SHIFT_TO_LAST):
             what = "--start" if call.start else "--shift last"

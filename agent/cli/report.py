@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
+from ragmeter.console.terminal import UsageError, exit_error, print_message
 
-
-class ReportFormat(StrEnum):
-    """Output format of `ragmeter report`."""
-
-    TABLE = "table"
-    JSON = "json"
-    OPEN_RAG_EVAL = "open-rag-eval"
+# Output format of `ragmeter report`.
+ReportFormat = Literal["table", "json", "open-rag-eval"]
 
 
 def report(
@@ -29,11 +24,11 @@ def report(
         ),
     ],
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with box plots into this file.")
+        Path | None, typer.Option(help="Write a page with box plots into this file.")
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", hidden=True),  # its error names --html; remove it one release later
+        typer.Option(hidden=True),  # its error names --html; remove it one release later
     ] = None,
     form: Annotated[
         ReportFormat,
@@ -41,64 +36,50 @@ def report(
             "--format", "-f",
             help="table; json: every number of it; open-rag-eval: the CSV columns of that tool.",
         ),
-    ] = ReportFormat.TABLE,
+    ] = "table",
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
+        Path, typer.Option( "--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
     ] = Path("-"),
     traces: Annotated[
         Path | None,
         typer.Option(
-            "--traces", help="The traces that were scored: shows queries and answers of the worst."
+            help="The traces that were scored: shows queries and answers of the worst."
         ),
     ] = None,
     service: Annotated[
-        str | None, typer.Option("--service", help="Only traces of this service.")
+        str | None, typer.Option(help="Only traces of this service.")
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", help="Only this metric. May be repeated."),
+        typer.Option( "--metric", "-m", help="Only this metric. May be repeated."),
     ] = None,
     pair_by: Annotated[
         str,
         typer.Option(
-            "--pair-by",
             help="What the same question is known by: trace_id, query (its text) or tag:NAME.",
         ),
     ] = "trace_id",
     worst: Annotated[
-        int, typer.Option("--worst", min=0, max=100, help="Worst traces of each metric.")
+        int, typer.Option(min=0, max=100, help="Worst traces of each metric.")
     ] = 5,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random turns of the test.")] = 0,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the random turns of the test.")] = 0,
+    config: ConfigOption = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""
     from ragmeter.app.exports import render_report
-    from ragmeter.config.loader import ConfigError, load_settings
-    from ragmeter.console.terminal import UsageError
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 
     if png is not None:
         raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
+    settings = load_or_exit(config)
     wanted = ReportOptions(
         files, form, html, traces, service, metric or (), pair_by, worst, seed,
         [config] if config else (),
     )  # fmt: skip
-    try:
-        if form is ReportFormat.OPEN_RAG_EVAL:
+    with exit_on_error():
+        if form == "open-rag-eval":
             convert_to_open_rag_eval(wanted, output, settings, print_message)
         elif output != Path("-"):
             raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
         else:
             run_report(wanted, settings, print_message, render_report)
-    except UsageError as error:
-        raise exit_error(str(error), 2) from None
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as error:
-        raise exit_error(str(error), 1) from None

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from ragmeter.breakdown.breakdown import DEFAULT_FDR, BreakdownOptions, ComparedWith, NoPastError
+from ragmeter.breakdown.breakdown import DEFAULT_FDR, BreakdownOptions, ComparedWith
 from ragmeter.cli.options import (
     AgentUrlOption,
     ConfigOption,
+    JsonOption,
     ServiceOption,
+    exit_on_error,
     load_or_exit,
     query_agent,
+    stdout_console,
 )
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
@@ -35,33 +36,28 @@ def segments(
     service: ServiceOption = None,
     metric: Annotated[
         str | None,
-        typer.Option("--metric", help="This metric only; none: all with a better direction."),
+        typer.Option(help="This metric only; none: all with a better direction."),
     ] = None,
-    window: Annotated[
-        str | None, typer.Option("--window", help="A window of the agent; none: 1h.")
-    ] = None,
+    window: Annotated[str | None, typer.Option(help="A window of the agent; none: 1h.")] = None,
     against: Annotated[
         ComparedWith | None,
         typer.Option(
-            "--against",
             help="before: the segment's past, and how the rest has moved since; rest: the rest as"
             " it is now. None: before, if there is a past.",
         ),
     ] = None,
     fdr: Annotated[
         float,
-        typer.Option("--fdr", help="Expected share of false findings.", min=0, max=1),
+        typer.Option(help="Expected share of false findings.", min=0, max=1),
     ] = DEFAULT_FDR,
     tag: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tag", help="With files: a tag to divide by, instead of those of the settings."
-        ),
+        typer.Option(help="With files: a tag to divide by, instead of those of the settings."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every metric and segment, not only findings.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: JsonOption = False,
     url: AgentUrlOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -111,12 +107,8 @@ def _segments_of_files(
 
     if options.metric is not None and find_spec(metric_specs(), options.metric) is None:
         raise exit_error(f"metric {options.metric!r} is not known", 2)
-    try:
+    with exit_on_error():
         document = break_down_files(files, settings, service, options, print_message)
-    except NoPastError as error:
-        raise exit_error(str(error), 2) from None
-    except OSError as error:
-        raise exit_error(str(error)) from None
     if document is None:
         raise exit_error("no scored trace could be read")
     return document
@@ -125,7 +117,7 @@ def _segments_of_files(
 def _print_segments(document: dict[str, Any], every: bool) -> None:
     from ragmeter.breakdown.terminal_table import build_segments_table, describe_breakdown
 
-    out = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    out = stdout_console(140)
     for service in document["services"]:
         table = build_segments_table(service, document["window"], every)
         if table is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.alerts.alert import Alert
-from ragmeter.core.label_bounds import bound_label
+from ragmeter.console.terminal import add_text_row, build_table
+from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import base_name, display_rank
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
@@ -20,11 +20,7 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 WORST_METRICS = ("grounding", "relevance", "citation_f1")
 WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
 MAX_TEXT = 70
-
-
-def _add_text_row(table: Table, *cells: str) -> None:
-    """Add cells as text, so that names from traces and rules are not read as markup."""
-    table.add_row(*map(Text, cells))
+_NUMBER: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
 def _format_number(metric: str, value: float) -> str:
@@ -93,49 +89,39 @@ def windows_table(view: AgentView, service: str) -> Table:
     """
     windows = view.windows
     seen = windows.count_traces(service, "", windows.names[-1])
-    table = Table(
-        title=Text(f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}", "bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
+    table = build_table(
+        f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}",
+        ("metric (scorer)", {"overflow": "fold", "max_width": 30}),
+        ("window", {"no_wrap": True}),
+        ("estimate", _NUMBER),
+        ("95 % interval", _NUMBER),
+        ("samples", _NUMBER),
+        ("states", {"overflow": "fold", "max_width": 34}),
     )
-    table.add_column("metric (scorer)", overflow="fold", max_width=30)
-    table.add_column("window", no_wrap=True)
-    table.add_column("estimate", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
-    table.add_column("samples", justify="right", no_wrap=True)
-    table.add_column("states", overflow="fold", max_width=34)
     for row in _window_rows(view, service):
-        _add_text_row(table, *row)
+        add_text_row(table, *row)
     return table
-
-
-def _excerpt(text: str) -> str:
-    """Return the start of a text on one line, free of terminal control characters."""
-    line = bound_label(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
-    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
 
 
 def worst_table(view: AgentView, service: str) -> Table | None:
     """Build the table of the worst traces of a service, or None if nothing was scored."""
     windows = view.windows
-    table = Table(
-        title=Text(f"{bound_label(service, 60)}: worst traces", "bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
+    table = build_table(
+        f"{bound_label(service, 60)}: worst traces",
+        ("metric", {"no_wrap": True}),
+        ("score", _NUMBER),
+        ("trace", {"overflow": "fold", "max_width": 30}),
+        ("query and answer", {"overflow": "fold"}),
     )
-    table.add_column("metric", no_wrap=True)
-    table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("trace", overflow="fold", max_width=30)
-    table.add_column("query and answer", overflow="fold")
     for metric in WORST_METRICS:
         name = metric
         for worst in windows.worst(service, metric, "builtin", windows.names[-1], WORST_SHOWN):
             evidence = view.evidence(service, worst.trace_id) or {}
             trace = evidence.get("trace", {})
             texts = [trace.get(name) or "" for name in ("query", "answer")]
-            shown = "\n".join(_excerpt(text) for text in texts if text)
+            shown = "\n".join(excerpt(text, MAX_TEXT) for text in texts if text)
             value = _format_number(metric, worst.value)
-            _add_text_row(table, name, value, bound_label(worst.trace_id, 200), shown)
+            add_text_row(table, name, value, bound_label(worst.trace_id, 200), shown)
             name = ""
     return table if table.row_count else None
 
@@ -149,7 +135,7 @@ def alerts_table(view: AgentView) -> Table | None:
     for column in ("severity", "state", "alert", "service", "what", "worst traces"):
         table.add_column(column, overflow="fold")
     for alert in alerts:
-        _add_text_row(
+        add_text_row(
             table,
             alert.severity,
             alert.state,

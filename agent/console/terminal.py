@@ -9,9 +9,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -22,6 +23,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.label_bounds import bound_label
@@ -145,6 +147,19 @@ def check_output_path(option: str, output: Path, others: Sequence[Path]) -> None
     for other in others:
         if output.exists() and other != STDIN and other.exists() and output.samefile(other):
             raise UsageError(f"{option}: {output} is what is read; write somewhere else")
+
+
+def build_table(title: str, *columns: tuple[str, dict[str, Any]]) -> Table:
+    """Build a table with a bold title, and columns with options of rich's `add_column`."""
+    table = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    for name, options in columns:
+        table.add_column(Text(name), **options)
+    return table
+
+
+def add_text_row(table: Table, *cells: str) -> None:
+    """Add cells as text, so that names from traces and rules are not read as markup."""
+    table.add_row(*map(Text, cells))
 
 
 def print_tables(tables: Iterable[Table], width: int = _TABLE_WIDTH) -> None:

@@ -60,10 +60,7 @@ def cosine_similarity(
 ) -> float | None:
     """Compute the cosine of two vectors, clipped to 0..1: opposite meanings are merely unrelated.
 
-    Args:
-        first: A vector.
-        second: Another one.
-        norms: The product of their lengths, if known.
+    `norms` is the product of their lengths, if known.
 
     Returns:
         The similarity, or None for vectors of different dimension or without a direction.

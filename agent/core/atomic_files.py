@@ -12,11 +12,9 @@ from pathlib import Path
 def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
     """Yield a temporary file's path to write to, renamed to `path` if the block succeeds.
 
-    Pipes and devices are written to directly, and a link stays a link.
+    With `sync` the content survives a power cut.
 
-    Args:
-        path: The file to replace.
-        sync: Whether the content must survive a power cut.
+    Pipes and devices are written to directly, and a link stays a link.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():

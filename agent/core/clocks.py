@@ -206,7 +206,6 @@ class Pace:
 
     Args:
         rate: Actions a second; None: no bound.
-        monotonic: Clock in seconds.
         sleep: Used by `wait` only.
         slack: Seconds of delay that later actions make up for by following faster.
     """

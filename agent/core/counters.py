@@ -69,14 +69,10 @@ class Counters:
     ) -> None:
         """Add a value to a histogram.
 
-        Buckets hold their own count, not the cumulative one: the exporter adds them up.
+        `edges` are the ascending upper bounds of the buckets, without +Inf. An exemplar replaces
+        that of its bucket.
 
-        Args:
-            name: Name of the histogram.
-            labels: Labels of its counters.
-            value: The value.
-            edges: Ascending upper bounds of the buckets, without +Inf.
-            exemplar: Replaces the bucket's exemplar.
+        Buckets hold their own count, not the cumulative one: the exporter adds them up.
         """
         index = bisect_left(edges, value)
         edge = "+Inf" if index == len(edges) else repr(float(edges[index]))

@@ -88,7 +88,6 @@ class DedupeIds:
     """The trace ids of the last one to two horizons, in memory.
 
     Args:
-        horizon: Length of a generation in event-time seconds.
         most: Most ids a generation.
     """
 

@@ -9,7 +9,7 @@ from others are filled in: a passage that is sufficient evidence is topically re
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -36,6 +36,10 @@ def _check_scorer(name: str) -> str:
     if not _SCORER.fullmatch(name):
         raise ValueError("letters, digits, _ . and -, at most 64 of them")
     return name
+
+
+def _label(description: str) -> Any:
+    return Field(default=None, description=description)
 
 
 class _Labels(BaseModel):
@@ -68,15 +72,11 @@ class PassageLabels(_Labels):
 
     implications = (("evidence_sufficient", "topically_relevant"),)
 
-    topically_relevant: bool | None = Field(
-        default=None, description="it says something of substance on the subject of the query"
+    topically_relevant: bool | None = _label(
+        "it says something of substance on the subject of the query"
     )
-    evidence_sufficient: bool | None = Field(
-        default=None, description="it is enough evidence to answer the query"
-    )
-    misleading: bool | None = Field(
-        default=None, description="an answer that rests on it may well be wrong or distorted"
-    )
+    evidence_sufficient: bool | None = _label("it is enough evidence to answer the query")
+    misleading: bool | None = _label("an answer that rests on it may well be wrong or distorted")
 
 
 class AnswerLabels(_Labels):
@@ -87,34 +87,22 @@ class AnswerLabels(_Labels):
         ("fabricated_source", "source_cited"),
     )
 
-    support_present: bool | None = Field(
-        default=None, description="at least one claim is supported by the passages"
+    support_present: bool | None = _label("at least one claim is supported by the passages")
+    unsupported_claim_present: bool | None = _label(
+        "at least one claim is not supported by the passages"
     )
-    unsupported_claim_present: bool | None = Field(
-        default=None, description="at least one claim is not supported by the passages"
+    contradicted_claim_present: bool | None = _label(
+        "at least one claim is contradicted by the passages"
     )
-    contradicted_claim_present: bool | None = Field(
-        default=None, description="at least one claim is contradicted by the passages"
+    source_cited: bool | None = _label("it cites at least one source")
+    fabricated_source: bool | None = _label("it cites a source that is not among the passages")
+    proper_action: bool | None = _label(
+        "to answer, to ask back or to refuse was the right thing to do"
     )
-    source_cited: bool | None = Field(default=None, description="it cites at least one source")
-    fabricated_source: bool | None = Field(
-        default=None, description="it cites a source that is not among the passages"
-    )
-    proper_action: bool | None = Field(
-        default=None, description="to answer, to ask back or to refuse was the right thing to do"
-    )
-    response_on_topic: bool | None = Field(
-        default=None, description="it takes up what was asked, in substance"
-    )
-    helpful: bool | None = Field(
-        default=None, description="it brings who asked forward with what they want to do"
-    )
-    incomplete: bool | None = Field(
-        default=None, description="it leaves out a part that the query needs"
-    )
-    unsafe_content: bool | None = Field(
-        default=None, description="it holds something harmful or against policy"
-    )
+    response_on_topic: bool | None = _label("it takes up what was asked, in substance")
+    helpful: bool | None = _label("it brings who asked forward with what they want to do")
+    incomplete: bool | None = _label("it leaves out a part that the query needs")
+    unsafe_content: bool | None = _label("it holds something harmful or against policy")
 
 
 PASSAGE_LABELS = tuple(PassageLabels.model_fields)

@@ -32,6 +32,12 @@ def bound_label(text: str, limit: int) -> str:
     return f"{text[: limit - 7]}~{mark}"
 
 
+def excerpt(text: str, limit: int) -> str:
+    """Return the start of a text on one line, free of terminal control characters."""
+    line = bound_label(" ".join(text[: 2 * limit].split()), 2 * limit)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
 class LabelBounds:
     """Admission of label values, first come, first served.
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal
+
+import yaml
 
 MetricKind = Literal["mean", "ratio"]
 MetricTier = Literal["cheap", "model", "judge", "feedback"]
@@ -21,8 +24,6 @@ class MetricSpec:
     Args:
         name: Base name, without a cut-off.
         kind: How values combine: a `ratio` is the mean of 0/1 values.
-        needs: The fields that it reads.
-        low: Smallest value.
         high: Largest value; None if unbounded.
         good: Which direction is better; None where neither is (token counts).
         unit: Prometheus base unit; empty for a share.
@@ -85,36 +86,11 @@ def find_helping_spec(specs: Mapping[str, MetricSpec], metric: str) -> MetricSpe
     return specs.get(spec.helped_by) if spec and spec.helped_by else spec
 
 
-# Sections of the page and the table, in the order of the question "how good are the answers".
-METRIC_GROUPS = {
-    "Quality": (
-        *("grounding", "relevance", "answered"),
-        *("precision_at_k", "average_precision_at_k", "reciprocal_rank", "ndcg_at_k"),
-        *("nugget_all", "nugget_all_strict", "nugget_vital", "nugget_vital_strict"),
-        *("nugget_weighted", "nugget_weighted_strict"),
-        *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
-        *("groundedness", "context_relevancy", "context_precision", "context_recall"),
-        *("citation_f1", "citation_precision", "citation_recall", "citation_passage_f1"),
-        *("citation_passage_precision", "citation_presence", "citation_fabricated"),
-        "source_indicators",
-    ),
-    "Labels": (
-        *("helpfulness", "proper_action", "on_topic", "incompleteness", "unsafe_content"),
-        *("grounding_presence", "unsupported_claim", "contradiction"),
-        *("topical_precision_at_k", "sufficiency_hit_at_k", "sufficiency_rate_at_k"),
-        "misleading_context_rate_at_k",
-    ),
-    "Canaries": (
-        *("answer_correctness", "fact_checks", "fact_coverage", "calculation"),
-        *("calculation_steps", "exact_match", "keyword_coverage", "number_match"),
-        *("list_coverage", "answer_completeness", "recall_any_at_k", "recall_all_at_k"),
-        *("reciprocal_rank_at_k", "attribution_hit", "abstention_accuracy"),
-        *("unanswerable_hallucination", "conflict_handled", "scope_miss"),
-        *("canary_failed", "canary_seconds"),
-    ),
-    "Operation": ("error", "timeout", "empty_answer"),
-    "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
-    "Use": ("input_tokens", "output_tokens", "cost_usd"),
+METRIC_GROUPS: dict[str, tuple[str, ...]] = {
+    group: tuple(names)
+    for group, names in yaml.safe_load(
+        resources.files(__package__).joinpath("metric_groups.yaml").read_bytes()
+    ).items()
 }
 OTHER_GROUP = "More"  # the section of all other metrics
 

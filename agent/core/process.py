@@ -47,9 +47,6 @@ class Watchdog(Generic[_WatchedKey]):
     """Measures for how long each watched part has not moved; call `update` about every second.
 
     Usually one part stands still while others go on, so each is watched by itself.
-
-    Args:
-        monotonic: A clock that never jumps, in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -62,14 +59,13 @@ class Watchdog(Generic[_WatchedKey]):
     def update(
         self, marks: Mapping[_WatchedKey, object | None], common: object = None
     ) -> dict[_WatchedKey, float]:
-        """Take the current marks and return for how many seconds each part with work stood still.
+        """Take the current marks; return for how many seconds each part with work stood still.
+
+        The longest is the first.
 
         Args:
             marks: By part, any value that changes when it moves; None where nothing waits.
             common: Any value that changes when all of them have a reason to wait.
-
-        Returns:
-            Seconds by part, the longest first.
         """
         time = self._monotonic()
         self._watched += min(time - self._last, MAX_CHECK_SECONDS)

@@ -14,7 +14,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib import resources
 from typing import TYPE_CHECKING
+
+import yaml
 
 from ragmeter.core.errors import RagmeterError
 
@@ -37,11 +41,7 @@ _MatchCheck = Callable[[str, int, int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class _BuiltinRule:
-    """Patterns with their hints: a text without any of the hints, in lower case, is not searched.
-
-    Several plain patterns are searched far more quickly than one with alternatives. A finding
-    begins `back` characters before its match, so that a pattern may begin with a rare character.
-    """
+    """A rule of `redaction_rules.yaml`: patterns with their hints, and what checks a match."""
 
     patterns: Mapping[str, tuple[str, ...]]
     check: _MatchCheck | None = None
@@ -96,8 +96,6 @@ class RedactionRule:
         name: Name of the rule; without a pattern it is that of a built-in rule.
         pattern: A regular expression. One that `compile_pattern` refuses raises ValueError.
         replacement: Text in place of a finding; None for `[name]`.
-        timeout: Longest search of one text, in seconds.
-        monotonic: A clock that never jumps.
     """
 
     def __init__(
@@ -232,14 +230,6 @@ def _mod97(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
 
 
-def _card(text: str, start: int, end: int) -> int | None:
-    return _longest_valid(text, start, end, range(13, 20), _luhn)
-
-
-def _iban(text: str, start: int, end: int) -> int | None:
-    return _longest_valid(text, start, end, range(15, 35), _mod97)
-
-
 def _phone(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
     digits = sum(map(str.isdigit, match))
@@ -267,52 +257,19 @@ def _address(text: str, start: int, end: int) -> int | None:
     return None
 
 
+_CHECKS: dict[str, _MatchCheck] = {
+    "phone": _phone,
+    "iban": partial(_longest_valid, lengths=range(15, 35), valid=_mod97),
+    "credit_card": partial(_longest_valid, lengths=range(13, 20), valid=_luhn),
+    "ip": _address,
+}
 BUILTIN_RULES = {
-    # e-mail addresses
-    "email": _BuiltinRule(
-        {r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}": ("@",)}
-    ),
-    # telephone numbers: with a country code, or national ones of 9 digits and more in groups
-    "phone": _BuiltinRule(
-        {
-            r"(?<![\w+])(?:\+|00)\d{1,3}[ ().\-/]{0,3}(?:\d[ ().\-/]{0,2}){5,12}\d(?!\w)": (
-                *("+", "00"),
-            ),
-            r"(?<![\w+])\(?\d{2,5}\)?[ .\-/]{1,2}\d{2,5}[ .\-/]\d{2,5}"
-            r"(?:[ .\-/]\d{1,5}){0,2}(?!\w)": (),
-        },
-        _phone,
-    ),
-    # IBANs whose check digits hold
-    "iban": _BuiltinRule(
-        {r"\d{2}(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d{2})(?:[ \-]?[A-Za-z0-9]){11,30}": ()},
-        _iban,
-        back=2,
-    ),
-    # card numbers of 13 to 19 digits that pass Luhn's check
-    "credit_card": _BuiltinRule({r"(?<!\d)[2-6](?:[ \-]?\d){12,18}": ()}, _card),
-    # IPv4 and IPv6 addresses
-    "ip": _BuiltinRule(
-        {
-            r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\d)": (".",),
-            r"(?<![\w:])[0-9A-Fa-f]{0,4}+:[0-9A-Fa-f:.]{2,40}": (":",),
-        },
-        _address,
-    ),
-    # bearer tokens, JWTs, private keys, API keys of known forms, `password: ...` and the like
-    "secret": _BuiltinRule(
-        {
-            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16384}+"
-            r"(?:-----END [A-Z ]{0,30}KEY-----)?": ("private key-----",),
-            r"(?i)\b(?:bearer|basic)\s{1,3}[a-z0-9._~+/=-]{8,4096}": ("bearer", "basic"),
-            r"\beyJ[\w-]{5,4096}\.[\w-]{5,8192}(?:\.[\w-]{0,4096})?": ("eyj",),
-            r"\b[spr]k[-_][\w-]{16,256}|\bgh[pousr]_\w{20,256}|\bgithub_pat_\w{20,256}"
-            r"|\bglpat-[\w-]{16,256}|\bxox[abeoprs]-[\w-]{10,256}|\bhf_\w{20,256}": (
-                *("k-", "k_", "gh", "glpat-", "xox", "hf_"),
-            ),
-            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,64}": ("akia", "asia", "aiza"),
-            r"(?i)\b(?:api[_-]?key|access[_-]?key|client[_-]?secret|secret|token|passw(?:or)?d)"
-            r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?[^\s\"',;]{8,1024}": (":", "="),
-        }
-    ),
+    name: _BuiltinRule(
+        {one["pattern"]: tuple(one.get("hints", ())) for one in rule["patterns"]},
+        _CHECKS.get(name),
+        rule.get("back", 0),
+    )
+    for name, rule in yaml.safe_load(
+        resources.files(__package__).joinpath("redaction_rules.yaml").read_bytes()
+    ).items()
 }

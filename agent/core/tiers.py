@@ -60,9 +60,7 @@ class TierScorer(Protocol):
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Score a trace, many of them side by side, without blocking the event loop.
 
-        Args:
-            trace: The trace.
-            cost: The cost of the call is added to it.
+        The cost of the call is added to `cost`.
 
         Returns:
             At most one score for each pair. A pair that is left out, and every pair if it raises,

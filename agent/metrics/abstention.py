@@ -7,116 +7,23 @@ from __future__ import annotations
 
 import re
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import (
-    BUILTIN_SCORER,
-    JUDGE_SCORER,
-    Score,
-    make_not_applicable,
-    make_scored,
-    make_unscored,
-)
+from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
 from ragmeter.metrics.operational import has_empty_answer
-from ragmeter.metrics.text import detect_script
+from ragmeter.metrics.text import ENGLISH, detect_script
 from ragmeter.trace import Trace
 
-SPECS = (
-    MetricSpec(
-        name="answered",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER, JUDGE_SCORER),
-        meaning="share of answers that attempt the question rather than refuse or not know",
-        formula="`builtin`: 0 if the answer is blank, is marked abstained, or matches a refusal"
-        " rule; else 1; `judge`: 1 if the answer attempts the question in whole or in part",
-        needs="`builtin`: trace.abstained where given, else phrase rules on the answer's opening;"
-        " `judge`: query and answer",
-        source="open-rag-eval's no-answer metric; rules of ragmeter",
-    ),
+_REFUSALS = ENGLISH["refusals"]
+_REFUSAL = re.compile(
+    re.sub(
+        "<([A-Z_]+)>",
+        lambda name: f"(?:{'|'.join(_REFUSALS['alternatives'][name[1]])})",
+        "|".join(_REFUSALS["rules"]),
+    )
 )
-
-_THING = (
-    r"(?:information|info|details?|data|knowledge|answers?|access|context|idea|evidence|record"
-    r"|mention|instructions?|guidance|references?|recommendations?)"
-)
-_SOURCE = (
-    r"(?:contexts?|passages?|documents?|texts?|information|articles?|manuals?|sources?|excerpts?"
-    r"|data|sections?|knowledge base|documentation|materials?|content|question)"
-)
-_SAY = (
-    r"(?:mention|provid|contain|includ|specif|say|answer|giv|stat|address|discuss|cover|have"
-    r"|explain|offer|describ|indicat|clarif|explicit|directly|relate|list|refer|suggest|detail"
-    r"|present|pertain|talk)"
-)
-_STATED = (
-    r"(?:mentioned|provided|specified|stated|given|included|discussed|addressed|available|clear"
-    r"|related|relevant|described|explained|found|answered|covered|listed|indicated"
-    r"|possible to (?:determine|answer|provide|tell))"
-)
-_CAN_NOT = r"(?:cannot|can ?not|can't|could not|couldn't|unable|not able)"
-_DO_NOT = r"(?:do not|don't|does not|doesn't|did not|didn't)"
-# Gaps are bounded and stay within a sentence, so matching is linear on any text.
-_RULES = (
-    # "I'm sorry, but …", "Unfortunately, the … does not": regret and a no; not "sorry to hear"
-    r"\b(?:sorry|i apologi[sz]e|apologies|unfortunately|i regret|i(?:'m| am) afraid)\b"
-    rf"[^.!?\n]{{0,60}}?\b(?:{_CAN_NOT}|{_DO_NOT}|not|no|but|however)\b",
-    # "I cannot provide", "we are not able to"
-    rf"\b(?:i|we)(?:'m| am|'re| are)? (?:\w+ )?(?:{_CAN_NOT}|will not|won't|not programmed to"
-    r"|not comfortable|not going to|must decline|neither)\b",
-    # "I don't know", "I do not have specific information"; not "I don't have opinions, but"
-    rf"\b(?:i|we) (?:currently |still |also )?(?:do not|don't|did not|didn't) (?:\w+ ){{0,2}}?"
-    rf"(?:know|(?:have|find|see|possess)\b(?: [\w'-]+){{0,4}}? {_THING}|feel comfortable"
-    r"|think (?:it's|it is|that))\b",
-    r"\bi(?:'m| am) not (?:\w+ )?(?:sure|aware|certain|familiar|knowledgeable)\b",
-    # "the passages do not mention"
-    rf"\b{_SOURCE}\b[^.!?\n]{{0,50}}?\b(?:{_DO_NOT}|fails? to|lacks?) (?:\w+ ){{0,3}}?{_SAY}",
-    rf"\b(?:there (?:is|are|was|were)|has|have|contains?|provides?|find|found|gives?) no"
-    rf" (?:\w+ ){{0,3}}?{_THING}\b",
-    # "is not mentioned in the context", "information on … is not available"
-    rf"\b(?:is|are|was|were) not (?:\w+ ){{0,2}}?{_STATED}\b[^.!?\n]{{0,40}}?"
-    rf"\b(?:{_SOURCE}|from|based)\b",
-    rf"\b{_THING}\b[^.!?\n]{{0,60}}? (?:is|are) not (?:\w+ )?{_STATED}\b",
-    r"\bnot (?:directly )?(?:related|relevant) to the\b",
-    r"\b(?:cannot|can't|can not|impossible to) (?:be )?(?:accurately |definitively )?"
-    r"(?:answered|answer|determined?|found|inferred|concluded)\b",
-    r"\b(?:not enough|insufficient|no specific|no relevant|lack of"
-    r"|without (?:more|further|additional)) (?:\w+ )?(?:information|details|context|data)\b",
-    r"\bunclear (?:from|what|which|how|if|whether|based)\b",
-    r"\bit is not (?:\w+ )?(?:clear|specified)\b",
-    # refusals for safety
-    r"\bnot (?:\w+ ){0,3}?(?:appropriate|ethical|acceptable|respectful|productive|suitable)\b",
-    r"\b(?:just|only) an ai\b|\b(?:against|violates) my (?:programming|guidelines|policy)\b"
-    r"|\bprogramming rules\b|\bi would (?:strongly )?advise against\b",
-)
-_REFUSAL = re.compile("|".join(_RULES))
-# A rule needs one of these; looking for plain words is far quicker than the rules.
-_CUES: tuple[str, ...] = (
-    "n't",
-    "no ",
-    "not",
-    "sorry",
-    "apolog",
-    "unable",
-    "unclear",
-    "insuffic",
-    "lack",
-    "fail",
-    "neither",
-    "unfort",
-    "an ai",
-    "against",
-    "afraid",
-    "regret",
-    "without",
-    "impossible",
-)
+_CUES: tuple[str, ...] = tuple(_REFUSALS["cues"])
 _END = re.compile(r"[.!?](?=\s)|\n")
-_ASKS = re.compile(
-    r"\b(?:which|what) (?:\w+ ){1,6}?(?:are|do|would|did) you\b|\bwhich (?:one|of these)\b"
-    r"|\bare you (?:asking|referring|talking|looking|interested)\b"
-    r"|\b(?:could|can|would) you (?:please )?(?:clarify|specify|be more specific|provide more)\b"
-)
-_ENGLISH = frozenset(("the", "of", "and", "to", "is", "that", "for", "with", "are", "you", "this"))
+_ASKS = re.compile(_REFUSALS["asks"])
+_ENGLISH = frozenset(ENGLISH["common_words"])
 _LONG_TEXT_WORDS = 25  # English text of this length without a word above is very rare
 _OPENING_CHARS = 600  # characters that may hold the opening sentence
 _SHORT_SENTENCE = 25  # an opening sentence shorter than this ("I see.") is read with the next one

@@ -9,45 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import BUILTIN_SCORER, JUDGE_SCORER
 from ragmeter.metrics.citations import Citations
 from ragmeter.metrics.cited_statements import attach_citations
 from ragmeter.metrics.coverage import HALF_COVERED
 from ragmeter.metrics.text_index import AnswerSentence, PassageIndex
-
-SPECS = tuple(
-    MetricSpec(
-        name=f"citation_{name}",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER, JUDGE_SCORER),
-        meaning=meaning,
-        formula=formula,
-        needs="answer sentences and the passages that they cite",
-        source="TREC 2024 RAG track, support (arXiv 2504.15205)",
-    )
-    for name, meaning, formula in (
-        (
-            "precision",
-            "how well cited passages support the statements that cite them",
-            "mean support over (statement, citation) pairs; a dangling citation counts 0; not"
-            " applicable to answers without a citation",
-        ),
-        (
-            "recall",
-            "how far statements are supported by what they cite",
-            "mean over statements of the support by what they cite, an uncited one counts 0;"
-            " `builtin`: by all together; `judge`: mean of its citations, a dangling one 0;"
-            " not applicable to answers without a citation",
-        ),
-        (
-            "f1",
-            "balance of citation precision and recall",
-            "2PR / (P + R); 0 where both are 0; not applicable to answers without a citation",
-        ),
-    )
-)
 
 _MAX_CITED = 50  # passages that one statement is compared with
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers

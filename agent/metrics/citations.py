@@ -11,15 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import (
-    BUILTIN_SCORER,
     Score,
     make_answer_score,
     make_not_applicable,
     make_scored,
     make_unscored,
 )
+from ragmeter.metrics.text import ENGLISH
 from ragmeter.trace import Passage, Trace
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
@@ -41,81 +40,12 @@ _INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
 _CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _LINKED = re.compile(r"\((?:https?:|/|#|www\.)", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
-_INDEX_NAMES = frozenset(
-    re.findall(
-        r"\w+",
-        "arr array args argv list items values data row rows col cols buf vec tuple dict map matrix"
-        " nums str params results",
-    )
-)
+_INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
 
-
-_SOURCE = "pragmata, metrics taxonomy"
-
-SPECS = (
-    MetricSpec(
-        name="citation_presence",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of answers that cite at least once",
-        formula="1 if the answer has a citation else 0, over traces that answered",
-        needs="trace.citations, else inline markers",
-        source=_SOURCE,
-    ),
-    MetricSpec(
-        name="citation_fabricated",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of citing answers with a citation that resolves to no passage",
-        formula="1 if any citation dangles else 0, over answers that cite",
-        needs="trace.citations, else inline markers, resolved against the passages",
-        source=_SOURCE,
-        good="lower",
-    ),
-    MetricSpec(
-        name="source_indicators",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="how far the answer names its sources in words or by address",
-        formula="min(found / 3, 1); found = phrases that name a source, plus web addresses",
-        needs="answer text",
-        source="zesty-assignment, evaluate.py",
-    ),
-)
-
-# Each pattern with a text that it needs (or "") and plain words of which it needs one. Most answers
-# have none, and a search for plain words is far quicker than the pattern.
+# (a text that the pattern needs, plain words of which it needs one, the pattern)
 _INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (first, words, re.compile(pattern))
-    for first, words, pattern in (
-        ("", ("http", "www."), r"https?://|www\.\w"),
-        ("", ("according to",), r"according to\b"),
-        ("", ("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
-        (
-            "",
-            ("as stated", "as described", "as mentioned", "as noted", "as reported", "as shown"),
-            r"as (?:stated|described|mentioned|noted|outlined|explained|reported|shown"
-            r"|documented) (?:in|by|on|at)\b",
-        ),
-        (":", ("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
-        (
-            "",
-            ("see ", "refer to", "found in", "cited in", "documented in"),
-            r"(?:see|refer to|found in|cited in|documented in)"
-            r" (?:the|section|page|chapter|document|table|figure)\b",
-        ),
-        (
-            "",
-            ("document", "passage", "article", "source", "manual", "guide", "report", "study"),
-            r"(?:documents?|documentation|passages?|articles?|sources?|manual|guide|report|study"
-            r"|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
-            r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b",
-        ),
-        ("", ("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
-    )
+    (one.get("needs", ""), tuple(one["words"]), re.compile(one["pattern"]))
+    for one in ENGLISH["source_indicators"]
 )
 _MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
 
@@ -175,7 +105,7 @@ def resolve_citations(trace: Trace) -> Citations:
 
 
 def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Return the scores of every metric in `SPECS`, in their order."""
+    """Return the scores of presence, fabrication and source indicators, in this order."""
     out: list[Score] = []
     stop = make_answer_score("citation_presence", trace, answered)
     cites = bool(cited.marks)

@@ -13,8 +13,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import JUDGE_SCORER, NoScore, find_answer_reason, most_common_reason
+from ragmeter.core.score import NoScore, find_answer_reason, most_common_reason
 from ragmeter.metrics.citations import Citations
 from ragmeter.metrics.text_index import AnswerSentence
 from ragmeter.trace import Trace
@@ -29,36 +28,8 @@ _BIBLIOGRAPHY = re.compile(
 WHOLE_ANSWER = -1  # in place of a statement's index
 
 CITATION_METRICS = (
-    "citation_precision",
-    "citation_recall",
-    "citation_f1",
-    "citation_passage_precision",
-    "citation_passage_f1",
-)
-
-CITED_SPECS = (
-    MetricSpec(
-        name="citation_passage_precision",
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning="how well each cited passage supports the statements that cite it",
-        formula="mean over cited passages of their mean support; a dangling citation counts as a"
-        " passage with 0",
-        needs="answer sentences and the passages that they cite",
-        source="open-rag-eval",
-    ),
-    MetricSpec(
-        name="citation_passage_f1",
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning="balance of citation precision per passage and citation recall",
-        formula="2PR / (P + R) of citation_passage_precision and citation_recall; 0 where both"
-        " are 0",
-        needs="answer sentences and the passages that they cite",
-        source="open-rag-eval",
-    ),
+    *("citation_precision", "citation_recall", "citation_f1"),
+    *("citation_passage_precision", "citation_passage_f1"),
 )
 
 

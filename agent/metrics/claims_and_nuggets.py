@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import JUDGE_SCORER, NoScore, most_common_reason
+from ragmeter.core.score import NoScore, most_common_reason
 
 HIGHEST_RUBRIC = 5  # of the two grades; in-house rubrics mostly go from 0 or 1 to 5
 
@@ -25,77 +24,9 @@ class JudgedClaim(NamedTuple):
     relevant: bool
 
 
-def _claim_spec(
-    name: str,
-    meaning: str,
-    formula: str,
-    needs: str,
-    source: str,
-    high: float = 1.0,
-    helped_by: str = "",
-) -> MetricSpec:
-    return MetricSpec(
-        name=name,
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning=meaning,
-        formula=formula,
-        needs=needs,
-        source=source,
-        high=high,
-        helped_by=helped_by,
-    )
-
-
-_OF_CLAIMS = "claims that an LLM judge finds in the answer"
-_RUBRICS = "in-house rubrics of 0 to 5"
-
-CLAIM_SPECS = (
-    _claim_spec(
-        "faithfulness",
-        "share of the answer's claims that the passages support",
-        "supported claims / claims; not applicable without a claim",
-        _OF_CLAIMS,
-        "RAGAS, RAG Guardian",
-        helped_by="grounding",
-    ),
-    _claim_spec(
-        "answer_relevancy",
-        "share of the answer's claims that help to answer the query",
-        "relevant claims / claims; 0 without any, as a noncommittal answer",
-        _OF_CLAIMS,
-        "DeepEval; 0 as in RAGAS",
-    ),
-    _claim_spec(
-        "groundedness_grade",
-        "how far the passages bear the answer out, as a grade",
-        "grade 0 (nothing of it) to 5 (all of it), given after the claims",
-        _OF_CLAIMS,
-        _RUBRICS,
-        HIGHEST_RUBRIC,
-        helped_by="grounding",
-    ),
-    _claim_spec(
-        "correctness_grade",
-        "how right and complete the answer is by its passages, as a grade",
-        "grade 0 (wrong or none) to 5 (right and complete), given after the claims",
-        _OF_CLAIMS,
-        _RUBRICS,
-        HIGHEST_RUBRIC,
-    ),
-    _claim_spec(
-        "groundedness",
-        "share of the facts retrieved for the query that the answer uses",
-        "used facts / relevant facts of the passages; not applicable without a relevant fact",
-        "facts that an LLM judge finds in the passages",
-        "RAG Guardian",
-        helped_by="grounding",
-    ),
-)
-
-CLAIM_METRICS = tuple(spec.name for spec in CLAIM_SPECS[:4])  # of one request to the judge
-FACT_METRICS = ("groundedness",)  # of another one
+# Of one request to the judge; the facts are another one.
+CLAIM_METRICS = ("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade")
+FACT_METRICS = ("groundedness",)
 
 
 def faithfulness(claims: Sequence[JudgedClaim]) -> float | NoScore:
@@ -128,44 +59,10 @@ NUGGET_SUPPORT: tuple[NuggetSupport, ...] = get_args(NuggetSupport)
 _LENIENT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 _STRICT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.0, "not_support": 0.0}
 _OKAY_WEIGHT = 0.5  # of an okay nugget beside a vital one
-_TREC = "TREC 2024 RAG track, AutoNuggetizer (arXiv 2411.09607, 2504.15068)"
-_SOURCES = {"all": _TREC, "vital": _TREC, "weighted": "open-rag-eval, without its floors"}
-
-NUGGET_SPECS = tuple(
-    MetricSpec(
-        name=f"nugget_{name}{suffix}",
-        kind="mean",
-        tier="judge",
-        scorers=(AUTONUGGETIZER,),
-        meaning=f"{meaning}{also}",
-        formula=f"{formula}; {values}",
-        needs="nuggets that an LLM judge finds in the passages of grade >= 1",
-        source=_SOURCES[name],
-    )
-    for suffix, also, values in (
-        ("", "", "s = 1 supported, 0.5 partly, 0 not"),
-        ("_strict", ", in full", "s = 1 supported, 0 partly or not"),
-    )
-    for name, meaning, formula in (
-        (
-            "all",
-            "share of the nuggets that the answer holds",
-            "mean of s over all nuggets; not applicable without a nugget",
-        ),
-        (
-            "vital",
-            "share of the vital nuggets that the answer holds",
-            "mean of s over vital nuggets; not applicable without a vital nugget",
-        ),
-        (
-            "weighted",
-            "share of the nuggets that the answer holds, vital ones counted twice",
-            "(sum of s over vital + 0.5 sum of s over okay) / (vital + 0.5 okay); not applicable"
-            " without a nugget",
-        ),
-    )
+NUGGET_METRICS = (
+    *("nugget_all", "nugget_vital", "nugget_weighted"),
+    *("nugget_all_strict", "nugget_vital_strict", "nugget_weighted_strict"),
 )
-NUGGET_METRICS = tuple(spec.name for spec in NUGGET_SPECS)
 
 
 def select_nuggets(importance: Sequence[NuggetImportance]) -> list[int]:

@@ -46,11 +46,8 @@ def measure_coverage(
 ) -> Coverage:
     """Compare every sentence with the passages.
 
-    Args:
-        claims: The sentences of the answer.
-        positions: Positions of the sentences' stems in `stream`.
-        stream: The stems of all passages, as in `PassageIndex`.
-        query: The stems of the query, which an answer may repeat.
+    `positions` are those of the sentences' stems in `stream`, the stems of all passages as in
+    `PassageIndex`; `query` has the stems that an answer may repeat.
     """
     out = Coverage()
     novel = out.novel

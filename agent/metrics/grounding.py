@@ -15,8 +15,7 @@ from importlib import resources
 from operator import gt, mul
 from typing import Any
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.metrics import text_index
 from ragmeter.metrics.coverage import find_best_position
 from ragmeter.metrics.grounding_features import (
     ANSWER_FEATURES,
@@ -24,30 +23,7 @@ from ragmeter.metrics.grounding_features import (
     AnswerFeatures,
     extract_features,
 )
-from ragmeter.metrics.text_index import (
-    AnswerSentence,
-    PassageIndex,
-    QueryText,
-    find_positions,
-    parse_answer,
-)
 from ragmeter.trace import Trace
-
-SPECS = (
-    MetricSpec(
-        name="grounding",
-        kind="mean",
-        tier="cheap",
-        scorers=("hhem", "hhem_fulltext", BUILTIN_SCORER),
-        meaning="consistency of the answer with its passages",
-        formula="`hhem`: mean over sentences of the best window's P(consistent); `hhem_fulltext`:"
-        " P(consistent) of the whole answer and the first 8192 characters of the passages;"
-        " `builtin`: fitted probability that people find nothing unsupported, from lexical"
-        " features; not applicable to refusals and answers without a claim",
-        needs="answer, passage and query texts",
-        source="`hhem`, `hhem_fulltext`: HHEM-2.1-Open of Vectara; `builtin`: ragmeter",
-    ),
-)
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 _MAX_DETAIL_ITEMS = 10
@@ -167,19 +143,19 @@ def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 
-def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentence]]:
+def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[text_index.AnswerSentence]]:
     """Return the features of a trace and the sentences of its answer, for fitting."""
-    pages = PassageIndex.read([p.text or "" for p in trace.passages or ()])
-    answer = parse_answer(trace.answer or "")
-    query = QueryText.read(trace.query)
-    positions = find_positions(pages, answer.claims, query.stems)
+    pages = text_index.PassageIndex.read([p.text or "" for p in trace.passages or ()])
+    answer = text_index.parse_answer(trace.answer or "")
+    query = text_index.QueryText.read(trace.query)
+    positions = text_index.find_positions(pages, answer.claims, query.stems)
     return extract_features(pages, answer, positions, query), answer.claims
 
 
 def explain_grounding(
     features: AnswerFeatures,
-    pages: PassageIndex,
-    claims: list[AnswerSentence],
+    pages: text_index.PassageIndex,
+    claims: list[text_index.AnswerSentence],
     positions: Mapping[str, list[int]],
     passage_ids: list[str],
 ) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ragmeter.metrics.coverage import Coverage, measure_coverage
 from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
-from ragmeter.metrics.text import STOP_WORDS, idf, stem_word, tokenize
+from ragmeter.metrics.text import ENGLISH, STOP_WORDS, idf, stem_word
 from ragmeter.metrics.text_index import AnswerText, PassageIndex, QueryText
 
 SENTENCE_FEATURES = (
@@ -78,54 +78,15 @@ PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" cou
 
 _DIGITS = {
     stem_word(word): str(number)
-    for number, word in enumerate(
-        tokenize(
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
-            " fifteen sixteen seventeen eighteen nineteen twenty"
-        )
-    )
+    for number, word in enumerate(ENGLISH["digits"].split())
     if word != "one"
 }
 _WORDS = {digits: word for word, digits in _DIGITS.items()}
-_COUNTS = frozenset(
-    map(
-        stem_word,
-        tokenize(
-            "thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands"
-            " million millions billion dozen dozens third fourth fifth half"
-        ),
-    )
-).union(_DIGITS)
-_TIMES = frozenset(
-    stem_word(word)
-    for word in tokenize(
-        "monday tuesday wednesday thursday friday saturday sunday january february march april"
-        " june july august september october november december yesterday today tomorrow tonight"
-        " recently currently later earlier ago previously since soon last next morning afternoon"
-        " evening night week month year following"
-    )
-    if word not in STOP_WORDS
-)
-# words about the passages themselves, as in "based on the provided article"
-_META_WORDS = frozenset(
-    map(
-        stem_word,
-        tokenize(
-            "article author passage passages provided given text summary summarize context document"
-            " information mentioned mention according stated states based"
-        ),
-    )
-)
-_HEDGES = frozenset(
-    tokenize(
-        "may might could typically generally often usually likely possibly probably perhaps tend"
-        " tends sometimes various several many including additionally furthermore moreover also"
-        " however other"
-    )
-)
-_NEGATIONS = frozenset(
-    tokenize("not no never without none neither nor unable lack lacks cannot unavailable t")
-)
+_COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
+_TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
+_META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
+_HEDGES = frozenset(ENGLISH["hedges"].split())
+_NEGATIONS = frozenset(ENGLISH["negations"].split())
 _MARKED = _HEDGES | _NEGATIONS
 _NO_CONFLICTS = RecordConflicts()
 _COMMON = 5.0  # idf: a novel stem more common than this may be mere wording

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import JUDGE_SCORER, Score, ScoreState
+from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.ranking import RELEVANT_GRADE
 
 PROBE_SERVICE = "_judge"  # the service under which probes are counted
@@ -19,44 +18,7 @@ PROBE_SERVICE = "_judge"  # the service under which probes are counted
 # `attempt` (answered, partial, none), `support:SENTENCE:PASSAGE_ID` (full, partial, none).
 ComparableVerdicts = dict[str, int | str]
 
-SPECS = (
-    MetricSpec(
-        name="judge_disagreement",
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning="share of a trace's verdicts that a second judge gives otherwise",
-        formula="verdicts that differ (grades on two sides of 2, other labels) / verdicts that both"
-        " gave, mean over the traces judged again",
-        needs="a second opinion on a part of the judged traces",
-        source="ragmeter",
-        good="lower",
-    ),
-    MetricSpec(
-        name="judge_probe_agreement",
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning="share of a probe's verdicts that are as expected",
-        formula="verdicts that agree with the labels of the probe / labels with a verdict, mean"
-        " over probes",
-        needs="frozen probe set",
-        source="ragmeter",
-    ),
-    MetricSpec(
-        name="judge_probe_change",
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning="share of a probe's verdicts that are not as in the first run",
-        formula="verdicts that differ from those of the first run of the same probes and prompts /"
-        " verdicts in both, mean over probes",
-        needs="frozen probe set",
-        source="ragmeter",
-        good="lower",
-    ),
-)
-
+AGREEMENT_METRICS = ("judge_disagreement", "judge_probe_agreement", "judge_probe_change")
 _SUPPORT = {1.0: "full", 0.5: "partial", 0.0: "none"}
 
 

@@ -8,10 +8,10 @@ label that is missing gives no result, not even `unscored`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ragmeter.core.feedback import ANNOTATION, HUMAN, AnswerLabels, PassageLabels
-from ragmeter.core.metric_specs import MetricKind, MetricSpec, name_at_cutoff
+from ragmeter.core.feedback import AnswerLabels, PassageLabels
+from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.core.score import NoScore, Score, ScoreState
 from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, reciprocal_rank_at
 
@@ -31,39 +31,14 @@ LABEL_BY_METRIC = {
 }
 _FABRICATED = "citation_fabricated"  # a share of the answers that cite only
 _NOT_LABELLED = NoScore("not_labelled")
-_SOURCE = "pragmata, metrics taxonomy"
 _SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
-_NDCG = "ndcg_at_k"  # LLM judges score it, too (ragmeter.metrics.ranking)
-_RECIPROCAL_RANK = "reciprocal_rank_at_k"
 
 # The labels of each passage in rank order; None for a passage without labels.
 RankedLabels = Sequence[PassageLabels | None]
 
-LABELLED_ANSWER_SPECS = tuple(
-    MetricSpec(
-        name=name,
-        kind="ratio",
-        tier="feedback",
-        scorers=(HUMAN, ANNOTATION),
-        meaning=f"share of answers {meaning}",
-        formula=f"1 if {LABEL_BY_METRIC[name]} else 0"
-        + (", of those with source_cited" if name == _FABRICATED else ""),
-        needs="labels of the answer",
-        source=_SOURCE,
-        good="higher" if good else "lower",
-    )
-    for name, good, meaning in (
-        ("grounding_presence", True, "with at least one claim that the passages support"),
-        ("unsupported_claim", False, "with a claim that the passages do not support"),
-        ("contradiction", False, "with a claim that the passages contradict"),
-        ("citation_presence", True, "that cite at least once"),
-        ("citation_fabricated", False, "that cite a source that is not among the passages"),
-        ("proper_action", True, "where to answer, to ask back or to refuse was right"),
-        ("on_topic", True, "that take up what was asked"),
-        ("helpfulness", True, "that bring who asked forward"),
-        ("incompleteness", False, "that leave out a part that the query needs"),
-        ("unsafe_content", False, "with something harmful or against policy"),
-    )
+PASSAGE_METRICS = (
+    *("topical_precision_at_k", "sufficiency_hit_at_k", "sufficiency_rate_at_k"),
+    *("misleading_context_rate_at_k", "reciprocal_rank_at_k", "ndcg_at_k"),
 )
 
 
@@ -84,66 +59,9 @@ def score_answer_labels(labels: AnswerLabels) -> dict[str, float | NoScore]:
     return out
 
 
-def _spec(name: str, kind: MetricKind, meaning: str, formula: str, good: bool = True) -> MetricSpec:
-    return MetricSpec(
-        name=name,
-        kind=kind,
-        tier="feedback",
-        scorers=(HUMAN, ANNOTATION),
-        meaning=meaning,
-        formula=formula,
-        needs="labels of the retrieved passages",
-        source=_SOURCE,
-        good="higher" if good else "lower",
-        labels=("k",),
-    )
-
-
-LABELLED_PASSAGE_SPECS = (
-    _spec(
-        "topical_precision_at_k",
-        "mean",
-        "share of passages on the topic among the first k",
-        "(t_1 + … + t_k) / k; not applicable with fewer than k passages",
-    ),
-    _spec(
-        "sufficiency_hit_at_k",
-        "ratio",
-        "share of queries with sufficient evidence in one of the first k passages",
-        "1 if any of s_1 … s_k is 1, else 0",
-    ),
-    _spec(
-        "sufficiency_rate_at_k",
-        "mean",
-        "share of passages that are sufficient evidence each for itself among the first k",
-        "(s_1 + … + s_k) / k; not applicable with fewer than k passages",
-    ),
-    _spec(
-        "misleading_context_rate_at_k",
-        "mean",
-        "share of misleading passages among the first k",
-        "(m_1 + … + m_k) / k; not applicable with fewer than k passages",
-        good=False,
-    ),
-    _spec(
-        _RECIPROCAL_RANK,
-        "mean",
-        "how early the first relevant passage among the first k stands",
-        "1 / rank of the first passage with t = 1 among the first k; 0 without any",
-    ),
-    _spec(
-        _NDCG,
-        "mean",
-        "order of the first k passages against the best order",
-        "DCG_k / ideal DCG_k, gains 2^w - 1, w = 2 if s, else 1 if t, else 0; discount "
-        "log2(rank + 1)",
-    ),
-)
-
-
 def labelled_passage_metrics(ks: Sequence[int]) -> list[str]:
     """Return the names of all passage metrics for these cut-offs."""
-    return [name_at_cutoff(spec.name, k) for spec in LABELLED_PASSAGE_SPECS for k in ks]
+    return [name_at_cutoff(name, k) for name in PASSAGE_METRICS for k in ks]
 
 
 def _values(labels: RankedLabels, name: str) -> list[float | NoScore]:
@@ -178,14 +96,19 @@ def score_passage_labels(labels: RankedLabels, ks: Sequence[int]) -> dict[str, f
     sufficient = _values(labels, "evidence_sufficient")
     misleading = _values(labels, "misleading")
     graded = label_grades(labels)
-    out: dict[str, float | NoScore] = {}
-    out |= {name_at_cutoff("topical_precision_at_k", k): hit_share(topical, k) for k in ks}
-    out |= {name_at_cutoff("sufficiency_hit_at_k", k): any_hit(sufficient, k) for k in ks}
-    out |= {name_at_cutoff("sufficiency_rate_at_k", k): hit_share(sufficient, k) for k in ks}
-    out |= {name_at_cutoff("misleading_context_rate_at_k", k): hit_share(misleading, k) for k in ks}
-    out |= {name_at_cutoff(_RECIPROCAL_RANK, k): reciprocal_rank_at(topical, k) for k in ks}
-    out |= {name_at_cutoff(_NDCG, k): ndcg_at(graded, k) for k in ks}
-    return out
+    values: tuple[Callable[[int], float | NoScore], ...] = (
+        lambda k: hit_share(topical, k),
+        lambda k: any_hit(sufficient, k),
+        lambda k: hit_share(sufficient, k),
+        lambda k: hit_share(misleading, k),
+        lambda k: reciprocal_rank_at(topical, k),
+        lambda k: ndcg_at(graded, k),
+    )
+    return {
+        name_at_cutoff(name, k): value(k)
+        for name, value in zip(PASSAGE_METRICS, values, strict=True)
+        for k in ks
+    }
 
 
 def labelled_metric_names(ks: Sequence[int]) -> list[str]:

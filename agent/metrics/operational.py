@@ -2,90 +2,8 @@
 
 from __future__ import annotations
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import (
-    BUILTIN_SCORER,
-    Score,
-    make_not_applicable,
-    make_scored,
-    make_unscored,
-)
+from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
 from ragmeter.trace import Trace
-
-SPECS = (
-    MetricSpec(
-        name="error",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of traces that ended with an error (a timeout is counted apart)",
-        formula="1 if status = error else 0, over all traces",
-        needs="trace status",
-        source="Google SRE book: the four golden signals",
-        good="lower",
-    ),
-    MetricSpec(
-        name="timeout",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of traces that ended with a timeout",
-        formula="1 if status = timeout else 0, over all traces",
-        needs="trace status",
-        source="Google SRE book: the four golden signals",
-        good="lower",
-    ),
-    MetricSpec(
-        name="empty_answer",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of successful traces whose answer has no text",
-        formula="1 if the answer is blank else 0, over traces with status ok",
-        needs="answer text",
-        source="ragmeter",
-        good="lower",
-    ),
-    MetricSpec(
-        name="input_tokens",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="tokens sent to the model for one answer, as reported",
-        formula="usage.input_tokens",
-        needs="trace usage",
-        source="OpenTelemetry's conventions for generative AI",
-        high=None,
-        good=None,
-        unit="tokens",
-    ),
-    MetricSpec(
-        name="output_tokens",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="tokens that the model wrote for one answer, as reported",
-        formula="usage.output_tokens",
-        needs="trace usage",
-        source="OpenTelemetry's conventions for generative AI",
-        high=None,
-        good=None,
-        unit="tokens",
-    ),
-    MetricSpec(
-        name="cost_usd",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="cost of one answer in US dollars, as reported",
-        formula="usage.cost_usd",
-        needs="trace usage",
-        source="OpenTelemetry's conventions for generative AI",
-        high=None,
-        good=None,
-        unit="usd",
-    ),
-)
 
 
 def has_empty_answer(trace: Trace) -> bool | None:
@@ -111,7 +29,7 @@ def _reported(metric: str, trace: Trace, value: float | None) -> Score:
 
 
 def score_operational(trace: Trace) -> list[Score]:
-    """Return the scores of every metric in `SPECS`, in their order."""
+    """Return the scores of all operational metrics."""
     status = trace.status
     if status != "ok":
         empty = make_not_applicable("empty_answer", trace, status)

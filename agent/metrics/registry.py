@@ -11,45 +11,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
+from typing import Any
 
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.metrics import (
-    abstention,
-    citation_support,
-    citations,
-    cited_statements,
-    claims_and_nuggets,
-    grounding,
-    judge_agreement,
-    labelled,
-    operational,
-    ranking,
-    relevance,
-)
-from ragmeter.metrics.canary import specs as canary
+from ragmeter.metrics import ranking
 from ragmeter.metrics.canary.specs import add_canary_scorers
 from ragmeter.metrics.custom import CustomMetric
+from ragmeter.metrics.text import load_yaml
 
 ENTRY_POINT_GROUP = "ragmeter.metrics"
 
-_FAMILIES = (
-    operational.SPECS,
-    abstention.SPECS,
-    citations.SPECS,
-    relevance.SPECS,
-    grounding.SPECS,
-    citation_support.SPECS,
-    cited_statements.CITED_SPECS,
-    ranking.RANKING_SPECS,
-    claims_and_nuggets.NUGGET_SPECS,
-    claims_and_nuggets.CLAIM_SPECS,
-    ranking.CONTEXT_SPECS,
-    judge_agreement.SPECS,
-    canary.SPECS,
-    labelled.LABELLED_PASSAGE_SPECS,
-    labelled.LABELLED_ANSWER_SPECS,
-)
+# Declared beside their formulas; `specs.yaml` has the other families and the order of all.
+_IN_CODE = {"ranking": ranking.RANKING_SPECS, "context": ranking.CONTEXT_SPECS}
 
 
 class OwnMetricError(RagmeterError):
@@ -58,12 +32,7 @@ class OwnMetricError(RagmeterError):
 
 @dataclass(frozen=True, slots=True)
 class MetricCatalogue:
-    """All metrics of a process.
-
-    Args:
-        specs: The specs by metric name, built-in ones first.
-        custom: Users' own metrics in the order of their entry points.
-    """
+    """All metrics of a process."""
 
     specs: Mapping[str, MetricSpec]
     custom: tuple[CustomMetric, ...] = ()
@@ -91,7 +60,7 @@ def metric_catalogue() -> MetricCatalogue:
     Raises:
         OwnMetricError: An entry point does not load, is not a metric, or has a name that is taken.
     """
-    merged = _merge_families(spec for family in _FAMILIES for spec in family)
+    merged = _merge_families(spec for family in metric_families().values() for spec in family)
     catalogue = MetricCatalogue(
         MappingProxyType({name: add_canary_scorers(spec) for name, spec in merged.items()})
     )
@@ -117,6 +86,24 @@ def metric_specs() -> Mapping[str, MetricSpec]:
 def custom_metrics(scorer: str | None = None) -> list[CustomMetric]:
     """Return users' own metrics, of one scorer where it is given."""
     return [one for one in metric_catalogue().custom if scorer in (None, one.scorer)]
+
+
+@cache
+def metric_families() -> Mapping[str, tuple[MetricSpec, ...]]:
+    """Return the built-in specs by family; one name may stand in several."""
+    return {
+        family: tuple(
+            _read_spec({**declared.get("defaults", {}), **one}) for one in declared["metrics"]
+        )
+        if declared
+        else _IN_CODE[family]
+        for family, declared in load_yaml("specs.yaml").items()
+    }
+
+
+def _read_spec(fields: dict[str, Any]) -> MetricSpec:
+    scorers, labels = tuple(fields.pop("scorers")), ("k",) * fields["name"].endswith("_at_k")
+    return MetricSpec(**fields, scorers=scorers, labels=labels)
 
 
 def _merge_families(specs: Iterable[MetricSpec]) -> dict[str, MetricSpec]:

@@ -5,27 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import BUILTIN_SCORER
-from ragmeter.metrics.ranking import UMBRELA
 from ragmeter.metrics.text import idf
 from ragmeter.metrics.text_index import PassageIndex
-
-SPECS = (
-    MetricSpec(
-        name="relevance",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER, UMBRELA),
-        meaning="mean grade of the retrieved passages, 0 (off topic) to 3 (answers the query)",
-        formula="mean over passages; `builtin`: 3 * clip((s - 0.25) / 0.7, 0, 1), s mixes idf"
-        " coverage of the query in the passage, in its best stretch, by frequency and by pairs;"
-        " `umbrela`: the grade that the judge gives; not applicable where nothing was retrieved",
-        needs="query and passage texts",
-        source="`umbrela`: UMBRELA (arXiv 2406.06519); `builtin`: ragmeter",
-        high=3.0,
-    ),
-)
 
 _HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
 _SATURATION = 1.2  # BM25's k1: a second occurrence of a word counts less than the first

@@ -20,9 +20,7 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.dedupe import DedupeIds
-from ragmeter.core.label_bounds import OTHER_LABEL
-from ragmeter.core.score import Score
-from ragmeter.offline.scored_lines import ScoredLine, split_slow_results
+from ragmeter.offline.scored_lines import ScoredLine, bound_strata, split_slow_results
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 
@@ -33,9 +31,6 @@ MAX_TRACKS = 2_000  # of 25 kB each at most
 
 # Remembered alerts; one that flaps takes a place each time it fires. Later ones are only counted.
 MAX_ALERTS = 10_000
-
-# Names of strata come from the file, and each has its sums in every bucket; the agent has five.
-MAX_STRATA = 16
 
 SETTLE = 1024  # traces between two clearings of what the agent would have committed
 
@@ -59,7 +54,6 @@ class EstimateTracks:
     """Estimates behind the rules, sampled on a grid over event time.
 
     Args:
-        rules: The rules to follow.
         step: Finest grid in seconds; it doubles when there are too many points.
     """
 
@@ -170,8 +164,6 @@ class Backtest:
     The caller maintains `counts.lines` and `counts.bad`.
 
     Args:
-        settings: The settings in force.
-        rules: The rules to try.
         tracks: Samples the estimates behind the rules; None samples nothing.
     """
 
@@ -219,7 +211,7 @@ class Backtest:
         counts.traces += 1
         self._sample_until(scored.timestamp)
         late = self.windows.too_late(scored.timestamp)
-        self._bound_strata(scored.results)
+        bound_strata(scored.results, self._strata)
         scored, rest = split_slow_results(scored)
         pending = [(score.metric, score.scorer) for score in rest.results] if rest else []
         self._note(self._aggregator.apply(scored, pending).alerts)
@@ -242,14 +234,6 @@ class Backtest:
                 self._alerts[alert.id, alert.since, False] = alert
             elif alert.state == "firing" and (fired := self._find_fired(alert)):
                 fired.worst = alert.worst
-
-    def _bound_strata(self, scores: Iterable[Score]) -> None:
-        for score in scores:
-            if score.stratum and score.stratum not in self._strata:
-                if len(self._strata) < MAX_STRATA:
-                    self._strata.add(score.stratum)
-                else:
-                    score.stratum = OTHER_LABEL
 
     def _settle(self) -> None:
         self._aggregator.settle()

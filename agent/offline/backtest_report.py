@@ -10,32 +10,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import (
-    FileProgress,
-    check_output_path,
-    print_tables,
-    print_text,
-)
+from ragmeter.console import terminal
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer
-from ragmeter.ingest.files import MAX_SHOWN, STDIN
+from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline import scored_lines
 from ragmeter.offline.backtest import Backtest, EstimatePoint, EstimateTracks, find_rule
-from ragmeter.offline.scored_lines import (
-    InvalidScoredLine,
-    decode_scored_line,
-    input_size,
-    read_scored_lines,
-)
 from ragmeter.windows.windows import Windows
 
 
@@ -61,8 +49,6 @@ class TimelineLane:
     """One alert of one service with its estimates.
 
     Args:
-        name: Name of the rule.
-        severity: Severity of the rule.
         about: Metric, segment, window and condition.
         spans: Times at which it was pending or fired.
         points: (time, value, lower, upper) in order; NaN for a gap.
@@ -230,12 +216,14 @@ def _backtest_table(backtest: Backtest) -> Table:
         title += f" (the first {TABLE_ROWS} are shown)"
     if fired < len(alerts):
         title += f"; pending at the end: {len(alerts) - fired}"
-    out = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
-    out.add_column("when (UTC)", no_wrap=True)
-    out.add_column("alert", overflow="fold", max_width=28)
-    out.add_column("service", overflow="fold", max_width=24)
-    out.add_column("what", overflow="fold")
-    out.add_column("worst traces", overflow="fold", max_width=28)
+    out = terminal.build_table(
+        title,
+        ("when (UTC)", {"no_wrap": True}),
+        ("alert", {"overflow": "fold", "max_width": 28}),
+        ("service", {"overflow": "fold", "max_width": 24}),
+        ("what", {"overflow": "fold"}),
+        ("worst traces", {"overflow": "fold", "max_width": 28}),
+    )
     for alert in alerts[:TABLE_ROWS]:
         cells = (
             "\n".join(_times(alert)),
@@ -245,7 +233,7 @@ def _backtest_table(backtest: Backtest) -> Table:
             bound_label(alert.summary, 500),
             "\n".join(bound_label(trace_id, 80) for trace_id in alert.worst),
         )
-        out.add_row(*map(Text, cells))  # as text: names from outside must not be read as markup
+        terminal.add_text_row(out, *cells)
     return out
 
 
@@ -330,15 +318,8 @@ def run_backtest(
 ) -> bool:
     """Replay a scored file, print the alerts to stdout and draw the timeline.
 
-    Args:
-        path: The scored file.
-        settings: The settings in force.
-        rules: The rules to try.
-        form: `json`, or a table.
-        drawing: File for the timeline; None draws none.
-        say: Receives each message for the terminal.
-        render_picture: Renders the timeline as SVG.
-        apart: Further files that the timeline must not overwrite.
+    Without a `drawing` there is no timeline; it must not overwrite a file that is read, nor one of
+    `apart`. `form` is `json`, or a table.
 
     Returns:
         False where no line could be read; nothing is printed then.
@@ -348,7 +329,7 @@ def run_backtest(
         OSError: A file cannot be read or written.
     """
     if drawing is not None:
-        check_output_path("--picture", drawing, [path, *apart])
+        terminal.check_output_path("--picture", drawing, [path, *apart])
     tracks = (
         EstimateTracks(rules, settings.alerts.evaluation_seconds) if drawing is not None else None
     )
@@ -356,13 +337,13 @@ def run_backtest(
     counts, limit = backtest.counts, settings.limits.trace_bytes
     position = 0
     name = "standard input" if path == STDIN else path.name
-    with FileProgress(name, input_size(path)) as progress:
-        for line, number in read_scored_lines(path, limit):
+    with terminal.FileProgress(name, InputFile(path).size) as progress:
+        for line, number in scored_lines.read_scored_lines(path, limit):
             counts.lines += 1
             position += len(line) + 1
             try:
-                backtest.feed(decode_scored_line(line, limit))
-            except InvalidScoredLine as error:
+                backtest.feed(scored_lines.decode_scored_line(line, limit))
+            except scored_lines.InvalidScoredLine as error:
                 counts.bad += 1
                 if counts.bad <= MAX_SHOWN:
                     say(f"line {number}: {error}")
@@ -375,9 +356,9 @@ def run_backtest(
     if drawing is not None and tracks is not None:
         write_atomically(drawing, render_picture(build_timeline(backtest, rules, tracks)).encode())
     if form == "json":
-        print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
+        terminal.print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
     else:
-        print_tables([_backtest_table(backtest)])
+        terminal.print_tables([_backtest_table(backtest)])
     return True
 
 

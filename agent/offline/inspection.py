@@ -41,8 +41,6 @@ class Inspection:
         traces: Traces with the spans that gave their fields.
         dropped: Number of OTLP traces that are not requests, by reason.
         rejected: Number of spans that cannot be decoded, by reason.
-        spans: Spans read.
-        bodies: Request bodies read.
     """
 
     traces: list[tuple[Trace, FieldOrigins]] = field(default_factory=list)
@@ -55,10 +53,8 @@ class Inspection:
 def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
     """Read files of OTLP export requests, traces and logs mixed, and join their spans.
 
-    Args:
-        paths: Files with a protobuf body, a JSON body, or one JSON body a line, gzip too; for a
-            folder its files, by name; `-` for stdin.
-        settings: The OTLP settings.
+    A file has a protobuf body, a JSON body, or one JSON body a line, gzip too; `-` is stdin. Of a
+    folder its files are read, by name.
 
     Raises:
         OSError: A file cannot be read.
@@ -162,7 +158,8 @@ def print_request(trace: Trace, origins: FieldOrigins, out: Console) -> None:
     table.add_column("value", overflow="fold", ratio=3)
     table.add_column("from", overflow="fold", ratio=1)
     for name, value in _rows(trace):
-        table.add_row(name, Text(value), Text(_format_origins(origins.get(name, ()))))
+        sources = (escape_control(f"{o.name} ({o.convention})") for o in origins.get(name, ()))
+        table.add_row(name, Text(value), Text("\n".join(dict.fromkeys(sources))))
     out.print(table)
 
 
@@ -216,9 +213,3 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
 
 def _shorten(text: str) -> str:
     return escape_control(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]} …")
-
-
-def _format_origins(origins: Sequence[FieldOrigin]) -> str:
-    return "\n".join(
-        dict.fromkeys(escape_control(f"{origin.name} ({origin.convention})") for origin in origins)
-    )

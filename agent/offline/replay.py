@@ -47,13 +47,7 @@ class TraceShift:
     suffix: str = ""
 
     def __call__(self, item: DecodedTrace, now: float, limit: int) -> DecodedTrace | DecodeFailure:
-        """Return the trace to send instead.
-
-        Args:
-            item: The recorded trace.
-            now: Unix seconds.
-            limit: The most bytes that a trace may have.
-        """
+        """Return the trace to send instead."""
         if self.seconds == 0 and not self.suffix:
             return item
         trace = item.trace
@@ -169,16 +163,13 @@ def read_traffic(
                 item = moving(item, wall(), limit)
             if isinstance(item, DecodeFailure):
                 done.bad += 1
-                reporter.report_skipped(position, _rejection_reason(item), "not sent")
+                parts = [f"{field}: {why}" if field else why for field, why in item.errors]
+                reason = ": ".join(filter(None, (item.reason, "; ".join(parts))))
+                reporter.report_skipped(position, reason, "not sent")
             else:
                 yield item, position
     finally:
         reader.stop()
-
-
-def _rejection_reason(item: DecodeFailure) -> str:
-    parts = [f"{field}: {why}" if field else why for field, why in item.errors]
-    return ": ".join(filter(None, (item.reason, "; ".join(parts))))
 
 
 def latest_timestamp(source: InputFile, limit: int) -> float | None:

@@ -14,13 +14,7 @@ from ragmeter.core.clocks import Pace, backoff_seconds, parse_retry_after
 from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.files import InputFile
-from ragmeter.offline.replay import (
-    SLACK_SECONDS,
-    ReplayReporter,
-    ReplayState,
-    TraceShift,
-    read_traffic,
-)
+from ragmeter.offline import replay
 
 BATCH = 256  # traces in one body, as many as the agent commits at a time from a file
 BATCH_BYTES = 4 * 2**20  # of one body, unless a single trace is larger
@@ -50,35 +44,25 @@ def replay_to_agent(
     say: Callable[[str], None],
     *,
     rate: float | None = None,
-    moving: TraceShift | None = None,
-    done: ReplayState | None = None,
+    moving: replay.TraceShift | None = None,
+    done: replay.ReplayState | None = None,
     rng: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     wall: Callable[[], float] = time.time,
-) -> ReplayState:
+) -> replay.ReplayState:
     """Send the traces of a file to a running agent.
 
-    Args:
-        source: The file.
-        settings: `limits` bounds a trace and a body.
-        client: The client of `ragmeter.server.client`.
-        base: Base URL of the agent's port for traces.
-        say: Prints a line.
-        rate: Traces a second; None: as fast as possible.
-        moving: How the traces are changed.
-        done: Where to start; it is updated all the time, so that an interrupted replay can resume.
-        rng: Draws the jitter of the pauses.
-        clock: Returns monotonic seconds.
-        sleep: Waits for some seconds.
-        wall: Returns Unix seconds.
+    `base` is the base URL of the agent's port for traces, `rate` in traces a second (None: as fast
+    as possible). `done` says where to start; it is updated all the time, so that an interrupted
+    replay can resume.
 
     Raises:
         ReplayError: The agent cannot be reached or does not take the traces.
         OSError: The file cannot be read.
     """
-    done = done or ReplayState()
-    reporter = ReplayReporter(source, done, say, clock)
+    done = done or replay.ReplayState()
+    reporter = replay.ReplayReporter(source, done, say, clock)
     sender = _Sender(
         client, f"{base}{TRACES_PATH}", done, reporter, rng or random.Random(), clock, sleep
     )
@@ -86,13 +70,13 @@ def replay_to_agent(
     most_bytes = min(BATCH_BYTES, settings.limits.body_bytes)
     batch: list[_BatchItem] = []
     held = 0
-    items = read_traffic(
+    items = replay.read_traffic(
         source,
         settings.limits.trace_bytes,
         done,
         reporter,
-        pace=Pace(rate, clock, sleep, SLACK_SECONDS),
-        moving=moving or TraceShift(),
+        pace=Pace(rate, clock, sleep, replay.SLACK_SECONDS),
+        moving=moving or replay.TraceShift(),
         wall=wall,
     )
     for entry in items:
@@ -118,8 +102,8 @@ class _Sender:
         self,
         client: httpx.Client,
         url: str,
-        done: ReplayState,
-        reporter: ReplayReporter,
+        done: replay.ReplayState,
+        reporter: replay.ReplayReporter,
         rng: random.Random,
         clock: Callable[[], float],
         sleep: Callable[[float], None],

@@ -7,12 +7,9 @@ time, probability or state is wrong, since estimates would be wrong without a si
 from __future__ import annotations
 
 import gzip
+import io
 import math
-import os
-import stat
-import sys
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +18,10 @@ from typing import IO, Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.errors import RagmeterError
-from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
-from ragmeter.ingest.files import GZIP, STDIN
+from ragmeter.ingest.files import GZIP, STDIN, named_gzip_errors, open_raw
 from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
@@ -33,6 +30,7 @@ MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 MAX_K = 100  # cut-offs come from a file, and each is a series
 MAX_FINGERPRINT = 64  # characters
 MAX_STRATUM = 32  # characters
+MAX_STRATA = 16  # each has its sums in every bucket; the agent has five
 _MAX_ERROR_CHARS = 200  # characters of a reason shown
 
 _NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
@@ -189,14 +187,6 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def input_size(path: Path) -> int | None:
-    """Return the size of a plain file in bytes, or None for a stream or gzip."""
-    if path == STDIN or not stat.S_ISREG(path.stat().st_mode):
-        return None
-    with path.open("rb") as file:
-        return None if file.read(2) == GZIP else os.fstat(file.fileno()).st_size
-
-
 def read_scored_lines(path: Path, limit: int) -> Iterator[tuple[bytes, int]]:
     """Yield each line of a file that is not blank, with its number, as `iterate_lines` does.
 
@@ -241,26 +231,22 @@ def open_input(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OSError: The file cannot be read; also for broken gzip, while it is read.
     """
-    name = input_name(path)
-    try:
-        with _open_file(path) as file:
-            yield file
-    except EOFError:
-        raise OSError(f"{name}: the gzip stream is cut off") from None
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise OSError(f"{name}: broken gzip: {error}") from None
-
-
-@contextmanager
-def _open_file(path: Path) -> Iterator[IO[bytes]]:
-    if path == STDIN and sys.stdin is None:
-        raise OSError("standard input is closed")
-    with os.fdopen(os.dup(0), "rb") if path == STDIN else path.open("rb") as raw:
-        if raw.peek(2)[:2] != GZIP:
+    with named_gzip_errors(input_name(path)), open_raw(path) as raw:
+        if cast(io.BufferedReader, raw).peek(2)[:2] != GZIP:
             yield raw
             return
         with gzip.open(raw) as unpacked:
             yield cast(IO[bytes], unpacked)
+
+
+def bound_strata(scores: Iterable[Score], admitted: set[str]) -> None:
+    """Join the strata beyond the first `MAX_STRATA`, as their names come from a file."""
+    for score in scores:
+        if score.stratum and score.stratum not in admitted:
+            if len(admitted) < MAX_STRATA:
+                admitted.add(score.stratum)
+            else:
+                score.stratum = OTHER_LABEL
 
 
 def _is_slow_result(score: Score) -> bool:

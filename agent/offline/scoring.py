@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress, UsageError
@@ -29,7 +29,8 @@ from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows
-from ragmeter.offline.whole_file import FileAnswers, FileFeedback, open_answer_embedder
+from ragmeter.offline.whole_file import FileAnswers, FileFeedback
+from ragmeter.scoring.answer_embedding import build_answer_embedder
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import Trace
@@ -125,7 +126,7 @@ class OfflineScorer:
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._redactor = Redactor(settings.privacy)
         self._content = ContentPolicy(settings.privacy)
-        self._embedder = open_answer_embedder(settings)
+        self._embedder = build_answer_embedder(settings.consistency, settings.privacy)
         self._answers = FileAnswers(settings, self._embedder)
         self._concurrency = settings.judge.concurrency if tiers else 1
         if self._embedder is not None:
@@ -208,14 +209,8 @@ async def score_file(
 ) -> ScoringSummary:
     """Score every trace of a file and write the results in the order of the file.
 
-    Args:
-        path: The traces; `-` is stdin.
-        output: The file to write, which appears only when it is complete; `-` is stdout.
-        form: `jsonl`, `csv` or `open-rag-eval`.
-        settings: The settings; `judge.concurrency` traces are scored at a time.
-        say: Prints a line for people.
-        tiers: The slow tiers in use.
-        feedback: A file of labels, to be joined to the traces.
+    The output appears only when it is complete; `form` is `jsonl`, `csv` or `open-rag-eval`.
+    `judge.concurrency` traces are scored at a time; labels of the feedback are joined to them.
 
     Raises:
         UsageError: The output is one of the inputs.
@@ -245,9 +240,9 @@ async def score_file(
 
         async with scorer:
             with _open_output(output) as file:
-                writer = _WRITERS[form](file, scorer.expected)
+                write = _open_writer(form, file, scorer.expected)
                 async for scored, trace in scorer.score_all(traces()):
-                    writer.write(scored, trace)
+                    write(scored, trace)
     if labels is not None and labels.used < labels.number:
         say(f"{labels.number - labels.used:,} of {labels.number:,} items of feedback have no trace")
     if source.empty:
@@ -310,51 +305,24 @@ def _open_output(output: Path) -> Iterator[IO[str]]:
         yield file
 
 
-class _ScoreWriter(Protocol):
-    def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None: ...
+def _open_writer(
+    form: str, file: IO[str], pairs: list[tuple[str, str]]
+) -> Callable[[ScoredTrace, Trace | None], object]:
+    """Write the header of a format, and return what writes a trace with its redacted texts."""
+    if form == "jsonl":
+        return lambda scored, _: file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
+    if form == "open-rag-eval":
+        table = csv.writer(file, lineterminator="\n")  # as pandas writes it
+        table.writerow(OPEN_RAG_EVAL_HEADER)
+        rows = OpenRagEvalRows()
+        return lambda scored, trace: table.writerow(rows.row(scored, trace))
+    table, keys = csv.writer(file), ("trace_id", "service", "timestamp")
+    table.writerow([*keys, *(f"{metric}.{scorer}" for metric, scorer in pairs)])
 
-    def write(self, scored: ScoredTrace, trace: Trace | None) -> None: ...
-
-
-class _JsonlWriter:
-    def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
-        self._file = file
-
-    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
-        self._file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
-
-
-class _CsvWriter:
-    """One column per metric and scorer; a cell is empty where there is no value."""
-
-    def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
-        self._pairs = pairs
-        self._writer = csv.writer(file)
-        names = [f"{metric}.{scorer}" for metric, scorer in pairs]
-        self._writer.writerow(["trace_id", "service", "timestamp", *names])
-
-    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
+    def write(scored: ScoredTrace, _: Trace | None) -> None:
         values = {(score.metric, score.scorer): score.value for score in scored.results}
-        cells = [values.get(pair) for pair in self._pairs]
-        document = scored.to_dict()
-        keys = [document[name] for name in ("trace_id", "service", "timestamp")]
-        self._writer.writerow([*keys, *("" if cell is None else repr(cell) for cell in cells)])
+        document, cells = scored.to_dict(), map(values.get, pairs)
+        shown = ("" if cell is None else repr(cell) for cell in cells)
+        table.writerow([*(document[name] for name in keys), *shown])
 
-
-class _OpenRagEvalWriter:
-    """The columns of Open RAG Eval, with questions, passages and answers."""
-
-    def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
-        self._writer = csv.writer(file, lineterminator="\n")  # as pandas writes it
-        self._writer.writerow(OPEN_RAG_EVAL_HEADER)
-        self._rows = OpenRagEvalRows()
-
-    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
-        self._writer.writerow(self._rows.row(scored, trace))
-
-
-_WRITERS: dict[str, type[_ScoreWriter]] = {
-    "jsonl": _JsonlWriter,
-    "csv": _CsvWriter,
-    "open-rag-eval": _OpenRagEvalWriter,
-}
+    return write

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragmeter.aggregate.consistency import Agreement, AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
@@ -35,11 +35,9 @@ from ragmeter.ingest.files import MAX_SHOWN
 from ragmeter.metrics.labelled import label_results, label_scores, labelled_metric_names
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
+from ragmeter.scoring.answer_embedding import AnswerEmbedder
 from ragmeter.trace import Trace
 from ragmeter.windows.windows import Windows
-
-if TYPE_CHECKING:
-    from ragmeter.scoring.answer_embedding import AnswerEmbedder
 
 log = logging.getLogger(__name__)
 
@@ -100,15 +98,6 @@ class FileFeedback:
             probability *= feedback.probability[1]
         values = label_scores(labels_by_rank(joined, labels), labels.answer, self._ks)
         return label_results(values.items(), scorer, probability)
-
-
-def open_answer_embedder(settings: Settings) -> AnswerEmbedder | None:
-    """Return the embedder that the settings name, or None; the caller enters and closes it."""
-    if settings.consistency.embeddings.base_url is None:
-        return None
-    from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few use it
-
-    return build_answer_embedder(settings.consistency, settings.privacy)
 
 
 class FileAnswers:
@@ -177,10 +166,7 @@ _MOMENT = 1_700_000_400.0
 
 
 def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> Windows | None:
-    """Fill windows with all traces of a scored file, each trace once.
-
-    Returns:
-        The windows; None if no trace could be read.
+    """Fill windows with all traces of a scored file, each once; None if none could be read.
 
     Raises:
         OSError: The file cannot be read.

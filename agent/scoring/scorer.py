@@ -56,7 +56,6 @@ class Scorer:
         sampler: Makes the draws; needed if there are tiers.
         strata: Classifies traces before the draw; without it, all are in the stratum `rest`.
         ks: The cut-offs of the retrieval metrics of canaries.
-        judge_canaries: Whether the judge scores canaries.
 
     Raises:
         ValueError: There are tiers but no sampler, or a metric is not in the registry.

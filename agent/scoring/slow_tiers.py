@@ -24,13 +24,7 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
-from ragmeter.scorers.judge import prompts
-from ragmeter.scorers.judge.cache import (
-    CachedJudge,
-    MemoryVerdictStore,
-    VerdictStore,
-    has_closed_schema,
-)
+from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SecondOpinion, second_settings
 from ragmeter.scorers.judge.tier import JudgeTier
@@ -206,7 +200,6 @@ class ConfiguredTiers:
     Args:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
-        observe: Called with every attempt of a call.
         count: Called with the source of each verdict (see `CachedJudge`).
         watched: Whether to score a share of traces twice and to watch the judge with probes.
 
@@ -222,7 +215,7 @@ class ConfiguredTiers:
         self,
         settings: Settings,
         *,
-        verdicts: VerdictStore | None = None,
+        verdicts: cache.VerdictStore | None = None,
         saved: Mapping[str, Any] | None = None,
         observe: Callable[[Attempt], None] = lambda attempt: None,
         count: Callable[[str], None] = lambda source: None,
@@ -238,11 +231,11 @@ class ConfiguredTiers:
         if judge.base_url is not None:
             client = self._add_client(MAIN, judge)
             if verdicts is None:
-                verdicts = MemoryVerdictStore(judge.cache.entries, judge.cache.days)
+                verdicts = cache.MemoryVerdictStore(judge.cache.entries, judge.cache.days)
             full = settings.privacy.content == "full"
-            keeps = (lambda question: True) if full else has_closed_schema
+            keeps = (lambda question: True) if full else cache.has_closed_schema
             tier: TierScorer = JudgeTier(
-                CachedJudge(client, verdicts, count=count, keeps=keeps), judge
+                cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge
             )
             if watched:
                 tier = self._add_second_opinion(tier, client)

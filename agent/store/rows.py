@@ -19,7 +19,6 @@ class StoreOptions:
     Args:
         horizon: The dedupe horizon in event-time seconds (`ragmeter.core.dedupe`).
         synchronous: SQLite's `synchronous` mode.
-        overwrite: Whether deleted content is overwritten with zeros.
     """
 
     horizon: float = 48 * 3600
@@ -124,7 +123,6 @@ class OutboxItem:
     Args:
         id: Its unique idempotency key.
         key: Items of one key are delivered in order: "resolved" must not overtake "firing".
-        created: Wall time.
     """
 
     id: str

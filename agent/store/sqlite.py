@@ -55,7 +55,6 @@ class SqliteStore:
 
     Args:
         path: The state file. One that cannot be used raises `StateError`.
-        options: Its options.
         warn: Called with a text when a corrupt file is quarantined.
     """
 
@@ -188,13 +187,8 @@ class SqliteStore:
     ) -> AcceptedArrivals:
         """Store and queue the arrivals whose ids are new, in one transaction.
 
-        Args:
-            arrivals: Traces in the order of arrival.
-            received: Wall time in seconds.
-            progress: How far their source was read.
-            counts: Increments of stored counters.
-            count_duplicates: A counter increased by the number of duplicates.
-            also: Further statements of the transaction.
+        `counts` are increments of stored counters, `count_duplicates` is one that is increased by
+        the number of duplicates; `also` runs further statements of the transaction.
         """
         fresh: list[bool] = []
         held = 0

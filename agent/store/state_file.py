@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from importlib import resources
 from itertools import chain, count
 from pathlib import Path
 from typing import IO
@@ -16,75 +17,12 @@ from ragmeter.core.errors import StateError
 APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
 SCHEMA_VERSION = 5
 
-SCHEMA = """
-CREATE TABLE inbox(
-  seq INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
-  body BLOB NOT NULL);
-CREATE TABLE seen_0(key BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE seen_1(key BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE buckets(
-  service TEXT, segment TEXT, width INTEGER, start INTEGER, data BLOB NOT NULL,
-  PRIMARY KEY(service, segment, width, start)) WITHOUT ROWID;
-CREATE TABLE counters(name TEXT, labels TEXT, value REAL NOT NULL,
-  PRIMARY KEY(name, labels)) WITHOUT ROWID;
-CREATE TABLE evidence(
-  service TEXT, trace_id TEXT, timestamp REAL NOT NULL, body BLOB NOT NULL,
-  PRIMARY KEY(service, trace_id)) WITHOUT ROWID;
-CREATE TABLE outbox(
-  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL,
-  body TEXT NOT NULL, created REAL NOT NULL, due REAL NOT NULL,
-  attempts INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE progress(source TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
 
-# Version 2 added the traces that a slow tier has drawn, and verdicts of judges.
-_MIGRATION_2 = """
-CREATE TABLE drawn(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, tier TEXT NOT NULL, service TEXT NOT NULL,
-  timestamp REAL NOT NULL, probability REAL NOT NULL, pairs TEXT NOT NULL, body BLOB NOT NULL);
-CREATE INDEX drawn_by_tier ON drawn(tier, id);
-CREATE TABLE verdicts(
-  key BLOB PRIMARY KEY, fingerprint TEXT NOT NULL, body BLOB NOT NULL, at REAL NOT NULL)
-  WITHOUT ROWID;
-CREATE INDEX verdicts_by_age ON verdicts(at);
-"""
+def schema_statements(old: int, new: int = SCHEMA_VERSION) -> str:
+    """Return the statements that bring a file from one version to another; 0 is an empty file."""
+    folder = resources.files(__package__) / "schema"
+    return " ".join((folder / f"{version}.sql").read_text() for version in range(old + 1, new + 1))
 
-# Version 3 added the stratum and the cheap scores of a drawn trace.
-_MIGRATION_3 = """
-ALTER TABLE drawn ADD COLUMN stratum TEXT NOT NULL DEFAULT '';
-ALTER TABLE drawn ADD COLUMN cheap TEXT NOT NULL DEFAULT '{}';
-"""
-
-# Version 4 added the spans of incomplete traces, the ids of closed traces, and traces that wait for
-# the texts of their passages. A row of spans is one trace's part of one request; `keys` are eight
-# bytes each.
-_MIGRATION_4 = """
-CREATE TABLE open_spans(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, arrived REAL NOT NULL,
-  root INTEGER NOT NULL, size INTEGER NOT NULL, keys BLOB NOT NULL, body BLOB NOT NULL);
-CREATE INDEX open_spans_by_trace ON open_spans(trace, id);
-CREATE TABLE closed_traces(trace BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE held(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
-  body BLOB NOT NULL);
-"""
-
-# Version 5 added feedback, by the hash of its trace's id, and the remembered traces that it is
-# joined to.
-_MIGRATION_5 = """
-CREATE TABLE feedback(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, service TEXT, scorer TEXT NOT NULL,
-  since REAL NOT NULL, body TEXT NOT NULL);
-CREATE TABLE frames(
-  id INTEGER PRIMARY KEY, trace BLOB NOT NULL, service TEXT NOT NULL, at REAL NOT NULL,
-  body BLOB NOT NULL);
-CREATE INDEX frames_by_trace ON frames(trace);
-CREATE INDEX frames_by_time ON frames(at);
-"""
-
-# By version: the statements that bring a file to the next one.
-_MIGRATIONS = {1: _MIGRATION_2, 2: _MIGRATION_3, 3: _MIGRATION_4, 4: _MIGRATION_5}
 
 # SQLite's codes for a file that may be sound but cannot be read or written now.
 _DISK_ERRORS = {
@@ -158,18 +96,13 @@ def _check_state(path: Path, synchronous: str) -> sqlite3.Connection:
         empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         owner = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if empty:
+        if not empty and owner != APPLICATION_ID:
+            raise StateError(f"{path} is a database of another program; state.path must be ours")
+        if empty or 0 < version < SCHEMA_VERSION:
             connection.executescript(
-                f"BEGIN; {SCHEMA} {' '.join(_MIGRATIONS.values())}"
+                f"BEGIN; {schema_statements(0 if empty else version)}"
                 f" PRAGMA application_id={APPLICATION_ID};"
                 f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
-            )
-        elif owner != APPLICATION_ID:
-            raise StateError(f"{path} is a database of another program; state.path must be ours")
-        elif version in _MIGRATIONS:
-            steps = " ".join(_MIGRATIONS[at] for at in range(version, SCHEMA_VERSION))
-            connection.executescript(
-                f"BEGIN; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
         elif version != SCHEMA_VERSION:
             raise StateError(
@@ -185,11 +118,6 @@ def open_state(
     path: Path, synchronous: str, warn: Callable[[str], None]
 ) -> tuple[sqlite3.Connection, bool]:
     """Open, check and migrate a state file; a corrupt one is moved aside.
-
-    Args:
-        path: The file.
-        synchronous: SQLite's `synchronous` mode.
-        warn: Called with a text if the file is moved aside.
 
     Returns:
         A connection in autocommit mode, and whether a corrupt file was moved aside.

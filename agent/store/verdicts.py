@@ -30,10 +30,8 @@ class SqliteVerdictStore:
     """A verdict store in a state file that is open already; safe to use from several threads.
 
     Args:
-        path: The state file.
         entries: Most verdicts; 0 stores none.
         days: Longest age of a verdict.
-        clock: Unix time.
     """
 
     def __init__(

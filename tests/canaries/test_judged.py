@@ -15,7 +15,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.canary.specs import canary_judge_pairs, is_canary_scorer
-from ragmeter.metrics.judge_agreement import SPECS as OF_JUDGES
+from ragmeter.metrics.judge_agreement import AGREEMENT_METRICS
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import DrawTerms, Scorer
@@ -74,7 +74,7 @@ def test_what_is_shed_is_shed_under_their_names() -> None:
 
 
 def test_every_judged_metric_can_be_asked_for_of_canaries() -> None:
-    own = {spec.name for spec in OF_JUDGES}
+    own = set(AGREEMENT_METRICS)
     for name, spec in metric_specs().items():
         named = [by for by in spec.scorers if by.startswith("canary/")]
         asked = [by for _, by in canary_judge_pairs((name, by) for by in spec.scorers)]

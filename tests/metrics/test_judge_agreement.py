@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.judge_agreement import (
-    SPECS,
     compare_verdicts,
     explain_missing_verdict,
     extract_verdicts,
     verdicts_differ,
 )
+from ragmeter.metrics.registry import metric_families
 
 
 def test_verdicts_come_from_the_details_of_the_scores() -> None:
@@ -66,8 +66,10 @@ def test_a_missing_comparison_has_the_reason_of_the_failure() -> None:
 
 
 def test_the_metrics_of_judges_are_shares() -> None:
-    assert {(spec.low, spec.high, spec.tier) for spec in SPECS} == {(0.0, 1.0, "judge")}
-    assert {spec.name: spec.good for spec in SPECS} == {
+    assert {(spec.low, spec.high, spec.tier) for spec in metric_families()["judge_agreement"]} == {
+        (0.0, 1.0, "judge")
+    }
+    assert {spec.name: spec.good for spec in metric_families()["judge_agreement"]} == {
         "judge_disagreement": "lower",
         "judge_probe_agreement": "higher",
         "judge_probe_change": "lower",

@@ -4,8 +4,8 @@ import pytest
 
 from ragmeter.core.feedback import ANSWER_LABELS, AnswerLabels
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.labelled import LABEL_BY_METRIC, LABELLED_ANSWER_SPECS, score_answer_labels
-from ragmeter.metrics.registry import metric_specs
+from ragmeter.metrics.labelled import LABEL_BY_METRIC, score_answer_labels
+from ragmeter.metrics.registry import metric_families, metric_specs
 
 NOT_LABELLED = NoScore("not_labelled")
 METRIC_OF = {label: metric for metric, label in LABEL_BY_METRIC.items()}
@@ -61,10 +61,12 @@ def test_a_label_alone_says_what_follows_from_it(label: str) -> None:
 
 
 def test_every_metric_has_a_spec() -> None:
-    assert {spec.name for spec in LABELLED_ANSWER_SPECS} == LABEL_BY_METRIC.keys()
+    assert {spec.name for spec in metric_families()["labelled_answers"]} == LABEL_BY_METRIC.keys()
     assert {metric_specs()[name].kind for name in LABEL_BY_METRIC} == {"ratio"}
-    assert {spec.kind for spec in LABELLED_ANSWER_SPECS} == {"ratio"}
-    assert {spec.name for spec in LABELLED_ANSWER_SPECS if spec.good == "lower"} == {
+    assert {spec.kind for spec in metric_families()["labelled_answers"]} == {"ratio"}
+    assert {
+        spec.name for spec in metric_families()["labelled_answers"] if spec.good == "lower"
+    } == {
         *("unsupported_claim", "contradiction", "incompleteness", "unsafe_content"),
         "citation_fabricated",
     }

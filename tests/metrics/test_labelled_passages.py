@@ -9,13 +9,12 @@ import pytest
 from ragmeter.core.feedback import PassageLabels
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.labelled import (
-    LABELLED_PASSAGE_SPECS,
     RankedLabels,
     label_grades,
     labelled_passage_metrics,
     score_passage_labels,
 )
-from ragmeter.metrics.registry import metric_specs
+from ragmeter.metrics.registry import metric_families, metric_specs
 from tests.metrics.peers import recorded
 
 NOT_LABELLED = NoScore("not_labelled")
@@ -112,10 +111,12 @@ def test_a_label_that_is_missing_takes_its_own_metrics() -> None:
 
 
 def test_every_metric_has_a_spec() -> None:
-    declared = [spec.name for spec in LABELLED_PASSAGE_SPECS]
+    declared = [spec.name for spec in metric_families()["labelled_passages"]]
     assert labelled_passage_metrics([3]) == [f"{name}:3" for name in declared]
     assert list(score_passage_labels(labelled("t"), [1, 3])) == labelled_passage_metrics([1, 3])
     assert "ndcg_at_k" in metric_specs()
-    assert {spec.name: spec.good for spec in LABELLED_PASSAGE_SPECS if spec.good == "lower"} == {
-        "misleading_context_rate_at_k": "lower"
-    }
+    assert {
+        spec.name: spec.good
+        for spec in metric_families()["labelled_passages"]
+        if spec.good == "lower"
+    } == {"misleading_context_rate_at_k": "lower"}

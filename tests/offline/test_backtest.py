@@ -24,7 +24,7 @@ from ragmeter.ingest.native import DecodedTrace
 from ragmeter.offline import backtest as module
 from ragmeter.offline.backtest import Backtest, EstimateTracks
 from ragmeter.offline.backtest_report import backtest_document, build_timeline
-from ragmeter.offline.scored_lines import decode_scored_line
+from ragmeter.offline.scored_lines import MAX_STRATA, decode_scored_line
 from ragmeter.offline.scoring import score_file
 from tests.cli.test_main import ROOT, ragmeter
 from tests.scored import line_dict, line_of, result
@@ -300,7 +300,7 @@ def test_names_from_a_file_are_bounded() -> None:
     assert len(windows.segments("bot")) <= 21
     assert len(windows.series("bot")) <= 17
     assert len(windows.stages("bot")) <= 8
-    assert len(backtest._strata) == module.MAX_STRATA
+    assert len(backtest._strata) == MAX_STRATA
     json.loads("".join(backtest_document(backtest)))
 
 

@@ -7,12 +7,9 @@ from ragmeter.store.pending import FeedbackChanges, FeedbackTable, NewFeedback, 
 from ragmeter.store.rows import StateCommit
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.store.state_file import (
-    _MIGRATION_2,
-    _MIGRATION_3,
-    _MIGRATION_4,
     APPLICATION_ID,
-    SCHEMA,
     SCHEMA_VERSION,
+    schema_statements,
 )
 
 A, B = b"a" * 16, b"b" * 16
@@ -31,9 +28,7 @@ def frame(
 def test_a_file_of_version_4_is_brought_up_to_date_with_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     old = sqlite3.connect(path)
-    old.executescript(
-        f"{SCHEMA} {_MIGRATION_2} {_MIGRATION_3} {_MIGRATION_4} PRAGMA user_version=4;"
-    )
+    old.executescript(f"{schema_statements(0, 4)} PRAGMA user_version=4;")
     old.execute(f"PRAGMA application_id={APPLICATION_ID}")
     old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
     old.commit()

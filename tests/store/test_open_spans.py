@@ -9,11 +9,9 @@ from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
 from ragmeter.store.rows import TraceArrival
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.store.state_file import (
-    _MIGRATION_2,
-    _MIGRATION_3,
     APPLICATION_ID,
-    SCHEMA,
     SCHEMA_VERSION,
+    schema_statements,
 )
 
 A, B = b"a" * 16, b"b" * 16
@@ -103,7 +101,7 @@ def test_rows_that_make_no_sense_are_told_and_deleted(path: Path) -> None:
 
 def test_a_file_of_version_3_is_brought_up_to_date_with_what_it_holds(path: Path) -> None:
     old = sqlite3.connect(path)
-    old.executescript(f"{SCHEMA} {_MIGRATION_2} {_MIGRATION_3} PRAGMA user_version=3;")
+    old.executescript(f"{schema_statements(0, 3)} PRAGMA user_version=3;")
     old.execute(f"PRAGMA application_id={APPLICATION_ID}")
     old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
     old.commit()

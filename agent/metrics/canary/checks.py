@@ -17,6 +17,7 @@ from ragmeter.core.redaction_rules import LONG, compile_pattern
 from ragmeter.core.score import NoScore, most_common_reason
 from ragmeter.metrics.abstention import abstains
 from ragmeter.metrics.canary.answers import SearchableAnswer, number_values
+from ragmeter.metrics.text import ENGLISH
 from ragmeter.trace import Calculation, FactCheck
 
 if TYPE_CHECKING:
@@ -26,15 +27,6 @@ _PATTERN_TIMEOUT_SECONDS = 0.5  # for all patterns of one answer; ordinary ones 
 _MAX_PATTERN = 1_000  # characters
 # Nested repeats. References may come from anyone, so compile time counts: this takes a millisecond.
 _MAX_UNROLLED = 1_000
-
-# Phrases that say that a calculation can't be done: those of zesty-assignment but for words that an
-# answer with a result has, too ("missing", "not provided").
-_CAN_NOT = (
-    *("cannot calculate", "cannot compute", "cannot determine", "can't calculate"),
-    *("can't compute", "can't determine", "not possible to calculate", "not possible to compute"),
-    *("unable to calculate", "unable to compute", "unable to determine"),
-    *("do not have enough", "don't have enough", "not enough information"),
-)
 
 
 @dataclass(slots=True)
@@ -150,7 +142,9 @@ def check_calculation(answer: SearchableAnswer, calculation: Calculation) -> flo
         calculation.result, sorted(number_values(answer.numbers)), calculation.tolerance
     ):
         return 0.0
-    if any(answer.holds(phrase) for phrase in _CAN_NOT) or abstains(answer.text):
+    if any(answer.holds(phrase) for phrase in ENGLISH["calculation_refusals"]) or abstains(
+        answer.text
+    ):
         return 0.0
     return 1.0
 

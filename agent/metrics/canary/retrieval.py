@@ -61,28 +61,6 @@ def any_match(matches: Iterable[bool | None]) -> bool | None:
     return True if True in values else None if None in values else False
 
 
-def recall_any(passages: Sequence[Passage], supports: Sequence[Support], k: int) -> float | NoScore:
-    """Return recall_any@k: 1 if one of the first k passages lies at a support, else 0."""
-    if not supports:
-        return _NO_SUPPORTS
-    return _recall_any(_passage_hits(match_supports(passages[:k], supports)), k)
-
-
-def recall_all(
-    passages: Sequence[Passage],
-    supports: Sequence[Support],
-    groups: Sequence[Sequence[int]],
-    k: int,
-) -> float | NoScore:
-    """Return recall_all@k: 1 if the first k passages lie at every support of a group, else 0.
-
-    Groups are alternatives for an answer that needs several supports; without any, it needs all.
-    """
-    if not supports:
-        return _NO_SUPPORTS
-    return _recall_all(match_supports(passages[:k], supports), len(supports), groups, k)
-
-
 def retrieval_names(ks: Sequence[int]) -> list[str]:
     """Return the names of the metrics of `retrieval_scores`."""
     return [name_at_cutoff(name, k) for name in _NAMES for k in ks]

@@ -7,30 +7,11 @@ from typing import Any
 
 from ragmeter.core.score import REFERENCE_SCORER, NoScore, Score, make_score
 from ragmeter.metrics.builtin import PreparedTrace
-from ragmeter.metrics.canary.answers import (
-    SearchableAnswer,
-    abstention_accuracy,
-    acknowledges_conflict,
-    answer_completeness,
-    answer_correctness,
-    exact_match,
-    fact_coverage,
-    keyword_coverage,
-    list_coverage,
-    number_match,
-    unanswerable_hallucination,
-)
+from ragmeter.metrics.canary import answers, retrieval
 from ragmeter.metrics.canary.checks import (
     check_calculation,
     check_calculation_steps,
     run_fact_checks,
-)
-from ragmeter.metrics.canary.retrieval import (
-    attribution_hit,
-    conflict_handled,
-    retrieval_names,
-    retrieval_scores,
-    scope_miss,
 )
 from ragmeter.metrics.canary.specs import canary_judge_pairs
 from ragmeter.metrics.citations import resolve_citations, source_indicator_quality
@@ -56,7 +37,7 @@ def reference_metrics(ks: Sequence[int]) -> list[str]:
     return [
         *_SERVICE_METRICS,
         *_ANSWER_METRICS,
-        *retrieval_names(ks),
+        *retrieval.retrieval_names(ks),
         "scope_miss",
         *_CITATION_METRICS,
         "conflict_handled",
@@ -74,10 +55,7 @@ def expected_canary_pairs(
 ) -> tuple[tuple[str, str], ...]:
     """Return the (metric, scorer) pairs that each canary gets exactly one result for, in order.
 
-    Args:
-        ks: Cut-offs of retrieval metrics.
-        pairs: The pairs of the judge on traffic.
-        judged: True if canaries may ask the judge.
+    `pairs` are those of the judge on traffic; `judged`: canaries may ask it.
     """
     return (*reference_pairs(ks), *(canary_judge_pairs(pairs) if judged else ()))
 
@@ -87,10 +65,7 @@ def score_canary(
 ) -> list[Score]:
     """Score a canary against its reference.
 
-    Args:
-        prepared: The trace of a canary; any other trace gets no scores.
-        ks: Cut-offs of retrieval metrics, ascending.
-        monotonic: Clock in seconds that bounds the time of patterns.
+    `ks` ascend; the clock `monotonic` bounds the time of patterns.
 
     Returns:
         One score for each of `reference_pairs(ks)`, in that order.
@@ -133,8 +108,8 @@ def _reference_values(
     return {
         "canary_seconds": NoScore("not_reported") if total is None else total,
         **_answer_values(visible, reference, monotonic, details),
-        **retrieval_scores(ranked, reference, ks),
-        "scope_miss": scope_miss(reference.supports, reference.scope),
+        **retrieval.retrieval_scores(ranked, reference, ks),
+        "scope_miss": retrieval.scope_miss(reference.supports, reference.scope),
         **_citation_values(prepared, reference),
     }
 
@@ -151,8 +126,8 @@ def _answer_values(
     if trace.answer is None:
         return dict.fromkeys(_ANSWER_METRICS, NoScore("no_text"))
     bare, expected = _without_markers(trace), reference.answer or ""
-    answer = SearchableAnswer(bare)
-    coverage = keyword_coverage(answer, reference.answer, reference.keywords)
+    answer = answers.SearchableAnswer(bare)
+    coverage = answers.keyword_coverage(answer, reference.answer, reference.keywords)
     checks = run_fact_checks(answer, reference.checks, monotonic)
     if checks.failed or checks.unknown:
         details["fact_checks"] = {
@@ -160,16 +135,16 @@ def _answer_values(
             for outcome, names in (("failed", checks.failed), ("unknown", checks.unknown))
             if names
         }
-    facts = fact_coverage(answer, reference.facts)
+    facts = answers.fact_coverage(answer, reference.facts)
     values: Values = {
-        "exact_match": _first_value(
-            exact_match(trace.answer, expected), exact_match(bare, expected)
-        ),
+        # 0.0 is false, a reason is not
+        "exact_match": answers.exact_match(trace.answer, expected)
+        or answers.exact_match(bare, expected),
         "keyword_coverage": coverage,
-        "number_match": number_match(answer, expected),
-        "answer_completeness": answer_completeness(answer, expected, coverage),
+        "number_match": answers.number_match(answer, expected),
+        "answer_completeness": answers.answer_completeness(answer, expected, coverage),
         "source_indicators": source_indicator_quality(trace.answer),
-        "list_coverage": list_coverage(answer, reference.answer, reference.items),
+        "list_coverage": answers.list_coverage(answer, reference.answer, reference.items),
         "fact_coverage": facts,
         "fact_checks": checks.value,
         "calculation": NoScore("no_calculation", applies=False),
@@ -184,7 +159,7 @@ def _answer_values(
         semantic = NoScore("no_reference_answer", applies=False)
     elif semantic is None:
         semantic = NoScore("no_similarity", applies=False)
-    values["answer_correctness"] = answer_correctness(
+    values["answer_correctness"] = answers.answer_correctness(
         semantic, factual, values["answer_completeness"]
     )
     return values
@@ -203,10 +178,6 @@ def _without_markers(trace: Trace) -> str:
     return "".join([*pieces, answer[start:]])
 
 
-def _first_value(first: float | NoScore, second: float | NoScore) -> float | NoScore:
-    return second if first == 0.0 else first
-
-
 def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
     visible, answered, citations = prepared.derive()
     attributed: float | NoScore
@@ -218,22 +189,22 @@ def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
     else:
         passages: Sequence[Passage] = visible.passages or ()
         cited = [passages[i] for i in dict.fromkeys(i for m in citations.marks for i in m.passages)]
-        attributed = attribution_hit(cited, reference)
+        attributed = retrieval.attribution_hit(cited, reference)
         acknowledged = (
-            acknowledges_conflict(visible.answer)
+            answers.acknowledges_conflict(visible.answer)
             if visible.answer is not None
             else NoScore("no_text")
         )
-        handled = conflict_handled(cited, reference, acknowledged)
+        handled = retrieval.conflict_handled(cited, reference, acknowledged)
     # What does not apply to the reference does not apply to any answer.
     if reference.answerable is False or not reference.supports:
-        attributed = attribution_hit([], reference)
+        attributed = retrieval.attribution_hit([], reference)
     if reference.conflict is None:
-        handled = conflict_handled([], reference, False)
-    accuracy = abstention_accuracy(visible, reference, answered)
+        handled = retrieval.conflict_handled([], reference, False)
+    accuracy = answers.abstention_accuracy(visible, reference, answered)
     return {
         "attribution_hit": attributed,
         "abstention_accuracy": accuracy,
-        "unanswerable_hallucination": unanswerable_hallucination(accuracy),
+        "unanswerable_hallucination": answers.unanswerable_hallucination(accuracy),
         "conflict_handled": handled,
     }

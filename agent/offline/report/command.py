@@ -10,28 +10,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import (
-    FileProgress,
-    UsageError,
-    check_output_path,
-    print_tables,
-    print_text,
-)
+from ragmeter.console import terminal
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.score import ScoredTrace
-from ragmeter.ingest.files import STDIN
+from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.input_files import (
     ReportInputSummary,
-    ReportTrace,
     TraceTexts,
     normalise_query,
     read_scored_file,
 )
-from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows
+from ragmeter.offline.report.open_rag_eval import (
+    OPEN_RAG_EVAL_HEADER,
+    OpenRagEvalRows,
+    ReportTrace,
+)
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
     ReportColumn,
@@ -46,7 +43,6 @@ from ragmeter.offline.report.tables import (
     missing_values_line,
     report_tables,
 )
-from ragmeter.offline.scored_lines import input_size
 from ragmeter.trace import Trace
 
 REPORT_EVERY = 256  # traces between two updates of the progress bar
@@ -62,13 +58,10 @@ class ReportOptions:
     Args:
         files: Scored files; the first one is the baseline.
         form: Output format, `table` or `json`.
-        html: Path of the HTML page, if wanted.
         traces: File of traces with the queries and answers of worst traces.
-        service: The only service to read; None for all.
         metrics: The only metrics to show and test; empty for all.
         pair_by: `trace_id`, `query` or `tag:NAME`.
         worst: Most worst traces of a series.
-        seed: Seed of the randomisation tests.
         apart: Further input files that no output may overwrite.
     """
 
@@ -92,12 +85,6 @@ def run_report(
 ) -> None:
     """Read and compare scored files, print the tables and write the page.
 
-    Args:
-        wanted: The options of the call.
-        settings: The settings in force; limits and privacy apply to the traces.
-        say: Receives each message for the terminal.
-        render_page: Renders the HTML page of `--html`.
-
     Raises:
         UsageError: The options contradict each other.
         OSError: A file cannot be read or written, or has no scored trace.
@@ -120,7 +107,7 @@ def run_report(
         metrics=wanted.metrics, notes=notes,
     )  # fmt: skip
     if not report.keys and wanted.metrics:
-        raise UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
+        raise terminal.UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
     trace_texts = texts.texts if texts else {}
     columns = zip(report.columns, own_texts, strict=True)
     report = replace(
@@ -133,11 +120,11 @@ def run_report(
     if wanted.html is not None:
         write_atomically(wanted.html, render_page(report).encode("utf-8", "replace"))
     if wanted.form == "json":
-        print_text(report_document(report))
+        terminal.print_text(report_document(report))
     else:
         for line in answered_line(report):
             say(line)
-        print_tables(report_tables(report))
+        terminal.print_tables(report_tables(report))
         for line in [*comparison_caption(report), *filter(None, [missing_values_line(report)])]:
             say(line)
 
@@ -145,12 +132,12 @@ def run_report(
 def _check_options(wanted: ReportOptions) -> None:
     inputs = [*wanted.files, *([wanted.traces] if wanted.traces else []), *wanted.apart]
     if wanted.html is not None:
-        check_output_path("--html", wanted.html, inputs)
+        terminal.check_output_path("--html", wanted.html, inputs)
     if inputs.count(STDIN) > 1:
-        raise UsageError("standard input can be read once")
+        raise terminal.UsageError("standard input can be read once")
     by = wanted.pair_by
     if by not in ("trace_id", "query") and not (by.startswith(TAG) and by[len(TAG) :]):
-        raise UsageError(f"--pair-by {by}: trace_id, query or tag:NAME is needed")
+        raise terminal.UsageError(f"--pair-by {by}: trace_id, query or tag:NAME is needed")
 
 
 def _run_names(files: Sequence[Path]) -> list[str]:
@@ -179,7 +166,7 @@ def _read_run(
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
     limit = settings.limits.trace_bytes
-    with FileProgress(name, input_size(path)) as progress:
+    with terminal.FileProgress(name, InputFile(path).size) as progress:
         for number, item in enumerate(read_scored_file(path, limit, summary, say), start=1):
             trace = item.trace
             if wanted.service is not None and trace.service != wanted.service:
@@ -244,27 +231,23 @@ def convert_to_open_rag_eval(
 ) -> None:
     """Write a scored file as the CSV columns of open-rag-eval.
 
-    Args:
-        wanted: The options of the call, with exactly one file.
-        output: Path of the CSV; `-` is standard output.
-        settings: The settings in force.
-        say: Receives each message for the terminal.
-
     Raises:
         UsageError: The options contradict each other.
         OSError: A file cannot be read or written, or has no scored trace.
     """
     if len(wanted.files) != 1:
-        raise UsageError("--format open-rag-eval: one file at a time")
+        raise terminal.UsageError("--format open-rag-eval: one file at a time")
     if wanted.html is not None:
-        raise UsageError("--format open-rag-eval: writes no page")
+        raise terminal.UsageError("--format open-rag-eval: writes no page")
     _check_options(wanted)
     limit = settings.limits.trace_bytes
     texts = None
     if wanted.traces is not None:
         texts = TraceTexts(wanted.traces, limit, settings.privacy, say, whole=True)
     if output != STDIN:
-        check_output_path("--output", output, [*wanted.files, *filter(None, [wanted.traces])])
+        terminal.check_output_path(
+            "--output", output, [*wanted.files, *filter(None, [wanted.traces])]
+        )
     summary, rows, text = ReportInputSummary(), OpenRagEvalRows(), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(OPEN_RAG_EVAL_HEADER)
@@ -277,7 +260,7 @@ def convert_to_open_rag_eval(
     if not written:
         raise OSError(f"{wanted.files[0]}: no scored trace")
     if output == STDIN:
-        print_text(text.getvalue())
+        terminal.print_text(text.getvalue())
     else:
         write_atomically(output, text.getvalue().encode("utf-8", "replace"))
     say(f"{written:,} rows" + (f", {summary.bad:,} lines unreadable" if summary.bad else ""))

@@ -107,12 +107,6 @@ def adjust_holm(values: Sequence[float]) -> list[float]:
 
     If results below .05 are called different, the chance of any false call is at most 5 %,
     whatever the dependence between the metrics.
-
-    Args:
-        values: The p values of all tests.
-
-    Returns:
-        The adjusted p values in the order of `values`.
     """
     order = sorted(range(len(values)), key=lambda index: values[index])
     adjusted, least = [0.0] * len(values), 0.0
@@ -302,10 +296,7 @@ def _mean_difference(pairs: Sequence[_ScorePair], series: RunSeries) -> Interval
 def describe_difference(item: RunComparison, good: str | None) -> str:
     """Describe a comparison: `better`, `worse`, or why neither can be said.
 
-    Args:
-        item: The comparison.
-        good: The good direction, `higher` or `lower`; with None a difference is described as
-            `higher` or `lower`.
+    With a `good` of None a difference is described as `higher` or `lower`.
     """
     if item.method == "nothing":
         return "not scored in both"

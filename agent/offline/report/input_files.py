@@ -13,36 +13,21 @@ from typing import IO, Any, cast
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.core.metric_specs import name_at_cutoff
-from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import MAX_SHOWN, InputFile
 from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.offline import scored_lines
 from ragmeter.offline.report.open_rag_eval import (
     MAX_TEXT,
+    ReportTrace,
     count_runs,
     is_open_rag_eval,
     read_open_rag_eval_row,
 )
 from ragmeter.offline.report.summary import TraceText
-from ragmeter.offline.scored_lines import (
-    InvalidScoredLine,
-    ScoredLine,
-    decode_scored_line,
-    input_name,
-    iterate_lines,
-    open_input,
-)
 from ragmeter.trace import Trace
 
 _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV
-
-
-@dataclass(slots=True)
-class ReportTrace:
-    """Scored trace, with its texts where the scored file has them."""
-
-    trace: ScoredTrace
-    text: TraceText | None = None
 
 
 @dataclass(slots=True)
@@ -50,8 +35,6 @@ class ReportInputSummary:
     """Counts and notes gathered while reading a scored file.
 
     Args:
-        bad: Unreadable lines.
-        unknown: Results of unknown metrics or scorers.
         invalid: Invalid values, which count as unscored.
         notes: Remarks for the reader of the report.
     """
@@ -66,10 +49,7 @@ class TraceTexts:
     """Queries and answers by trace id, read from a file of traces and redacted.
 
     Args:
-        path: The file of traces.
-        limit: Most bytes of a trace.
         privacy: Redaction rules; texts are held only with full content.
-        say: Receives each message for the terminal.
         whole: Hold the whole traces as well.
 
     Raises:
@@ -117,18 +97,14 @@ def read_scored_file(
 ) -> Iterator[ReportTrace]:
     """Read the scored traces of a file; the first line tells the format.
 
-    Args:
-        path: JSON Lines or CSV, plain or gzip; `-` is standard input.
-        limit: Most bytes of a line.
-        summary: Receives counts and notes while the file is read.
-        say: Receives a message for each of the first unreadable lines.
-        details: Attach the details of scores (JSON Lines only).
+    The file is JSON Lines or CSV, plain or gzip. `summary` receives counts and notes while it is
+    read; `details` attaches the details of scores (JSON Lines only).
 
     Raises:
         OSError: The file cannot be read, or has none of the known formats.
     """
-    name = input_name(path)
-    with open_input(path) as file:
+    name = scored_lines.input_name(path)
+    with scored_lines.open_input(path) as file:
         first = _first_line(file, name, limit)
         if first.lstrip()[:1] in (b"{", b""):
             yield from _read_jsonl(_RewoundFile(first, file), name, limit, summary, say, details)
@@ -168,10 +144,10 @@ def _read_jsonl(
     say: Callable[[str], None],
     details: bool,
 ) -> Iterator[ReportTrace]:
-    for line, number in iterate_lines(cast(IO[bytes], file), name, limit):
+    for line, number in scored_lines.iterate_lines(cast(IO[bytes], file), name, limit):
         try:
-            scored_line = decode_scored_line(line, limit)
-        except InvalidScoredLine as error:
+            scored_line = scored_lines.decode_scored_line(line, limit)
+        except scored_lines.InvalidScoredLine as error:
             summary.bad += 1
             if summary.bad <= MAX_SHOWN:
                 say(f"{name}, line {number}: {error}")
@@ -183,7 +159,7 @@ def _read_jsonl(
         yield ReportTrace(scored_line.trace)
 
 
-def _add_details(line: ScoredLine, items: Sequence[dict[str, Any]]) -> None:
+def _add_details(line: scored_lines.ScoredLine, items: Sequence[dict[str, Any]]) -> None:
     """Attach to each score its detail, which only the open-rag-eval export needs."""
     details: dict[tuple[str, str], Any] = {}
     for item in items:
@@ -208,7 +184,7 @@ def _read_csv(
         if runs > 1:
             summary.notes.append(f"{runs} answers a question in the file: the first one is read")
         summary.notes.append("columns of open-rag-eval: every question counts once")
-        make: Callable[[dict[str, str]], ReportTrace | None] = _read_open_rag_eval
+        make: Callable[[dict[str, str]], ReportTrace | None] = read_open_rag_eval_row
     elif tuple(header[:3]) == _CSV_KEYS:
         summary.notes.append(
             "CSV: no probabilities, so each trace counts once, and no reasons, so empty cells"
@@ -230,11 +206,6 @@ def _read_csv(
             yield trace
 
 
-def _read_open_rag_eval(row: dict[str, str]) -> ReportTrace | None:
-    parsed = read_open_rag_eval_row(row)
-    return ReportTrace(parsed.trace, parsed.text) if parsed is not None else None
-
-
 def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], ReportTrace | None]:
     def make(row: dict[str, str]) -> ReportTrace | None:
         results = []
@@ -254,8 +225,8 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], R
             results.append(item)
         line = json.dumps({**{key: row[key] for key in _CSV_KEYS}, "results": results}).encode()
         try:
-            scored_line = decode_scored_line(line, len(line))
-        except InvalidScoredLine:
+            scored_line = scored_lines.decode_scored_line(line, len(line))
+        except scored_lines.InvalidScoredLine:
             return None
         summary.unknown += scored_line.unknown
         summary.invalid += scored_line.invalid

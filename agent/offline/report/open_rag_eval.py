@@ -17,7 +17,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
+
+import yaml
 
 from ragmeter.core.metric_specs import base_name, find_spec, name_at_cutoff, parse_cutoff
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
@@ -28,30 +31,10 @@ from ragmeter.trace import MAX_ID, Trace
 
 RUN = "run_1_"
 
-# Columns of its TREC evaluator in their order, after `query_id` and `query`.
-COLUMNS = (
-    "retrieved_passages",
-    "generated_answer",
-    "retrieval_score_umbrela_scores",
-    "retrieval_score_precision_metrics",
-    "retrieval_score_mean_umbrela_score",
-    "generation_score_autonugget_scores",
-    "generation_score_mean_nugget_assignment_score",
-    "generation_score_vital_nuggetizer_score",
-    "generation_score_hallucination_score",
-    "generation_score_citation_scores",
-    "generation_score_citation_f1_score",
-    "generation_score_no_answer_score",
-)
-
-NUGGETS = {
-    "All": "nugget_all",
-    "All Strict": "nugget_all_strict",
-    "Vital": "nugget_vital",
-    "Vital Strict": "nugget_vital_strict",
-    "Weighted": "nugget_weighted",
-    "Weighted Strict": "nugget_weighted_strict",
-}
+_TABLES = yaml.safe_load((resources.files(__package__) / "open_rag_eval.yaml").read_text("utf-8"))
+COLUMNS: tuple[str, ...] = tuple(_TABLES["columns"])
+NUGGETS: dict[str, str] = _TABLES["nuggets"]
+ASSIGNMENT: dict[str, float] = _TABLES["assignments"]
 
 UMBRELA, AUTONUGGETIZER, HHEM = "umbrela", "autonuggetizer", "hhem_fulltext"
 MAX_K = 100  # as in scored files: each cut-off is a series
@@ -60,12 +43,12 @@ MAX_TEXT = 2_000  # characters of a query or an answer; displays shorten them fu
 _RUNS = re.compile(r"run_(\d{1,4})_")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRagEvalRow:
-    """Scored trace and texts of one row."""
+@dataclass(slots=True)
+class ReportTrace:
+    """Scored trace, with its texts where the scored file has them."""
 
     trace: ScoredTrace
-    text: TraceText
+    text: TraceText | None = None
 
 
 def is_open_rag_eval(header: Sequence[str]) -> bool:
@@ -80,7 +63,7 @@ def count_runs(header: Sequence[str]) -> int:
     return max((int(match[1]) for match in matches if match), default=1)
 
 
-def read_open_rag_eval_row(row: Mapping[str, str]) -> OpenRagEvalRow | None:
+def read_open_rag_eval_row(row: Mapping[str, str]) -> ReportTrace | None:
     """Read a row; None if it has no `query_id`."""
     query_id = row.get("query_id", "").strip()[:MAX_ID]
     if not query_id:
@@ -95,7 +78,7 @@ def read_open_rag_eval_row(row: Mapping[str, str]) -> OpenRagEvalRow | None:
         if isinstance(segment, dict) and isinstance(segment.get("text"), str)
     )
     trace = ScoredTrace(query_id, "open-rag-eval", 0.0, "ok", scores)
-    return OpenRagEvalRow(trace, TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT]))
+    return ReportTrace(trace, TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT]))
 
 
 class _OpenRagEvalReader:
@@ -179,15 +162,6 @@ class _OpenRagEvalReader:
 
 OPEN_RAG_EVAL_HEADER = ("query_id", "query", *(RUN + name for name in COLUMNS))
 
-ASSIGNMENT = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
-_PLAIN = {
-    "retrieval_score_mean_umbrela_score": ("relevance", UMBRELA),
-    "generation_score_mean_nugget_assignment_score": ("nugget_all", AUTONUGGETIZER),
-    "generation_score_vital_nuggetizer_score": ("nugget_vital", AUTONUGGETIZER),
-    "generation_score_hallucination_score": ("grounding", HHEM),
-    "generation_score_citation_f1_score": ("citation_passage_f1", JUDGE_SCORER),
-}
-
 
 class OpenRagEvalRows:
     """Builder of CSV rows that tracks which columns never had a value."""
@@ -222,7 +196,7 @@ def _value(scores: dict[tuple[str, str], Score], metric: str, scorer: str) -> fl
 
 
 def _cells(scores: dict[tuple[str, str], Score]) -> Iterator[tuple[str, Any]]:
-    for name, pair in _PLAIN.items():
+    for name, pair in _TABLES["numbers"].items():
         value = _value(scores, *pair)
         if value is not None:
             yield name, value

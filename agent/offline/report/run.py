@@ -23,7 +23,7 @@ from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_scorer
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.offline.scored_lines import split_slow_results
+from ragmeter.offline.scored_lines import bound_strata, split_slow_results
 from ragmeter.windows.estimators import Interval
 from ragmeter.windows.intervals import estimate_interval, is_assisted
 from ragmeter.windows.series import Estimate, Quantile
@@ -44,7 +44,6 @@ class BoxPlot:
     """Numbers of a box plot.
 
     Args:
-        n: Number of scores.
         low: Lower whisker, a score.
         high: Upper whisker, a score.
         outside: Number of scores beyond the whiskers.
@@ -79,12 +78,7 @@ def _weighted_quantiles(
 
 
 def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) -> BoxPlot | None:
-    """Compute the box plot of weighted scores; None without a score.
-
-    Args:
-        values: The scores, in any order.
-        probabilities: The inclusion probability of each score, 0 < p <= 1.
-    """
+    """Compute the box plot of weighted scores; None without a score."""
     if not values:
         return None
     pairs = sorted(zip(values, map(weight_units, probabilities), strict=True))
@@ -104,7 +98,6 @@ def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) ->
 WINDOW = "1h"  # any window will do: all traces get the same timestamp
 SERVICE = "run"
 MAX_REASONS = 50  # distinct reasons of a series counted by name: they come from a file
-MAX_STRATA = 16  # as in a backtest: each has its own sums
 
 
 @dataclass(slots=True)
@@ -186,12 +179,7 @@ class ScoredRun:
         self.services[scored.service] += 1
         self.keys.append(key)
         self.ids.append(scored.trace_id)
-        for score in scored.results:
-            if score.stratum and score.stratum not in self._strata:
-                if len(self._strata) < MAX_STRATA:
-                    self._strata.add(score.stratum)
-                else:
-                    score.stratum = OTHER_LABEL
+        bound_strata(scored.results, self._strata)
         scored, slow = split_slow_results(replace(scored, timestamp=0.0, service=SERVICE))
         if slow is not None:
             slow = replace(slow, results=[self._in_series(score) for score in slow.results])

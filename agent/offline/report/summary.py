@@ -85,11 +85,6 @@ class ScoreReport:
         return None
 
 
-def _is_wanted(metric: str, wanted: Collection[str]) -> bool:
-    """Tell whether a metric is wanted, by its name with or without cut-off (none wanted: all)."""
-    return not wanted or metric in wanted or base_name(metric) in wanted
-
-
 def build_report(
     runs: Sequence[ScoredRun],
     *,
@@ -109,7 +104,14 @@ def build_report(
         metrics: The only metrics to show and test; empty for all.
         notes: Remarks about each run; empty for none.
     """
-    series = [[s for s in run.series(worst) if _is_wanted(s.metric, metrics)] for run in runs]
+    series = [
+        [
+            s
+            for s in run.series(worst)
+            if not metrics or {s.metric, base_name(s.metric)} & {*metrics}
+        ]
+        for run in runs
+    ]
     columns = [
         ReportColumn(
             run.name,
@@ -127,7 +129,12 @@ def build_report(
     }
     ordered = sorted(
         keys,
-        key=lambda key: (display_rank(key[0]), key[0].partition(":")[0], _cutoff_number(key), key),
+        key=lambda key: (
+            display_rank(key[0]),
+            base_name(key[0]),
+            int(parse_cutoff(key[0]) or 0),
+            key,
+        ),
     )
     return ScoreReport(
         columns,
@@ -137,10 +144,6 @@ def build_report(
         paired_by,
         seed,
     )
-
-
-def _cutoff_number(key: tuple[str, str]) -> int:
-    return int(parse_cutoff(key[0]) or 0)
 
 
 def metric_title(metric: str) -> str:
@@ -225,7 +228,10 @@ def _series(series: RunSeries, column: ReportColumn) -> dict[str, Any]:
         "states": dict(series.states),
         "reasons": {state: dict(_most(counts)) for state, counts in series.reasons.items()},
         "worst": [
-            {"trace_id": item.trace_id, "value": item.value, **_text_item(item.trace_id, column)}
+            {
+                **asdict(item),
+                **(asdict(column.texts[item.trace_id]) if item.trace_id in column.texts else {}),
+            }
             for item in series.worst
         ],
     }
@@ -233,11 +239,6 @@ def _series(series: RunSeries, column: ReportColumn) -> dict[str, Any]:
 
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _text_item(trace_id: str, column: ReportColumn) -> dict[str, str]:
-    text = column.texts.get(trace_id)
-    return asdict(text) if text else {}
 
 
 def _comparison(item: RunComparison, report: ScoreReport) -> dict[str, Any]:

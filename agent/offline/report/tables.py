@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
-from ragmeter.core.label_bounds import bound_label
+from ragmeter.console.terminal import add_text_row, build_table
+from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries
 from ragmeter.offline.report.summary import ANSWERED, ScoreReport, format_metric_value, metric_title
@@ -21,16 +20,13 @@ HEADLINE = ("answered", "grounding", "relevance", "citation_f1", "nugget_vital")
 
 
 def _table(heading: str, *columns: tuple[str, bool]) -> Table:
-    table = Table(title=Text(heading, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
-    for name, right in columns:
-        table.add_column(
-            Text(name), justify="right" if right else "left", no_wrap=right, overflow="fold"
-        )
-    return table
-
-
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*map(Text, cells))
+    return build_table(
+        heading,
+        *(
+            (name, {"justify": "right" if right else "left", "no_wrap": right, "overflow": "fold"})
+            for name, right in columns
+        ),
+    )
 
 
 def report_tables(report: ScoreReport) -> Iterator[Table]:
@@ -114,7 +110,9 @@ def _summary_table(report: ScoreReport) -> Table:
                     format_quartiles(series), format_states(series),
                 ]  # fmt: skip
                 first = "" if shown == name else shown
-                _add(table, first, *([bound_label(column.name, NAME)] if several else []), *cells)
+                add_text_row(
+                    table, first, *([bound_label(column.name, NAME)] if several else []), *cells
+                )
                 name = shown
     for column in report.columns:
         for stage, items in column.latency:
@@ -123,7 +121,9 @@ def _summary_table(report: ScoreReport) -> Table:
                 if item.lower is not None and item.upper is not None:
                     cells[1] = f"{item.lower:.3g} … {item.upper:.3g} s"
                 shown = f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}"
-                _add(table, shown, *([bound_label(column.name, NAME)] if several else []), *cells)
+                add_text_row(
+                    table, shown, *([bound_label(column.name, NAME)] if several else []), *cells
+                )
     return table
 
 
@@ -172,7 +172,7 @@ def _comparison_table(report: ScoreReport) -> Table:
             for number_, column in enumerate(report.columns[1:], start=1):
                 item = report.comparison(number_, series)
                 if item is not None:
-                    _add(
+                    add_text_row(
                         table,
                         series_label(series),
                         bound_label(column.name, NAME),
@@ -249,11 +249,6 @@ def _worst_table(report: ScoreReport) -> Table | None:
                     if has_texts:
                         trace_text = column.texts.get(item.trace_id)
                         texts = (trace_text.query, trace_text.answer) if trace_text else ()
-                        cells.append("\n".join(_excerpt(text) for text in texts if text))
-                    _add(table, *cells)
+                        cells.append("\n".join(excerpt(text, MAX_TEXT) for text in texts if text))
+                    add_text_row(table, *cells)
     return table if table.row_count else None
-
-
-def _excerpt(text: str) -> str:
-    line = bound_label(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
-    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"

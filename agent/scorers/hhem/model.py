@@ -179,10 +179,6 @@ def _open_session(path: Path) -> Any:
 class HhemModel:
     """A converted model, loaded once, for one thread or several.
 
-    Args:
-        path: Folder of the model.
-        int8: Use the quantised graph.
-
     Raises:
         ModelError: The folder, a file of it or a package of the extra is not right.
     """

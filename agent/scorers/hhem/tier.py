@@ -45,10 +45,10 @@ class HhemTier:
 
     Args:
         model: Model that scores pairs; several threads call it.
-        settings: Settings of the tier.
         workers: Threads; None: as many as the settings say.
-        max_pairs: Most pairs of one trace.
     """
+
+    tier: Tier = "model"
 
     def __init__(
         self,
@@ -78,11 +78,6 @@ class HhemTier:
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-
-    @property
-    def tier(self) -> Tier:
-        """The tier that draws traces for it."""
-        return "model"
 
     @property
     def pairs(self) -> Sequence[MetricScorer]:

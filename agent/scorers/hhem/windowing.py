@@ -280,13 +280,7 @@ def plan_windows(
 ) -> WindowPlan:
     """Plan the pairs for an answer and its passages; blank passages are left out.
 
-    Args:
-        answer: Answer of the trace.
-        passages: Texts of its passages.
-        count: Tokens of a text.
-        length: Tokens of a pair, prompt included.
-        max_pairs: Most pairs, a second look at each sentence included.
-        budget: Most tokens of a pair.
+    A second look at each sentence counts among the `max_pairs`; `budget` is in tokens of a pair.
 
     Returns:
         A plan without sentences where the answer claims nothing.
@@ -349,11 +343,7 @@ def conclude_grounding(
 ) -> WindowedGrounding:
     """Return the trace's value and what it rests on.
 
-    Args:
-        plan: Plan with at least one sentence.
-        rows: Result of `plan.rows`.
-        checks: Joint checks.
-        values: One probability for each of `checks`.
+    The plan has a sentence; `values` has a probability for each of `checks`.
     """
     best: dict[str, tuple[float, tuple[int, ...]]] = {}
     for text, row in rows.items():

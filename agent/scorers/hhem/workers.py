@@ -103,7 +103,6 @@ class CpuWorkers:
     starves it.
 
     Args:
-        count: Number of threads.
         admitted: Most traces that are admitted at a time.
         clock: Seconds, for the age of traces.
         timer: Seconds, for the duration of tasks. It is not CPU time: where cores are short, a task

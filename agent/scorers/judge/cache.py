@@ -133,9 +133,6 @@ class CachedJudge:
     is no failure of the judge.
 
     Args:
-        inner: The judge.
-        store: Store of verdicts.
-        clock: Unix seconds.
         count: Called for each answer with its source: `kept`, `shared` or `asked`.
         keeps: Whether the answer to a question may be stored.
     """

@@ -88,11 +88,7 @@ async def ask_judge(
 
 
 def combined_fingerprint(results: Iterable[JudgeResult[Any]]) -> str | None:
-    """Return the fingerprint of all verdicts, or 12 hex digits of the set of theirs.
-
-    Returns:
-        None without a verdict.
-    """
+    """Return the fingerprint of all verdicts, 12 hex digits of several, None without a verdict."""
     fingerprints = sorted(
         {result.fingerprint for result in results if result.fingerprint is not None}
     )

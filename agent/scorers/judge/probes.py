@@ -123,11 +123,7 @@ def load_probes(path: Path | None = None) -> ProbeSet:
 
 
 def probe_settings(settings: JudgeSettings) -> JudgeSettings | None:
-    """Return the settings of the tier that judges probes, with the comparable families alone.
-
-    Returns:
-        None where probes are switched off or nothing is left to ask.
-    """
+    """Return the settings for judging probes by the comparable families; None: there is no need."""
     metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
     if not settings.probes.enabled or not metrics:
         return None
@@ -139,12 +135,9 @@ class ProbeRunner:
 
     Args:
         tier: Judge tier; it must not answer from a cache.
-        probes: Set of probes.
-        hours: Hours between two runs.
         instrument: What verdicts follow from by configuration: prompts, configured model,
             parameters. Another one, or other probes, begins a new baseline. The model served
             behind the name is left out: it is what the probes watch.
-        clock: Unix seconds.
     """
 
     def __init__(

@@ -53,10 +53,7 @@ def second_settings(settings: JudgeSettings) -> JudgeSettings | None:
 
     Without an endpoint or model of its own it is the first judge, asked again: build its client
     without the cache, or it agrees with itself for free. Families that cannot be compared are
-    left out.
-
-    Returns:
-        None where there is nothing to ask.
+    left out; None where none is left.
     """
     second = settings.second
     metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
@@ -78,11 +75,7 @@ def score_difference(
 ) -> Score:
     """Return the share of verdicts that differ from the reference.
 
-    Args:
-        metric: Metric of the score.
-        reference: Verdicts to compare with.
-        verdicts: Verdicts of the judge.
-        scores: Scores that hold them; they explain why there is none.
+    `scores` hold the verdicts, and explain why there is none.
     """
     both, differing = compare_verdicts(reference, verdicts)
     if not both:
@@ -108,7 +101,6 @@ class SecondOpinion:
         first: Judge tier whose results count.
         second: Judge tier to compare with.
         share: Share of the traces, in (0, 1].
-        salt: Salt of the draw.
         patience: Most seconds to wait for the second judge.
 
     Raises:
@@ -125,21 +117,16 @@ class SecondOpinion:
     ) -> None:
         if not 0 < share <= 1:
             raise ValueError("the share of second opinions must be in (0, 1]")
+        self.tier: Tier = first.tier
+        self.pairs: Sequence[MetricScorer] = [
+            *first.pairs,
+            (DISAGREEMENT_METRIC, JUDGE_SCORER),
+        ]
         self._patience = patience
         self._first = first
         self._second = second
         self._share = share
         self._salt = blake2b(f"second:{salt}".encode()).digest()
-
-    @property
-    def tier(self) -> Tier:
-        """The tier of the first judge."""
-        return self._first.tier
-
-    @property
-    def pairs(self) -> Sequence[MetricScorer]:
-        """The pairs of the first judge, and the disagreement."""
-        return [*self._first.pairs, (DISAGREEMENT_METRIC, JUDGE_SCORER)]
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return the results of the first judge and the disagreement, for the cost of both."""

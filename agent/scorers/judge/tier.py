@@ -25,21 +25,10 @@ from ragmeter.metrics.claims_and_nuggets import (
     NUGGET_METRICS,
 )
 from ragmeter.metrics.labelled import labelled_metric_names
+from ragmeter.scorers.judge import answers, passages
 from ragmeter.scorers.judge.annotation import score_annotation
-from ragmeter.scorers.judge.answers import (
-    score_attempt,
-    score_citations,
-    score_claims,
-    score_facts,
-)
 from ragmeter.scorers.judge.calls import FamilyScores
 from ragmeter.scorers.judge.nuggets import score_nuggets
-from ragmeter.scorers.judge.passages import (
-    PassageGrading,
-    score_context,
-    score_context_recall,
-    score_relevance,
-)
 from ragmeter.scorers.llm.questions import QuestionAnswerer
 from ragmeter.trace import Trace
 
@@ -50,6 +39,8 @@ _FamilyRun = Callable[[], Coroutine[Any, Any, FamilyScores | NoScore]]
 
 class JudgeTier:
     """Scores traces by asking a judge, as `settings` say; a `TierScorer`."""
+
+    tier: Tier = "judge"
 
     def __init__(self, judge: QuestionAnswerer, settings: JudgeSettings) -> None:
         self._judge = judge
@@ -73,11 +64,6 @@ class JudgeTier:
         }
 
     @property
-    def tier(self) -> Tier:
-        """The tier that draws traces for it."""
-        return "judge"
-
-    @property
     def pairs(self) -> Sequence[MetricScorer]:
         """The (metric, scorer) pairs that every trace gets a result for."""
         return [pair for pairs in self._pairs.values() for pair in pairs]
@@ -85,16 +71,16 @@ class JudgeTier:
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`, in their order; `cost` grows by all calls."""
         judge, ks = self._judge, self._ks
-        grading = PassageGrading(judge, trace, cost, self._per_call)
+        grading = passages.PassageGrading(judge, trace, cost, self._per_call)
         runs: dict[JudgeFamily, _FamilyRun] = {
-            "relevance": lambda: score_relevance(trace, grading, ks),
-            "answered": lambda: score_attempt(judge, trace, cost),
-            "citations": lambda: score_citations(judge, trace, cost),
+            "relevance": lambda: passages.score_relevance(trace, grading, ks),
+            "answered": lambda: answers.score_attempt(judge, trace, cost),
+            "citations": lambda: answers.score_citations(judge, trace, cost),
             "nuggets": lambda: score_nuggets(judge, trace, cost, grading),
-            "claims": lambda: score_claims(judge, trace, cost),
-            "facts": lambda: score_facts(judge, trace, cost),
-            "context": lambda: score_context(trace, grading),
-            "context_recall": lambda: score_context_recall(judge, trace, cost),
+            "claims": lambda: answers.score_claims(judge, trace, cost),
+            "facts": lambda: answers.score_facts(judge, trace, cost),
+            "context": lambda: passages.score_context(trace, grading),
+            "context_recall": lambda: passages.score_context_recall(judge, trace, cost),
             "annotation": lambda: score_annotation(judge, trace, ks, cost),
         }
         results = await asyncio.gather(

@@ -336,8 +336,6 @@ class AdmissionControl:
 
     Args:
         concurrency: Most attempts at a time.
-        monotonic: Clock in seconds.
-        sleep: Coroutine function that takes seconds.
     """
 
     def __init__(

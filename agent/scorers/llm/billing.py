@@ -64,11 +64,6 @@ class Attempt:
     estimated: bool = False
 
 
-def _estimate_tokens(characters: int) -> int:
-    """Tokens at 4 characters each, the usual rule for English; rounded up."""
-    return -(-characters // 4)
-
-
 def _is_credible(usage: TokenUsage, characters: int) -> bool:
     # A character is at most four tokens (its bytes), and a chat template adds some hundreds. A
     # gateway that counts wrongly must not use up a day's budget.
@@ -80,10 +75,8 @@ class AttemptBilling:
     """Counts the use of one judge by its prices.
 
     Args:
-        judge: Name of the judge in counters.
         input_usd: Price of a million tokens in.
         output_usd: Price of a million tokens out.
-        observe: Called with every attempt.
     """
 
     def __init__(
@@ -104,18 +97,15 @@ class AttemptBilling:
     ) -> None:
         """Add one attempt to `cost`.
 
-        Args:
-            cost: Grows by the attempt.
-            outcome: How the attempt ended.
-            characters: Those of the prompt and of the answer.
-            usage: Tokens as the reply counts them, if it does.
-            seconds: Time in flight.
+        `characters` are those of the prompt and of the answer, `usage` the tokens as the reply
+        counts them, `seconds` the time in flight.
         """
         if usage is not None and not _is_credible(usage, characters[0]):
             usage = None
         estimated = usage is None and outcome in _COSTLY_OUTCOMES
         if estimated:
-            usage = TokenUsage(*map(_estimate_tokens, characters))
+            # 4 characters a token, the usual rule for English; rounded up
+            usage = TokenUsage(*(-(-number // 4) for number in characters))
         tokens_in, tokens_out = (usage.input_tokens, usage.output_tokens) if usage else (0, 0)
         usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) / 1e6
         cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds))

@@ -95,13 +95,10 @@ class JudgeClient:
     """Asks one judge. Several judges are several clients and share nothing.
 
     Args:
-        settings: Settings of the judge.
         name: Name of the judge in counters and logs.
         http: Client of the caller's, which `aclose` leaves open; None: a client of its own.
         state: Result of `state` before a restart.
-        observe: Called with every attempt.
         on_change: Called with the old and the new identity where a new series begins.
-        timing: Clocks, sleep and randomness.
 
     Raises:
         ValueError: The settings have no `base_url`.
@@ -192,8 +189,7 @@ class JudgeClient:
     def fingerprint(self, prompt_hash: str) -> str | None:
         """Return the fingerprint of the next answer to a prompt unless a new series begins.
 
-        Returns:
-            None before the first reply.
+        It is None before the first reply.
         """
         served = self._learnt.served
         if served is None:

@@ -72,7 +72,6 @@ class EmbeddingClient:
     Args:
         settings: Settings of the endpoint; `base_url` and `model` are set.
         http: Client of the caller's, which `aclose` leaves open; None: a client of its own.
-        timing: Clocks, sleep and randomness.
     """
 
     def __init__(

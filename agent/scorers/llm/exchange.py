@@ -100,7 +100,6 @@ class ServerConnection:
         settings: Settings of the endpoint. User and password in its URL are for a gateway.
         path: Path of the API below the base URL.
         http: Client of the caller's, which `aclose` leaves open; None: a client of its own.
-        timing: Clocks, sleep and randomness.
 
     Raises:
         ValueError: The settings have no `base_url`.
@@ -167,11 +166,6 @@ class ServerConnection:
         read: Callable[[int, bytes], T | FailedAttempt],
     ) -> T | FailedAttempt:
         """Post a request once.
-
-        Args:
-            body: JSON.
-            authorization: Value of the `Authorization` header, if any.
-            read: Function of status and body of the reply.
 
         Returns:
             What `read` returns, or the failure of the network; none is raised.

@@ -68,10 +68,6 @@ class JudgeQuestion(Generic[T]):
 
     Args:
         prompt: Name and version of the prompt.
-        prompt_hash: Hash of the prompt's file.
-        system: System message.
-        user: User message.
-        schema: JSON Schema of the answer.
         read: Turns the decoded answer into the verdict; raises ValueError, with a text that tells
             the judge what is wrong.
         max_output_tokens: Bound of the answer.
@@ -91,7 +87,6 @@ class JudgeVerdict(Generic[T]):
     """The answer to a question.
 
     Args:
-        value: The verdict.
         fingerprint: Instrument that answered, 12 hex digits (`served_model.judge_fingerprint`).
         data: Decoded JSON that `value` was read from, which a cache stores.
         cached: No call was made for it.

@@ -134,10 +134,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
     """Return the meaning of a status other than success.
 
-    Args:
-        status: HTTP status.
-        reply: The decoded body; None where it is no JSON.
-        body: The body as it came.
+    `reply` is the decoded body, None where it is no JSON.
     """
     if status == 413:
         return FailedAttempt("too_long", "status 413")

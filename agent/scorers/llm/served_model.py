@@ -96,7 +96,6 @@ class ServedModelHistory:
     """The models that one server has served of late, and the one that names the series.
 
     Args:
-        clock: Monotonic clock in seconds.
         state: Result of `state` before a restart. Its identities count as seen just now, as the
             time until then was no use. A state of another shape is ignored.
     """
@@ -194,12 +193,9 @@ class JudgeServerState:
     """The dialect, the identity and the output limits of one model at one endpoint, as learnt.
 
     Args:
-        settings: Settings of the judge.
         endpoint: URL without credentials.
-        name: Name of the judge in logs.
         state: Result of `state` before a restart; ignored for another endpoint or model.
         on_change: Called with the old and the new identity where a new series begins.
-        clock: Monotonic clock in seconds.
     """
 
     def __init__(

@@ -39,7 +39,6 @@ class ApiKey:
     Without key, file and user there is no header, as local servers want no key.
 
     Args:
-        key: Key of the settings.
         file: File with the key, which can rotate while we run; wins over `key`.
         userinfo: User and password of the URL, for a gateway; used where there is no key.
     """

@@ -8,8 +8,6 @@ from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.retrieval import (
     attribution_hit,
     conflict_handled,
-    recall_all,
-    recall_any,
     retrieval_names,
     retrieval_scores,
     scope_miss,
@@ -63,7 +61,8 @@ def test_by_hand() -> None:
 def test_groups_are_alternatives(
     retrieved: str, groups: Sequence[Sequence[int]], found: float | NoScore
 ) -> None:
-    assert recall_all(passages(retrieved), supports("abc"), groups, 5) == found
+    scores = retrieval_scores(passages(retrieved), reference("abc", support_groups=groups), [5])
+    assert scores["recall_all_at_k:5"] == found
 
 
 def test_passages_that_do_not_say_where_they_are_from() -> None:
@@ -72,7 +71,8 @@ def test_passages_that_do_not_say_where_they_are_from() -> None:
     assert found["recall_any_at_k:2"] == found["recall_all_at_k:2"] == 1.0
     assert found["precision_at_k:2"] == found["reciprocal_rank_at_k:2"] == UNKNOWN
     assert set(retrieval_scores(passages("??"), reference("a"), [2]).values()) == {UNKNOWN}
-    assert recall_any(passages("xx?"), supports("a"), 2) == 0.0  # the unknown one is not looked at
+    scores = retrieval_scores(passages("xx?"), reference("a"), [2])
+    assert scores["recall_any_at_k:2"] == 0.0  # the unknown one is not looked at
 
 
 def test_what_is_not_there() -> None:
@@ -80,7 +80,6 @@ def test_what_is_not_there() -> None:
         NoScore("no_passages_captured")
     }
     assert set(retrieval_scores(passages("a"), reference(""), [1]).values()) == {NO_SUPPORTS}
-    assert recall_any(passages("a"), [], 1) == recall_all(passages("a"), [], [], 1) == NO_SUPPORTS
     # that nothing was found where there was something to find is a finding
     empty = retrieval_scores([], reference("a"), [3])
     assert empty["precision_at_k:3"] == NoScore("no_passages", applies=False)

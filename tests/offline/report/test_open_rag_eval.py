@@ -13,8 +13,8 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.offline.report.open_rag_eval import (
     COLUMNS,
     OPEN_RAG_EVAL_HEADER,
-    OpenRagEvalRow,
     OpenRagEvalRows,
+    ReportTrace,
     count_runs,
     is_open_rag_eval,
     read_open_rag_eval_row,
@@ -30,7 +30,7 @@ def foreign() -> tuple[list[str], list[dict[str, str]]]:
         return list(reader.fieldnames or ()), list(reader)
 
 
-def row(number: int) -> OpenRagEvalRow:
+def row(number: int) -> ReportTrace:
     found = read_open_rag_eval_row(foreign()[1][number])
     assert found is not None
     return found
@@ -51,6 +51,7 @@ def test_its_own_file_is_known_by_its_columns() -> None:
 
 def test_a_row_of_it() -> None:
     found = row(0)
+    assert found.text is not None
     assert (found.trace.trace_id, found.text.query) == (
         "q00", "How do I reset my password, number 0?",
     )  # fmt: skip

@@ -12,7 +12,8 @@ from benchmarks.probes import probability_above, sizes, verdicts_of
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.judge_agreement import PROBE_SERVICE, SPECS, extract_verdicts
+from ragmeter.metrics.judge_agreement import PROBE_SERVICE, extract_verdicts
+from ragmeter.metrics.registry import metric_families
 from ragmeter.scorers.judge.probes import (
     RETRY_SECONDS,
     ProbeRunner,
@@ -252,7 +253,9 @@ def test_a_clock_that_was_wrong_puts_no_run_off_for_years() -> None:
 
 def test_windows_take_probes_like_any_service() -> None:
     clock = Clock()
-    windows = Windows(["24h"], specs={spec.name: spec for spec in SPECS})
+    windows = Windows(
+        ["24h"], specs={spec.name: spec for spec in metric_families()["judge_agreement"]}
+    )
     for trace in run(runner(FakeJudge(), clock)):
         windows.add(trace, trace.service)
     found = windows.estimate(PROBE_SERVICE, "", "judge_probe_agreement", "judge", "24h")

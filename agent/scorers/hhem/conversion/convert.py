@@ -85,12 +85,9 @@ def convert_checkpoint(
 ) -> ModelManifest:
     """Build a model of one or two graphs from a checkpoint.
 
-    Files of an earlier conversion are replaced at the end, one rename each, the manifest last.
+    `source` has the checkpoint and its tokenizer; `out` (else `source`) becomes complete by itself.
 
-    Args:
-        source: Folder of the checkpoint and its tokenizer.
-        out: Folder of the model, complete by itself; None: `source`.
-        int8: Build the quantised graph, too.
+    Files of an earlier conversion are replaced at the end, one rename each, the manifest last.
 
     Raises:
         ModelError: The checkpoint is not right, or `out` cannot be written.

@@ -12,12 +12,14 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import httpx
+import yaml
 
 from ragmeter.core.atomic_files import replacing
-from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, sha256_of
+from ragmeter.scorers.hhem.model import ModelError, sha256_of
 
 HUB_URL = "https://huggingface.co"
 _TIMEOUT_SECONDS = 30.0  # without a byte: then there is no network worth waiting for
@@ -50,43 +52,12 @@ class PublishedPair:
     score: float
 
 
-WEIGHTS_FILE = PublishedFile(
-    name=WEIGHTS_NAME,
-    repository="vectara/hallucination_evaluation_model",
-    revision="8e4a2e6e96c708cc76c2344f7e4757df2515292c",
-    size=438_535_352,
-    sha256="634de18a38cf1e991c1acd0f7a9e0d30f7ea187fba42bb4798f862d3edd31e72",
+_PUBLISHED = yaml.safe_load(
+    resources.files(__package__).joinpath("published.yaml").read_text("utf-8")
 )
-TOKENIZER_FILE = PublishedFile(
-    name=TOKENIZER_NAME,
-    repository="google/flan-t5-base",
-    revision="7bcac572ce56db69c1ea7c8af255c5d7c9672fc2",
-    size=2_424_064,
-    sha256="fe2ebbbbde2985be723e0ce18217853e4020c5e9d35bd07be2c27ab9d3ead57a",
-)
-PUBLISHED_FILES = (TOKENIZER_FILE, WEIGHTS_FILE)
-
-PUBLISHED_PAIRS = (
-    PublishedPair("The capital of France is Berlin.", "The capital of France is Paris.", 0.0111),
-    PublishedPair("I am in California", "I am in United States.", 0.6474),
-    PublishedPair("I am in United States", "I am in California.", 0.1290),
-    PublishedPair(
-        "A person on a horse jumps over a broken down airplane.",
-        "A person is outdoors, on a horse.",
-        0.8969,
-    ),
-    PublishedPair(
-        "A boy is jumping on skateboard in the middle of a red bridge.",
-        "The boy skates down the sidewalk on a red bridge",
-        0.1846,
-    ),
-    PublishedPair(
-        "A man with blond-hair, and a brown shirt drinking out of a public water fountain.",
-        "A blond man wearing a brown shirt is reading a book.",
-        0.0050,
-    ),
-    PublishedPair("Mark Wahlberg was a fan of Manny.", "Manny was a fan of Mark Wahlberg.", 0.0543),
-)
+PUBLISHED_FILES = tuple(PublishedFile(**file) for file in _PUBLISHED["files"])
+TOKENIZER_FILE, WEIGHTS_FILE = PUBLISHED_FILES
+PUBLISHED_PAIRS = tuple(PublishedPair(**pair) for pair in _PUBLISHED["pairs"])
 
 
 def manual_instructions(
@@ -135,12 +106,6 @@ def fetch_model(
     files: Sequence[PublishedFile] = PUBLISHED_FILES,
 ) -> None:
     """Download files, unless they are there with the right hash; no half file is left behind.
-
-    Args:
-        out: Folder to download to.
-        say: Called with lines about the progress.
-        base_url: The model hub, or a mirror of it.
-        files: Files to download.
 
     Raises:
         ModelError: A file cannot be had; the text says how to get it by hand.
