@@ -20,14 +20,14 @@ from benchmarks.drift_streams import DAY, NULLS, SHIFTS, Minutes, null, shifted
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.baseline import Baseline, BaselineLearner
-from ragmeter.drift.detectors import MIN_EDGE_SAMPLES, MIN_MEAN_SAMPLES, DriftStream
+from ragmeter.drift.detectors import DriftStream, ScorePart
 from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.windows.windows import Windows
 
 __all__ = ["main"]
 
-H = 30 * DAY
-"""One false alarm in 30 days of minutes."""
+H = 30 * 86400.0
+"""One false alarm in 30 days."""
 
 EDGES = (6, 16, 32, 48, 58)
 """Of 64 cells of equal share: about the quantiles .1, .25, .5, .75 and .9."""
@@ -53,26 +53,28 @@ def _learn(m: Minutes, learn: int, slots: int, edge: int | None = None) -> Basel
     return baseline
 
 
-def _run(stream: DriftStream, m: Minutes, learn: int, columns: np.ndarray, h: float) -> Alarms:
+def _run(
+    stream: DriftStream, m: Minutes, learn: int, totals: np.ndarray, squares: np.ndarray, h: float
+) -> Alarms:
     out = []
-    rows = columns[learn:].tolist()
-    for i, (n, totals) in enumerate(zip(m.n[learn:].tolist(), rows, strict=True), learn):
-        statistic = stream.add(i * 60.0, n, totals) if n else None
-        if statistic is not None and statistic >= h:
+    rows = zip(totals[learn:].tolist(), squares[learn:].tolist(), strict=True)
+    for i, (n, row) in enumerate(zip(m.n[learn:].tolist(), rows, strict=True), learn):
+        parts = [[ScorePart(n, *sums)] for sums in zip(*row, strict=True)]
+        if n and stream.add(i * 60.0, 60.0, parts) >= h:
             out.append(i)
             stream.restart()
     return out
 
 
 def ours_mean(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    stream = DriftStream([_learn(m, learn, slots)], 1, False, MIN_MEAN_SAMPLES)
-    return _run(stream, m, learn, m.total[:, None], h)
+    stream = DriftStream([_learn(m, learn, slots)])
+    return _run(stream, m, learn, m.total[:, None], m.squares[:, None], h)
 
 
 def ours_shares(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
     baselines = [_learn(m, learn, slots, edge) for edge in EDGES]
     columns = np.stack([m.cells[:, edge:].sum(1) for edge in EDGES], 1)
-    return _run(DriftStream(baselines, 1, True, MIN_EDGE_SAMPLES), m, learn, columns, h)
+    return _run(DriftStream(baselines, 1, True), m, learn, columns, columns, h)
 
 
 def _roll(x: np.ndarray, k: int) -> np.ndarray:
