@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.drift_streams import DAY, NULLS, SHIFTS, Minutes, null, shifted
+from benchmarks.drift_streams import NULLS, SHIFTS, Minutes, null, shifted
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.baseline import Baseline, BaselineLearner

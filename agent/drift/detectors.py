@@ -25,9 +25,10 @@ _MAX_GAIN = 7.0
 # off by chance raised 6 and more alarms where one was promised without them, with these .2 to .6.
 _LEVEL_ERRORS = 1.75
 
-# Part of the threshold to which the wealth of the bet that raised an alarm must fall to clear it:
-# under an unchanged shift that happens about once in so many of its rises and falls.
-_CLEAR_SHARE = 1e-3
+# Log wealth that the bet on the shift must lose to clear an alarm. Under an unchanged shift that
+# happens once in about a thousand of its rises and falls; from the second limit on losses are not
+# counted, so that a shift that comes back is seen.
+_CLEAR_LOSS, _MAX_LOSS = 7.0, 9.0
 
 # Drop of the log likelihood ratio that bounds the 95 % set of change times. Around the true change
 # the ratio drops like two random walks, each of which exceeds x with probability at most exp(-x):
@@ -168,8 +169,8 @@ class DriftStream:
         self.sides = [(e, d) for d in directions for e in range(len(self.baselines))]
         self.esr = EsrDetector(len(self.sides))
         self._at: float | None = None  # the last bucket
-        # of an alarm: edge, direction, bet, its threshold and wealth
-        self._held: tuple[int, int, int, float, float] | None = None
+        # of an alarm: edge, direction, bet, and the log wealth that it has lost since
+        self._held: tuple[int, int, int, float] | None = None
 
     def _seconds(self, start: float, width: float) -> float:
         last, self._at = self._at, start
@@ -208,27 +209,28 @@ class DriftStream:
         gains = [self.gains(start, parts[edge], edge, side) for edge, side in self.sides]
         return self.esr.update(self._seconds(start, width), gains)
 
-    def hold(self, threshold: float) -> tuple[int, int]:
+    def hold(self) -> tuple[int, int]:
         """Keep a bet on the shift that raised an alarm; return its (edge, direction).
 
         It is the next smaller one than the strongest: at an alarm shifts look larger than they are.
         """
         side, bet = self.esr.strongest()
-        self._held = (*self.sides[side], max(0, bet - 1), threshold, threshold)
+        self._held = (*self.sides[side], max(0, bet - 1), 0.0)
         self.esr.reset()
         return self.sides[side]
 
-    def recovers(self, start: float, width: float, parts: Sequence[Sequence[ScorePart]]) -> bool:
+    def recovers(self, start: float, parts: Sequence[Sequence[ScorePart]]) -> bool:
         """Take in a closed bucket under an alarm; return whether the bet has lost what it won.
 
         The bet wins as long as a third of the shift is left, so an unchanged one stays an alarm.
         """
         assert self._held is not None
-        edge, direction, bet, most, wealth = self._held
-        gain = self.gains(start, parts[edge], edge, direction)[bet]
-        wealth = min((wealth + self._seconds(start, width)) * math.exp(gain), most)
-        self._held = (edge, direction, bet, most, wealth)
-        return wealth <= most * _CLEAR_SHARE
+        edge, direction, bet, loss = self._held
+        loss -= self.gains(start, parts[edge], edge, direction)[bet]
+        loss = min(max(loss, 0.0), _MAX_LOSS)
+        self._held = (edge, direction, bet, loss)
+        self._at = start
+        return loss >= _CLEAR_LOSS
 
     def restart(self) -> None:
         """Start the detector anew."""

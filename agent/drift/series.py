@@ -184,7 +184,7 @@ class DriftSeries:
         statistic = stream.add(start, self.spec.width, bets)
         if statistic < h:
             return None
-        alarm = self._make_alarm(stream, statistic, start, h)
+        alarm = self._make_alarm(stream, statistic, start)
         self.active, self._calm, self.last_alarm = True, None, start + self.spec.width
         for learner in self._learners:
             learner.forget(alarm.change.since)
@@ -344,10 +344,8 @@ class DriftSeries:
         # half of what fits: joining is for hundreds of rows at once
         self._recent = [(at, *sums) for at, sums in joined.items()][-_MAX_RECENT * 3 // 4 :]
 
-    def _make_alarm(
-        self, stream: DriftStream, statistic: float, start: float, h: float
-    ) -> SeriesAlarm:
-        edge, direction = stream.hold(h)
+    def _make_alarm(self, stream: DriftStream, statistic: float, start: float) -> SeriesAlarm:
+        edge, direction = stream.hold()
         baseline = stream.baselines[edge]
         steps = []
         for at, n, _, *totals in self._recent:
@@ -374,7 +372,7 @@ class DriftSeries:
         self, stream: DriftStream, start: float, parts: Sequence[Sequence[ScorePart]]
     ) -> None:
         """Clear the alarm once its evidence has been gone for half an hour."""
-        if not stream.recovers(start, self.spec.width, parts):
+        if not stream.recovers(start, parts):
             self._calm = None
         elif self._calm is None:
             self._calm = start

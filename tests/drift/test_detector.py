@@ -76,7 +76,9 @@ def test_a_detector_restored_goes_on_bit_for_bit(values: list[float], sides: int
     other = EsrDetector.load(json.loads(json.dumps(one.dump())))
     assert other.statistic == one.statistic
     for gain in values:
-        assert one.update(60, [[gain] * len(BETS)] * sides) == other.update(60, [[gain] * 6] * sides)
+        assert one.update(60, [[gain] * len(BETS)] * sides) == other.update(
+            60, [[gain] * len(BETS)] * sides
+        )
     assert one.dump() == other.dump()
 
 

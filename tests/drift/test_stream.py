@@ -34,7 +34,7 @@ def test_lower_values_are_bad_where_more_is_better() -> None:
 def test_either_direction_is_found_two_sided(level: float) -> None:
     stream = DriftStream([base(0.8, 0.2)], two_sided=True)
     assert last(stream, level, 0.2) > H
-    assert stream.hold(H) == (0, 1 if level > 0.8 else -1)
+    assert stream.hold() == (0, 1 if level > 0.8 else -1)
 
 
 @pytest.mark.parametrize(("level", "found"), [(300, True), (500, False), (700, True)])
@@ -73,9 +73,9 @@ def test_a_single_bucket_is_no_alarm() -> None:
 def test_it_recovers_when_the_mean_is_back_and_not_before() -> None:
     stream = DriftStream([base(0.1)])
     assert last(stream, 0.3) > H
-    stream.hold(H)
-    assert not any(stream.recovers(3600 + i * 60.0, 60, minute(0.3)) for i in range(3000))
-    back = [stream.recovers(183600 + i * 60.0, 60, minute(0.1)) for i in range(60)]
+    stream.hold()
+    assert not any(stream.recovers(3600 + i * 60.0, minute(0.3)) for i in range(3000))
+    back = [stream.recovers(183600 + i * 60.0, minute(0.1)) for i in range(60)]
     assert back.index(True) < 30
     assert all(back[30:])
 
