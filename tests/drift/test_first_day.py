@@ -85,7 +85,8 @@ def test_what_the_day_has_shown_stays_normal_until_a_day_is_known() -> None:
     ups = [width[1] for width in widths[6:23] if width]
     assert ups == sorted(ups)
     assert ups[-1] > 1.5 * first[1]
-    assert widths[-1] != ups[-1]
+    assert widths[-1] is not None
+    assert widths[-1][1] != ups[-1]
     assert one.series.describe()["provisional"]
 
 
