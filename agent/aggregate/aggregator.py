@@ -74,6 +74,8 @@ class Aggregator:
         rules: The alert rules to evaluate.
         expected: The (metric, scorer) pairs that each trace has a result for. Canaries have those
             of `ragmeter.metrics.canary.scores.expected_canary_pairs`.
+        share: Part of the installation's services that is expected here, for the allowance of
+            false drift alarms.
     """
 
     def __init__(
