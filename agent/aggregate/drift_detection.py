@@ -213,12 +213,14 @@ class DriftDetection:
         The state of another version is left out: baselines are learned anew.
         """
         head = state.get("drift")
-        if not self.enabled or head is None or head["monitor"]["version"] != STATE_VERSION:
+        if not self.enabled or head is None:
             return
         self._next = head["next"]
         self._latest_trace = -math.inf if head["heard"] is None else head["heard"]
         self._slots.load(head["places"])
         self._probe_alerts = list(head.get("probed", []))
+        if head["monitor"]["version"] != STATE_VERSION:
+            return
         saved = self._slots.saved_states(state, "drift")
         trackers = [tracker for _, detectors in saved for tracker in detectors["trackers"]]
         scores = [
