@@ -17,6 +17,8 @@ from ragmeter.drift.baseline import Baseline
 # (q - p)/(1 - p), and with up to 1.5 times or from half of that a quarter later.
 BETS = (0.002, 0.006, 0.02, 0.06, 0.15, 0.35, 0.7)
 
+_LOG_LOSSES = tuple(math.log1p(-bet) for bet in BETS)  # of scores of 0
+
 # The most log wealth that a bucket may bring, so that no single one raises an alarm: a baseline of
 # hours does not know how rare a freak minute is. Cutting gains only lowers false alarms.
 _MAX_GAIN = 7.0
@@ -64,9 +66,9 @@ def rise_gains(parts: Iterable[ScorePart], mean: float) -> list[float]:
     for n, total, squares, weight in parts:
         most = min(n, total * total / squares) if squares > 0 else 0.0
         ratio = total / most / mean - 1.0 if most else 0.0
-        for i, bet in enumerate(BETS):
-            bet *= weight
-            gains[i] += (n - most) * math.log1p(-bet) + most * math.log1p(bet * ratio)
+        losses = _LOG_LOSSES if weight == 1.0 else [math.log1p(-bet * weight) for bet in BETS]
+        for i, loss in enumerate(losses):
+            gains[i] += (n - most) * loss + most * math.log1p(BETS[i] * weight * ratio)
     return gains
 
 

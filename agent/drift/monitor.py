@@ -93,6 +93,7 @@ class DriftMonitor:
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._next_discovery = -math.inf
         self._streams: dict[str, int] = {}  # detectors by service
+        self._sharing = 1  # services that share the allowance
 
     def observe(self, traces: Iterable[ScoredTrace]) -> None:
         """Count the scores of traces; call it before `advance` reaches past their lateness."""
@@ -136,10 +137,7 @@ class DriftMonitor:
     def _threshold(self, service: str) -> float:
         """Return the threshold of a service's detectors: the seconds to a false alarm of one."""
         detectors = max(1, self._streams.get(service, 0))
-        return self.settings.seconds_per_alarm * self._watched_services() * detectors
-
-    def _watched_services(self) -> int:
-        return max(1, sum(map(bool, self._streams.values())))
+        return self.settings.seconds_per_alarm * self._sharing * detectors
 
     def _skip(self, now: float) -> None:
         for tracker in self._trackers.values():
@@ -166,6 +164,7 @@ class DriftMonitor:
         self._streams = {}
         for key, tracker in self._trackers.items():
             self._streams[key[0]] = self._streams.get(key[0], 0) + tracker.streams
+        self._sharing = max(1, sum(map(bool, self._streams.values())))
 
     def _begin(self, tracker: Tracker, now: float) -> None:
         key = _key(tracker)
@@ -307,7 +306,7 @@ class DriftMonitor:
 
         `false_alarm_days` are the days in which its service has at most one false alarm.
         """
-        days = self.settings.seconds_per_alarm / DAY * self._watched_services()
+        days = self.settings.seconds_per_alarm / DAY * self._sharing
         return [
             {
                 "service": tracker.service,
