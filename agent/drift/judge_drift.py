@@ -50,7 +50,7 @@ class JudgedSteps:
     def feed(self, cell: ScoreSums) -> JudgedStep:
         """Take in a closed bucket with judged traces."""
         strata = moments_by_stratum(cell, all_strata=False) or {}
-        weights = {name: m.w / m.n for name, m in strata.items()}
+        weights = {name: own.w / own.n for name, own in cell.sums().items() if own.n}
         self._largest = max(self._largest * _FORGET, *weights.values())
         if self.slope is None:
             self._learned = ScoreSums.total([self._learned, cell] if self._learned else [cell])
