@@ -412,10 +412,12 @@ def _dispersion(
         freedom = max(groups - parameters, groups / 4)  # fitted levels take in some of the noise
         phis.append((_squares(squares, cells, levels) / freedom / (sd * sd), freedom))
     phi = max(1.0, phis[0][0])
-    # where single buckets are dependent already, wider groups need less evidence to be so
-    errors = 1.0 if phi > 1 + 3.0 * math.sqrt(2.0 / phis[0][1]) else 2.5
-    wide = [p for p, freedom in phis[1:] if p > phi * (1 + errors * math.sqrt(2.0 / freedom))]
-    return _GUARD * max(wide) if wide else phi
+    wide = [p for p, freedom in phis[1:] if p > phi * (1 + 2.5 * math.sqrt(2.0 / freedom))]
+    if wide:
+        return _GUARD * max(wide)
+    # where single buckets are dependent, wider groups need no evidence to be so
+    dependent = phi > 1 + 3.0 * math.sqrt(2.0 / phis[0][1])
+    return max(p for p, _ in phis) if dependent else phi
 
 
 _Effects = dict[int, tuple[float, float]]  # (effect, its squared error) by group
