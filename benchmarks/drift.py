@@ -1,9 +1,11 @@
-"""Drift detectors beside the plain methods: false alarms, and minutes to find a shift.
+"""Drift detectors: what must hold, false alarms, and minutes to find a shift beside plain methods.
 
-`python -m benchmarks.drift [--nulls] [--compare] [--cost] [--runs N]`; without a choice all three.
-One-minute buckets, one trace a second. The plain methods get the threshold that gives them one
-false alarm in 30 days on independent traffic, found on that very traffic; ours has the threshold
-that follows from the promise. ADWIN takes part where `river` is installed. Prints Markdown.
+`python -m benchmarks.drift --seed N [--data DIR] [--parts abcde]` prints goals beside figures,
+found through the shipped monitor and series (`drift_acceptance`); DIR, the development data, gives
+real answers. `--nulls`, `--compare` and `--cost` print the tables of docs/drift.md instead: buckets
+of a minute, one trace a second. The plain methods get the threshold that gives them one false alarm
+in 30 days on independent traffic, found on that very traffic; ours has the threshold that follows
+from the promise. ADWIN takes part where `river` is installed. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -13,21 +15,33 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.drift_streams import DAY, NULLS, SHIFTS, Minutes, null, shifted
+from benchmarks.devdata import TASKS, rows, to_trace
+from benchmarks.drift_acceptance import (
+    Case,
+    counterexample,
+    flapping,
+    installation,
+    speed,
+    weekends,
+)
+from benchmarks.drift_acceptance import table as _table
+from benchmarks.drift_streams import NULLS, SHIFTS, Minutes, null, shifted
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.baseline import Baseline, BaselineLearner
-from ragmeter.drift.detectors import MIN_EDGE_SAMPLES, MIN_MEAN_SAMPLES, DriftStream
+from ragmeter.drift.detectors import DriftStream, ScorePart
 from ragmeter.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 from ragmeter.windows.windows import Windows
 
 __all__ = ["main"]
 
-H = 30 * DAY
-"""One false alarm in 30 days of minutes."""
+H = 30 * 86400.0
+"""One false alarm in 30 days."""
 
 EDGES = (6, 16, 32, 48, 58)
 """Of 64 cells of equal share: about the quantiles .1, .25, .5, .75 and .9."""
@@ -53,26 +67,28 @@ def _learn(m: Minutes, learn: int, slots: int, edge: int | None = None) -> Basel
     return baseline
 
 
-def _run(stream: DriftStream, m: Minutes, learn: int, columns: np.ndarray, h: float) -> Alarms:
+def _run(
+    stream: DriftStream, m: Minutes, learn: int, totals: np.ndarray, squares: np.ndarray, h: float
+) -> Alarms:
     out = []
-    rows = columns[learn:].tolist()
-    for i, (n, totals) in enumerate(zip(m.n[learn:].tolist(), rows, strict=True), learn):
-        statistic = stream.add(i * 60.0, n, totals) if n else None
-        if statistic is not None and statistic >= h:
+    rows = zip(totals[learn:].tolist(), squares[learn:].tolist(), strict=True)
+    for i, (n, row) in enumerate(zip(m.n[learn:].tolist(), rows, strict=True), learn):
+        parts = [[ScorePart(n, *sums)] for sums in zip(*row, strict=True)]
+        if n and stream.add(i * 60.0, 60.0, parts) >= h:
             out.append(i)
             stream.restart()
     return out
 
 
 def ours_mean(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    stream = DriftStream([_learn(m, learn, slots)], 1, False, MIN_MEAN_SAMPLES)
-    return _run(stream, m, learn, m.total[:, None], h)
+    stream = DriftStream([_learn(m, learn, slots)])
+    return _run(stream, m, learn, m.total[:, None], m.squares[:, None], h)
 
 
 def ours_shares(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
     baselines = [_learn(m, learn, slots, edge) for edge in EDGES]
     columns = np.stack([m.cells[:, edge:].sum(1) for edge in EDGES], 1)
-    return _run(DriftStream(baselines, 1, True, MIN_EDGE_SAMPLES), m, learn, columns, h)
+    return _run(DriftStream(baselines, 1, True), m, learn, columns, columns, h)
 
 
 def _roll(x: np.ndarray, k: int) -> np.ndarray:
@@ -205,14 +221,6 @@ def _minutes(method: Method, shift: str, h: float, runs: int) -> tuple[float, fl
     return float(np.median(found)), float(np.mean(np.asarray(found) <= 720))
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print("| " + " | ".join(head) + " |")
-    print("| --- |" + " ---: |" * (len(head) - 1))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print(flush=True)
-
-
 def nulls(runs: int) -> None:
     """Ours where nothing drifts: false alarms per 30 days, promised 1."""
     rows = []
@@ -328,18 +336,69 @@ def cost(rate: float, hours: float = 2.5) -> dict[str, float]:
     }
 
 
+def _pairs(folder: Path) -> dict[tuple[str, str], np.ndarray]:
+    """(built-in grounding, people's verdict) of the answers of each task and model of RAGTruth."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in rows(folder, "grounding_ragtruth"):
+        bad = row["labels"]["normalized"].get("hallucinated")
+        if bad is None or not row["answer"].strip():
+            continue
+        for score in score_builtin(PreparedTrace(to_trace(row))):
+            if score.metric == "grounding" and score.value is not None:
+                key = TASKS[row["task"]], row["model"]
+                found.setdefault(key, []).append((score.value, 1.0 - float(bad)))
+    return {key: np.asarray(values) for key, values in found.items()}
+
+
+def _drawn(seed: int, mean: float) -> np.ndarray:
+    """Scores that people agree with as far as a fair coin of that weight can."""
+    rng = np.random.default_rng(seed)
+    y = rng.beta(mean * 6, (1 - mean) * 6, 4000)
+    return np.stack([y, (rng.random(4000) < y) * 1.0], 1)
+
+
+def accept(parts: str, seed: int, runs: int, data: Path | None) -> None:
+    """Print the rows (a) to (e) of what must hold."""
+    if "a" in parts:
+        weekends(runs, seed)
+    if "b" in parts:
+        counterexample(max(1, runs // 4), seed)
+    if "c" in parts:
+        installation(4, 30, seed)
+    if "d" in parts:
+        cases: list[Case] = []
+        old, new = "gpt-3.5-turbo-0613", "llama-2-70b-chat"
+        if data is not None:
+            pairs = _pairs(data)
+            cases += [
+                ("QA", pairs["QA", old], pairs["QA", new], 6, 0.1, 1.25, (15, 100)),
+                (
+                    *("Summary", pairs["Summary", old], pairs["Summary", "llama-2-7b-chat"]),
+                    *(6, 0.1, 1.25, (15, 100)),
+                ),
+            ]
+        cases.append(("one in 10 min", _drawn(1, 0.72), _drawn(2, 0.32), 0.1, 0.5, 8, (480, 960)))
+        speed(cases, runs, seed)
+    if "e" in parts:
+        flapping(runs, seed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("nulls", "compare", "cost"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--parts", default="abcde", help="which rows of what must hold")
     options = parser.parse_args()
-    everything = not (options.nulls or options.compare or options.cost)
-    if options.nulls or everything:
+    if not (options.nulls or options.compare or options.cost):
+        accept(options.parts, options.seed, options.runs, options.data)
+    if options.nulls:
         nulls(options.runs)
-    if options.compare or everything:
+    if options.compare:
         compare(options.runs)
-    if options.cost or everything:
+    if options.cost:
         for rate in (0.2, 1.0, 10.0):
             print(json.dumps({k: round(v, 1) for k, v in cost(rate).items()}), flush=True)
 

@@ -21,8 +21,8 @@ from ragmeter.drift.trackers import LATENCY_LEVELS, LATENCY_RHYTHM
 
 __all__ = ["KINDS", "PLANS", "Kind", "Plan", "alarms", "main"]
 
-H = 30 * 1440.0
-"""One false alarm in 30 days of minutes, the whole allowance for one series."""
+H = 30 * 86400.0
+"""One false alarm in 30 days, the whole allowance for one series."""
 
 NORMAL = NormalDist()
 Floats = npt.NDArray[np.float64]

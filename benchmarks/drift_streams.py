@@ -95,14 +95,14 @@ NULLS: dict[str, tuple[Callable[[np.random.Generator, npt.NDArray[np.int64]], Fl
     "rate, bursts of 100": (_bursts(100), 1),
     "rate, day and night": (
         lambda rng, i: (rng.random(len(i)) < 0.05 * (1 + 0.5 * _sine(i))).astype(float),
-        24,
+        168,
     ),
     "score": (lambda rng, i: _beta(rng, 0.85, 10.0, len(i)), 1),
     "score, AR(1) .6": (_correlated, 1),
     "score, waves": (_wave, 1),
-    "score, day and night": (lambda rng, i: _beta(rng, 0.85 + 0.03 * _sine(i), 10.0, len(i)), 24),
+    "score, day and night": (lambda rng, i: _beta(rng, 0.85 + 0.03 * _sine(i), 10.0, len(i)), 168),
 }
-"""Streams without drift, and the levels (hours of the day) that their baseline needs."""
+"""Streams without drift, and the levels (hours of the week) that their baseline needs."""
 
 SHIFTS: dict[str, tuple[str, float, float, float]] = {
     "5 to 8 %": ("rate", 0.05, 0.08, 0),

@@ -12,14 +12,14 @@ import numpy as np
 
 from benchmarks.devdata import Floats
 from ragmeter.drift.baseline import HOUR, MINUTE, Baseline, BaselineLearner
-from ragmeter.drift.detectors import MIN_EDGE_SAMPLES, MIN_MEAN_SAMPLES, DriftStream
+from ragmeter.drift.detectors import DriftStream, ScorePart
 from ragmeter.drift.score_histograms import SCORE_CELLS
 from ragmeter.drift.trackers import SharesTracker
 
 __all__ = ["BUCKET", "OURS", "PLAIN", "Alarms", "Method"]
 
 BUCKET = 20
-"""Samples in a minute: the least that the shares take a step for, one trace in three seconds."""
+"""Samples in a minute: one trace in three seconds."""
 
 Alarms = Callable[[float], list[int]]
 """Threshold -> how many samples had been seen at each alarm."""
@@ -40,21 +40,31 @@ def _buckets(x: Floats) -> Floats:
     return x[: len(x) // BUCKET * BUCKET].reshape(-1, BUCKET)
 
 
-def _restarting(streams: list[DriftStream], columns: list[Floats], first: int) -> Alarms:
+_Part = tuple[DriftStream, Floats, Floats]
+"""A detector, and by bucket the sums of its statistics and their squares"""
+
+
+def _restarting(parts: list[_Part], first: int) -> Alarms:
     """Several detectors, each with an equal part of the allowance: the threshold of one alone,
-    times how many there are. All restart after an alarm."""
-    rows = [column.tolist() for column in columns]
+    times how many there are. All restart after an alarm. Thresholds count buckets."""
+    streams = [stream for stream, _, _ in parts]
+    rows = [
+        [
+            [[ScorePart(float(BUCKET), *sums)] for sums in zip(*bucket, strict=True)]
+            for bucket in zip(totals.tolist(), squares.tolist(), strict=True)
+        ]
+        for _, totals, squares in parts
+    ]
 
     def alarms(h: float) -> list[int]:
         out = []
+        limit = h * len(streams) * MINUTE
         for stream in streams:
             stream.restart()
         for i in range(len(rows[0])):
-            found = False
-            for stream, totals in zip(streams, rows, strict=True):
-                statistic = stream.add(float((first + i) * MINUTE), float(BUCKET), totals[i])
-                found = found or (statistic is not None and statistic >= h * len(streams))
-            if found:
+            start = float((first + i) * MINUTE)
+            steps = zip(streams, rows, strict=True)
+            if max([stream.add(start, MINUTE, own[i]) for stream, own in steps]) >= limit:
                 out.append((first + i + 1) * BUCKET)
                 for stream in streams:
                     stream.restart()
@@ -63,14 +73,14 @@ def _restarting(streams: list[DriftStream], columns: list[Floats], first: int) -
     return alarms
 
 
-def _mean(x: Floats, baseline: int) -> tuple[DriftStream, Floats]:
+def _mean(x: Floats, baseline: int) -> _Part:
     b, known = _buckets(x), baseline // BUCKET
     sums, squares = b.sum(1), (b * b).sum(1)
-    stream = DriftStream([_baseline(sums[:known], squares[:known], 0)], 1, False, MIN_MEAN_SAMPLES)
-    return stream, sums[known:, None]
+    stream = DriftStream([_baseline(sums[:known], squares[:known], 0)])
+    return stream, sums[known:, None], squares[known:, None]
 
 
-def _shares(x: Floats, baseline: int) -> tuple[DriftStream, Floats]:
+def _shares(x: Floats, baseline: int) -> _Part:
     """As the agent does: an hour for the edges, the rest of the baseline for the shares."""
     known, hour = baseline // BUCKET, HOUR // MINUTE
     cells = np.minimum((_buckets(1.0 - x) * SCORE_CELLS).astype(int), SCORE_CELLS - 1)
@@ -80,13 +90,12 @@ def _shares(x: Floats, baseline: int) -> tuple[DriftStream, Floats]:
         tracker._choose_edges(counts, float(BUCKET), float(BUCKET))
     above = np.stack([(cells >= edge).sum(1) for edge in tracker.edges], 1).astype(float)
     learned = [_baseline(column, column, hour) for column in above[hour:known].T]
-    return DriftStream(learned, 1, True, MIN_EDGE_SAMPLES), above[known:]
+    return DriftStream(learned, 1, True), above[known:], above[known:]
 
 
-def _ours(*parts: Callable[[Floats, int], tuple[DriftStream, Floats]]) -> Method:
+def _ours(*parts: Callable[[Floats, int], _Part]) -> Method:
     def method(x: Floats, baseline: int) -> Alarms:
-        streams, columns = zip(*(part(x, baseline) for part in parts), strict=True)
-        return _restarting(list(streams), list(columns), baseline // BUCKET)
+        return _restarting([part(x, baseline) for part in parts], baseline // BUCKET)
 
     return method
 

@@ -74,10 +74,16 @@ class Aggregator:
         rules: The alert rules to evaluate.
         expected: The (metric, scorer) pairs that each trace has a result for. Canaries have those
             of `ragmeter.metrics.canary.scores.expected_canary_pairs`.
+        share: Part of the installation's services that is expected here, for the allowance of
+            false drift alarms.
     """
 
     def __init__(
-        self, settings: Settings, rules: Sequence[AlertRule], expected: Sequence[MetricScorer]
+        self,
+        settings: Settings,
+        rules: Sequence[AlertRule],
+        expected: Sequence[MetricScorer],
+        share: float = 1.0,
     ) -> None:
         limits = settings.limits
         window_seconds = {name: parse_window(name) for name in settings.windows}
@@ -105,7 +111,9 @@ class Aggregator:
             build_objectives(settings.slos), spans, max_services=limits.services + 1
         )
         self.engine = AlertEngine(rules, budgets=self.budgets)
-        self.drift = DriftDetection(settings.drift, self.windows, self.engine.drift, self.counters)
+        self.drift = DriftDetection(
+            settings.drift, self.windows, self.engine.drift, self.counters, share
+        )
         self._bounds = LabelBounds(
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )

@@ -23,7 +23,7 @@ from ragmeter.core.label_bounds import ServiceSlots
 from ragmeter.core.score import JUDGE_SCORER, ScoredTrace
 from ragmeter.core.series import split_scorer
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.drift.monitor import STATE_VERSION, DriftMonitor, DriftSettings
 from ragmeter.drift.series import milestones_for
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
@@ -47,6 +47,13 @@ class DriftDetection:
     """The drift monitor of all services: it watches windows and turns alarms into alerts.
 
     It is disabled by the settings, or if no window has buckets of a minute.
+
+    Args:
+        settings: Settings of drift detection.
+        windows: The windows to watch.
+        alerts: Where alarms become alerts.
+        counters: Where they are counted.
+        share: Part of the installation's allowance of false alarms that is ours.
     """
 
     def __init__(
@@ -55,13 +62,14 @@ class DriftDetection:
         windows: Windows,
         alerts: DriftAlerts,
         counters: Counters,
+        share: float = 1.0,
     ) -> None:
         grain = min(bucket_seconds(parse_window(name)) for name in windows.names)
         self.enabled = settings.enabled and MINUTE % grain == 0
         promote = settings.promote_days
         self.monitor = DriftMonitor(
             DriftSettings(
-                seconds_per_alarm=settings.false_alarm_days * DAY,
+                seconds_per_alarm=settings.false_alarm_days * DAY / share,
                 promote_every=None if promote is None else promote * DAY,
                 max_series=settings.max_series,
                 milestones=milestones_for(settings.baseline_days),
@@ -205,12 +213,14 @@ class DriftDetection:
         The state of another version is left out: baselines are learned anew.
         """
         head = state.get("drift")
-        if not self.enabled or head is None or head["monitor"]["version"] != 1:
+        if not self.enabled or head is None:
             return
         self._next = head["next"]
         self._latest_trace = -math.inf if head["heard"] is None else head["heard"]
         self._slots.load(head["places"])
         self._probe_alerts = list(head.get("probed", []))
+        if head["monitor"]["version"] != STATE_VERSION:
+            return
         saved = self._slots.saved_states(state, "drift")
         trackers = [tracker for _, detectors in saved for tracker in detectors["trackers"]]
         scores = [

@@ -61,7 +61,7 @@ class DriftDetectionSettings(SettingsSection):
 
     enabled: bool = True
     false_alarm_days: float = Field(30, gt=0)
-    baseline_days: float = Field(7, ge=0.25, le=28)
+    baseline_days: float = Field(14, ge=0.25, le=28)
     promote_days: float | None = Field(None, gt=0)
     max_series: int = Field(5_000, ge=1)
 

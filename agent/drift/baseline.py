@@ -1,8 +1,8 @@
 """Baselines: what is normal for a mean, learned as additive sums and frozen under a version.
 
-A learner holds, per hour of the day, sums from which level, spread and over-dispersion follow, so
-a week of learning takes as much memory as a day, and a restart loses nothing. An hour is learned
-only once its quarantine has passed without an alarm.
+A learner holds additive sums by hour of the week, from which level, weekly rhythm, spread and
+over-dispersion follow: a month of learning takes as much memory as a week, and a restart loses
+nothing. An hour is learned only once its quarantine has passed without an alarm.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
-from typing import Any
+from statistics import NormalDist, fmean
+from typing import Any, NamedTuple
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
+WEEK_HOURS = 168
 
 # Factor on measured over-dispersion. One day shows only a few cycles of a slow wave, so its size is
 # badly known: on bursts of 100 and load waves three times the measurement kept the promised
@@ -27,7 +28,8 @@ _SHRINK = 50.0
 # Fewer groups of buckets tell nothing about the variance of such groups.
 _GROUPS = 24
 
-_MIN_TOLERANCE = 0.05
+# Learned hours of a kind of day (weekend or not) below which the next such day is a new one.
+_KNOWN_HOURS = 12
 
 # Hours that wait before they are learned. Half of all small shifts are found within one to two and
 # a half hours, and what came since the shift must not have been learned.
@@ -53,71 +55,70 @@ def dispersion_widths(width: int) -> tuple[int, ...]:
     return (1, *(s // width for s in _STEPS if s > width and not s % width))
 
 
+def is_weekend(hour: int) -> bool:
+    """Return whether an hour (Unix time, UTC) is of a Saturday or Sunday; day 0 was a Thursday."""
+    return hour // 24 % 7 in (2, 3)
+
+
+Slack = tuple[float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """A frozen reference of one bucketed mean.
 
-    `start` and `end` bound the learned time (Unix seconds). `levels` has 1 or 24 entries (hours of
-    the day, UTC), `sizes` the samples behind each, never below those of the shrinkage. `sd` is the
-    standard deviation of one sample within a bucket; `phi` is the variance of bucket means over
-    that of independent samples, `dependent` whether it grows with the width of groups; `typical`
-    is the samples of a bucket at which phi was measured. `slack` (down, up) are distances from a
-    level that count as none, in units of the mean: while less than a day is known, they allow for
-    the day's rhythm.
+    `start` and `end` bound the learned time (Unix seconds). `levels` has 1 entry, 24 or 168 (hours
+    of the day, or of the week from Thursday on, UTC), `errors` their standard errors. `sd` is the
+    standard deviation of one sample; `phi` is the variance of bucket means over that of independent
+    samples, measured at `typical` samples a bucket. `slack` (down, up) are distances from a level
+    that count as none, in units of the mean: while less than two weeks are known they allow for the
+    rhythm. `new_days` tells which days (`weekend` or `workday`) were not learned; on those
+    `new_slack` is added. `provisional` names the reason of slack, "" without.
     """
 
     version: int
     start: float
     end: float
     levels: tuple[float, ...]
-    sizes: tuple[float, ...]
+    errors: tuple[float, ...]
     sd: float
     phi: float
-    dependent: bool
     typical: float
-    buckets: int
-    slack: tuple[float, float] = (0.0, 0.0)
+    slack: Slack = (0.0, 0.0)
+    new_days: str = ""
+    new_slack: Slack = (0.0, 0.0)
+    provisional: str = ""
 
-    def slot(self, start: float) -> int:
-        """Return the index of the level for a bucket that begins at `start` (Unix seconds)."""
-        return int(start // HOUR) % len(self.levels)
+    def level(self, start: float) -> float:
+        """Return the level for a bucket that begins at `start` (Unix seconds)."""
+        return self.levels[int(start // HOUR) % len(self.levels)]
 
-    def _dispersion_factor(self, n: float) -> float:
-        """Return the variance of a bucket mean over that of one sample.
+    def is_new_day(self, start: float) -> bool:
+        """Return whether `start` (Unix seconds) is on a kind of day that was not learned."""
+        return self.new_days == ("weekend" if is_weekend(int(start // HOUR)) else "workday")
 
-        phi/n is right for bursts, a term that does not shrink with n for waves that all samples of
-        a bucket share. The larger one holds, since traffic that grows must not become an alarm.
+    def error(self, start: float) -> float:
+        """Return the standard error of that level."""
+        return self.errors[int(start // HOUR) % len(self.errors)]
+
+    def slack_at(self, start: float) -> Slack:
+        """Return the slack (down, up) at `start` (Unix seconds)."""
+        down, up = self.slack
+        if self.new_days and self.is_new_day(start):
+            return down + self.new_slack[0], up + self.new_slack[1]
+        return down, up
+
+    def dependence(self, n: float) -> float:
+        """Return how many of n samples of a bucket count as one.
+
+        That is phi for bursts. Where all samples of a bucket share a wave it grows with n, since
+        traffic that grows must not become an alarm.
         """
-        typical = self.typical
-        return self.phi / n if n <= typical else 1 / n + (self.phi - 1) / typical
+        return self.phi if n <= self.typical else 1 + (self.phi - 1) * n / self.typical
 
     def variance(self, n: float) -> float:
         """Return the variance of the mean of n samples of one bucket."""
-        return self.sd * self.sd * self._dispersion_factor(n)
-
-    def z(self, n: float, mean: float, slot: int, indifference: float = 0.0) -> tuple[float, float]:
-        """Standardise the distance of a bucket's mean from its level.
-
-        Args:
-            n: Samples of the bucket.
-            mean: Their mean.
-            slot: Index of the level.
-            indifference: Smallest change of interest, in units of the mean.
-
-        Returns:
-            (distance, tolerance) in standard errors. A distance within the tolerance is no
-            evidence: it covers two standard errors of the level itself, `indifference` and the
-            slack, whose asymmetry moves the distance.
-        """
-        factor = self._dispersion_factor(n)
-        tolerance = max(_MIN_TOLERANCE, 2.0 * math.sqrt(self.phi / (self.sizes[slot] * factor)))
-        distance = mean - self.levels[slot]
-        scale = self.sd * math.sqrt(factor)
-        down, up = self.slack
-        if indifference or up or down:
-            distance -= (up - down) / 2
-            tolerance += (indifference + (up + down) / 2) / scale
-        return distance / scale, tolerance
+        return self.sd * self.sd * self.dependence(n) / n
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -126,8 +127,8 @@ class Baseline:
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Baseline:
         """Restore what `dump` returned."""
-        tuples = {name: tuple(state.get(name, (0.0, 0.0))) for name in ("levels", "sizes", "slack")}
-        return cls(**{**state, **tuples})
+        lists = ("levels", "errors", "slack", "new_slack")
+        return cls(**{**state, **{name: tuple(state[name]) for name in lists}})
 
 
 def hourly_slack(
@@ -161,7 +162,7 @@ def hourly_slack(
 
 
 class BaselineLearner:
-    """The sums of one mean per hour of the day, and the last hours in quarantine.
+    """The sums of one mean by hour of the week, and the last hours in quarantine.
 
     `start` and `end` bound the learned time (Unix seconds).
 
@@ -170,14 +171,15 @@ class BaselineLearner:
     """
 
     __slots__ = (
-        *("_committed", "_groups", "_hour", "_ladder", "_pending", "_slots"),
+        *("_cells", "_committed", "_groups", "_hour", "_ladder", "_pending", "_totals"),
         *("end", "start", "width"),
     )
 
     def __init__(self, width: int) -> None:
         self.width = width
         self._ladder = dispersion_widths(width)
-        self._slots: dict[int, array[float]] = {}
+        self._cells: dict[int, tuple[float, float]] = {}  # (n, sum) by hour of the week
+        self._totals = self._no_sums()
         self._pending: list[tuple[int, array[float]]] = []
         self._committed = 0
         self._hour = -1
@@ -252,9 +254,10 @@ class BaselineLearner:
 
     def _commit(self, hour: int, sums: array[float]) -> None:
         self._committed += 1
-        slot = hour % 24
-        own = self._slots.get(slot)
-        self._slots[slot] = array("d", map(sum, zip(own, sums, strict=True))) if own else sums
+        slot = hour % WEEK_HOURS
+        n, total = self._cells.get(slot, (0.0, 0.0))
+        self._cells[slot] = (n + sums[1], total + sums[2])
+        self._totals = array("d", map(sum, zip(self._totals, sums, strict=True)))
 
     def forget(self, since: float) -> None:
         """Drop the hours in quarantine that reach beyond `since`, when an alarm's change began."""
@@ -262,31 +265,39 @@ class BaselineLearner:
         self._pending = [(hour, s) for hour, s in self._pending if (hour + 1) * HOUR <= since]
         self.end = min(self.end, since)
 
-    def _snapshot(self) -> list[tuple[int, array[float]]]:
-        """Return (hour, sums) of everything, open groups counted; this object does not change."""
-        if not self._groups:
-            return [*self._slots.items(), *self._pending]
+    def _snapshot(self) -> BaselineLearner:
+        """Return a copy in which everything is committed; this object does not change."""
         copy = BaselineLearner.load(self.dump())
         copy._close()
-        return copy._snapshot()
+        for hour, sums in copy._pending:
+            copy._commit(hour, sums)
+        copy._pending = []
+        return copy
 
-    def extremes(self, level: float, precision: float, all_hours: bool) -> tuple[float, float]:
+    def extremes(self, level: float, all_hours: bool) -> tuple[float, float]:
         """Return the lowest and the highest level of an hour, thin hours shrunk to `level`.
 
         Args:
             level: The overall level.
-            precision: What n counts for one sample: 1, or its mean inverse variance.
             all_hours: Include the hours in quarantine.
         """
-        shrink = _SHRINK * precision
-        rows = [*self._slots.values(), *(s for _, s in self._pending if all_hours)]
-        levels = [(s[2] + shrink * level) / (s[1] + shrink) for s in rows] or [level]
+        rows = [*self._cells.values(), *((s[1], s[2]) for _, s in self._pending if all_hours)]
+        levels = [(total + _SHRINK * level) / (n + _SHRINK) for n, total in rows] or [level]
         return min(levels), max(levels)
+
+    @property
+    def new_days(self) -> str:
+        """The kind of day, `weekend` or `workday`, that is hardly known; "" if both are known."""
+        slots = [*self._cells, *(hour % WEEK_HOURS for hour, _ in self._pending)]
+        weekend = sum(map(is_weekend, slots))
+        if weekend < _KNOWN_HOURS:
+            return "weekend"
+        return "workday" if len(slots) - weekend < _KNOWN_HOURS else ""
 
     @property
     def samples(self) -> float:
         """The learned samples, those in quarantine included."""
-        return sum(s[1] for s in self._slots.values()) + sum(s[1] for _, s in self._pending)
+        return self._totals[1] + sum(s[1] for _, s in self._pending)
 
     @property
     def hours(self) -> int:
@@ -294,72 +305,60 @@ class BaselineLearner:
         return self._committed + len(self._pending)
 
     def freeze(
-        self, version: int, slots: int, unit: float = 1.0, precision: float | None = None
+        self, version: int, slots: int, unit: float = 1.0, first_day: bool = False
     ) -> Baseline | None:
         """Make a baseline of what was learned, None without samples.
 
         Args:
             version: Its version.
-            slots: Number of levels: 1, or 24 for the hours of the day.
+            slots: Number of levels: 1, 24 for the hours of the day, or 168 for those of the week.
             unit: Range of a value. One pseudo-sample that far off keeps a rate without errors from
                 being one that can never have any.
-            precision: n counts inverse variances (weighted scores), and this many are worth one
-                sample; `sd` is 1 then.
+            first_day: Leave what hours differ to the slack that the baseline will get.
         """
-        sums = [self._no_sums() for _ in range(slots)]
-        for hour, part in self._snapshot():
-            own = sums[hour % slots]
-            own[:] = array("d", map(sum, zip(own, part, strict=True)))
-        buckets, n = sum(s[0] for s in sums), sum(s[1] for s in sums)
+        learned = self._snapshot()
+        cells, sums = learned._cells, learned._totals
+        n = sums[1]
         if not n:
             return None
-        overall = sum(s[2] for s in sums) / n
-        shrink = _SHRINK * (precision or 1.0) if slots > 1 else 0.0
-        levels = [(s[2] + shrink * overall) / (s[1] + shrink) for s in sums]
-        sd = 1.0
-        if not precision:
-            within = sum(s[3] - (s[2] * s[2] / s[1] if s[1] else 0.0) for s in sums) / n
-            floor = max(unit * unit / n, 1e-12 * overall * overall, 1e-18)
-            sd = math.sqrt(max(within, 0.0) + floor)
-        phi, dependent = self._dispersion(sums, levels, sd)
+        overall = sums[2] / n
+        floor = max(unit * unit / n, 1e-12 * overall * overall, 1e-18)
+        levels, phi = dict.fromkeys(cells, overall), 1.0
+        model = _WeekModel(overall, {}, {}, {})
+        for _ in range(2 if slots > 1 else 0):
+            # what scatters beyond a first fit is noise; only what stands out from it is rhythm
+            sd = _spread(sums, cells, levels, floor)
+            model = _WeekModel.fit(cells, overall, sd * sd * phi, self.hours // 24)
+            levels = {slot: model.level(slot) for slot in cells}
+            phi = _dispersion(sums, cells, levels, sd, model.parameters)
+        sd = _spread(sums, cells, levels, floor)
+        phi = _dispersion(sums, cells, levels, sd, model.parameters)
+        base = sd * sd * phi / n
+        if first_day:
+            own = {slot: total / count for slot, (count, total) in cells.items()}
+            phi = _dispersion(sums, cells, own, sd, len(own))
+        means = [round(model.level(slot), 9) for slot in range(slots)]
+        errors = [round(math.sqrt(base + model.error(slot)), 9) for slot in range(slots)]
         return Baseline(
             version=version,
             start=self.start,
             end=self.end,
-            levels=tuple(levels),
-            sizes=tuple(max(s[1], _SHRINK * (precision or 1.0)) for s in sums),
+            levels=tuple(means),
+            errors=tuple(errors),
             sd=sd,
             phi=phi,
-            dependent=dependent,
             # weighted by samples: the bucket of a random sample, not a random bucket
-            typical=sum(s[4] for s in sums) / n,
-            buckets=int(buckets),
+            typical=sums[4] / n,
+            slack=(model.differ, model.differ),
+            provisional="first two weeks" if model.differ else "",
         )
-
-    def _dispersion(
-        self, sums: Sequence[array[float]], levels: Sequence[float], sd: float
-    ) -> tuple[float, bool]:
-        """Return phi, and whether it grows with the width of groups (dependence of buckets)."""
-        phis: list[tuple[float, float]] = []
-        for index in range(_HEAD, len(sums[0]), 2):
-            groups = sum(s[index] for s in sums)
-            if phis and groups < _GROUPS:
-                break
-            # sum over groups of (S - n m)**2 / n, expanded: additive, m may come later
-            spread = sum(
-                s[index + 1] - 2 * m * s[2] + m * m * s[1]
-                for s, m in zip(sums, levels, strict=True)
-            )
-            phis.append((max(0.0, spread) / groups / (sd * sd), groups))
-        phi = max(1.0, phis[0][0])
-        wide = [p for p, g in phis[1:] if p > phi * (1 + 2.5 * math.sqrt(2.0 / g))]
-        return (_GUARD * max(wide), True) if wide else (phi, False)
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
             "width": self.width,
-            "slots": [[slot, *sums] for slot, sums in self._slots.items()],
+            "cells": [[slot, *sums] for slot, sums in self._cells.items()],
+            "totals": list(self._totals),
             "pending": [[hour, *sums] for hour, sums in self._pending],
             "committed": self._committed,
             "hour": self._hour,
@@ -371,7 +370,8 @@ class BaselineLearner:
     def load(cls, state: Mapping[str, Any]) -> BaselineLearner:
         """Restore what `dump` returned."""
         new = cls(state["width"])
-        new._slots = {row[0]: array("d", row[1:]) for row in state["slots"]}
+        new._cells = {row[0]: (row[1], row[2]) for row in state["cells"]}
+        new._totals = array("d", state["totals"])
         new._pending = [(row[0], array("d", row[1:])) for row in state["pending"]]
         new._committed = state["committed"]
         new._hour = state["hour"]
@@ -379,3 +379,131 @@ class BaselineLearner:
         if state["span"]:
             new.start, new.end = state["span"]
         return new
+
+
+_Cells = Mapping[int, tuple[float, float]]  # (n, sum) by hour of the week
+
+
+def _squares(squares: float, cells: _Cells, levels: Mapping[int, float]) -> float:
+    """Return squared deviations from the levels; additive sums, so that levels may come later."""
+    for slot, (n, total) in cells.items():
+        squares += levels[slot] * (levels[slot] * n - 2 * total)
+    return max(0.0, squares)
+
+
+def _spread(
+    sums: Sequence[float], cells: _Cells, levels: Mapping[int, float], floor: float
+) -> float:
+    return math.sqrt(_squares(sums[3], cells, levels) / sums[1] + floor)
+
+
+def _dispersion(
+    sums: Sequence[float],
+    cells: _Cells,
+    levels: Mapping[int, float],
+    sd: float,
+    parameters: float,
+) -> float:
+    """Return phi: the guarded one of wide groups if it is distinctly above that of buckets."""
+    phis: list[tuple[float, float]] = []
+    for groups, squares in zip(sums[_HEAD::2], sums[_HEAD + 1 :: 2], strict=True):
+        if phis and groups < _GROUPS:
+            break
+        freedom = max(groups - parameters, groups / 4)  # fitted levels take in some of the noise
+        phis.append((_squares(squares, cells, levels) / freedom / (sd * sd), freedom))
+    phi = max(1.0, phis[0][0])
+    wide = [p for p, freedom in phis[1:] if p > phi * (1 + 2.5 * math.sqrt(2.0 / freedom))]
+    if wide:
+        return _GUARD * max(wide)
+    # where single buckets are dependent, wider groups need no evidence to be so
+    dependent = phi > 1 + 3.0 * math.sqrt(2.0 / phis[0][1])
+    return max(p for p, _ in phis) if dependent else phi
+
+
+_Effects = dict[int, tuple[float, float]]  # (effect, its squared error) by group
+
+
+class _WeekModel(NamedTuple):
+    """Levels of the hours of the week: overall, hour of the day, day of the week, and the rest.
+
+    Each part is shrunk by how much of its scatter is more than noise, so a service without a
+    rhythm gets flat levels, known as well as their mean.
+    """
+
+    overall: float
+    hours: _Effects
+    days: _Effects
+    rest: _Effects
+    differ: float = 0.0
+
+    @classmethod
+    def fit(cls, cells: _Cells, overall: float, noise: float, days: int) -> _WeekModel:
+        """Fit the parts to (n, sum) by hour of the week.
+
+        `differ` is how far other days may be from the fit: with less than two weeks, a rhythm
+        cannot be told from a day of its own.
+
+        Args:
+            cells: The sums.
+            overall: The mean of all.
+            noise: Variance of one sample, over-dispersion included.
+            days: Days known: less than a week tells hours only.
+        """
+
+        def left(model: _WeekModel, size: int, every: int) -> dict[int, tuple[int, float, float]]:
+            return {
+                slot: (slot // every % size, n, total - n * model.level(slot))
+                for slot, (n, total) in cells.items()
+            }
+
+        model = cls(overall, {}, {}, {})
+        hours, differ = _shrunk(left(model, 24, 1), noise)
+        model = model._replace(hours=hours, differ=2 * differ)
+        if days < 7:
+            return model
+        effects, differ = _shrunk(left(model, 7, 24), noise)
+        model = model._replace(days=effects, differ=differ)
+        if days < 14:
+            return model
+        rest, _ = _shrunk(left(model, WEEK_HOURS, 1), noise)
+        return model._replace(rest=rest, differ=0.0)
+
+    def _parts(self, slot: int) -> list[tuple[float, float]]:
+        none = (0.0, 0.0)
+        parts = (self.hours.get(slot % 24), self.days.get(slot // 24), self.rest.get(slot))
+        return [part or none for part in parts]
+
+    def level(self, slot: int) -> float:
+        """Return the level of an hour of the week."""
+        return self.overall + sum(effect for effect, _ in self._parts(slot))
+
+    def error(self, slot: int) -> float:
+        """Return the squared error of a level, without that of the overall mean."""
+        return sum(error for _, error in self._parts(slot))
+
+    @property
+    def parameters(self) -> float:
+        """The fitted numbers; those that shrank to nothing do not count."""
+        return float(sum(effect != 0 for part in self[1:4] for effect, _ in part.values()))
+
+
+def _shrunk(cells: Mapping[int, tuple[int, float, float]], noise: float) -> tuple[_Effects, float]:
+    """Return the effect of each group, shrunk to 0, and how far groups differ beyond noise.
+
+    Args:
+        cells: (group, n, sum of deviations) by slot.
+        noise: Variance of one sample.
+    """
+    groups: dict[int, tuple[float, float]] = {}
+    for group, n, total in cells.values():
+        own = groups.get(group, (0.0, 0.0))
+        groups[group] = (own[0] + n, own[1] + total)
+    # method of moments (James and Stein): the scatter of group means less what noise makes
+    means = {group: (total / n, noise / n) for group, (n, total) in groups.items() if n}
+    excess = fmean([m * m - v for m, v in means.values()])
+    scatter = math.sqrt(2.0 * fmean([v * v for _, v in means.values()]) / len(means))
+    if excess <= 2.0 * scatter:  # within two standard errors of its own
+        return {}, 0.0
+    return {
+        g: (m * excess / (excess + v), v * excess / (excess + v)) for g, (m, v) in means.items()
+    }, math.sqrt(excess)

@@ -1,7 +1,8 @@
-"""Sequential e-SR detectors, the stream of buckets that feeds them, and change-point estimation.
+"""Sequential betting detectors on bounded scores, and change-point estimation.
 
-The detectors are bucketed Shiryaev-Roberts e-detectors (Shin, Ramdas, Rinaldo 2023), whose false
-alarms are bounded in time for any distribution, however often somebody looks.
+The detectors are Shiryaev-Roberts e-detectors (Shin, Ramdas, Rinaldo 2023) that bet on single
+scores (Waudby-Smith, Ramdas 2024). Their false alarms are bounded in time, for any distribution of
+the scores, however often somebody looks.
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ from typing import Any, NamedTuple
 
 from ragmeter.drift.baseline import Baseline
 
-# Small bets find small shifts late, large ones large shifts early; none needs tuning.
-BETS = (0.05, 0.1, 0.2, 0.4, 0.8)
+# Shares of the largest bet that no score can ruin. A rise from p to q of a share is found best with
+# (q - p)/(1 - p), and with up to 1.5 times or from half of that a quarter later.
+BETS = (0.002, 0.006, 0.02, 0.06, 0.15, 0.35, 0.7)
 
-# Divisor of a distance in standard errors. 1 + l y must stay positive for l = 0.8: three standard
-# errors below cost that bet four fifths of its stake, and no bucket costs more.
-_CLIP = 3.0
+_LOG_LOSSES = tuple(math.log1p(-bet) for bet in BETS)  # of scores of 0
 
-# The most that one freak bucket may count (30 standard errors): cutting above only lowers E[y].
-_MAX_BET = 10.0
+# The most log wealth that a bucket may bring, so that no single one raises an alarm: a baseline of
+# hours does not know how rare a freak minute is. Cutting gains only lowers false alarms.
+_MAX_GAIN = 7.0
 
-# Least samples of a step: the mean of fewer is too far from normal for its standard error to tell
-# much. Shares beyond an edge, some of which are near 0 or 1, need more.
-MIN_MEAN_SAMPLES = 10
-MIN_EDGE_SAMPLES = 20
+# Standard errors of a level that a detector allows for. A baseline of 300 to 2,000 scores that is
+# off by chance raised 6 and more alarms where one was promised without them, with these .2 to .6.
+_LEVEL_ERRORS = 1.75
+
+# Log wealth that the bet on the shift must lose to clear an alarm. Under an unchanged shift that
+# happens once in about a thousand of its rises and falls; from the second limit on losses are not
+# counted, so that a shift that comes back is seen.
+_CLEAR_LOSS, _MAX_LOSS = 7.0, 9.0
 
 # Drop of the log likelihood ratio that bounds the 95 % set of change times. Around the true change
 # the ratio drops like two random walks, each of which exceeds x with probability at most exp(-x):
@@ -33,98 +38,112 @@ MIN_EDGE_SAMPLES = 20
 _RATIO_DROP = 3.7
 
 
-def detector_threshold(seconds_per_alarm: float, width: float, streams: int) -> float:
-    """Return the threshold H of a detector.
+class ScorePart(NamedTuple):
+    """Scores of one weight: their number, sum, sum of squares, and weight over the largest one."""
+
+    n: float
+    total: float
+    squares: float
+    weight: float = 1.0
+
+
+Gains = Sequence[float]  # log wealth gained by each of the BETS
+
+
+def rise_gains(parts: Iterable[ScorePart], mean: float) -> list[float]:
+    """Return the log wealth that bets on a rise above `mean` gain.
+
+    A bet c multiplies its wealth by 1 + c w (y - mean) / mean for each score y >= 0 of relative
+    weight w. The sum of the logarithms is exact for scores of 0 and 1. For others it is the least
+    that number, sum and squares admit: that of scores which are 0 or all alike (the lower principal
+    representation of Chebyshev and Markov), so that wealth is never overstated.
 
     Args:
-        seconds_per_alarm: Expected time to one false alarm over all streams.
-        width: Seconds of a step.
-        streams: Detectors that share the allowance; each gets an equal part.
+        parts: The scores, counted from their lowest value; they need no upper bound.
+        mean: The mean that is no evidence, above 0.
     """
-    return seconds_per_alarm / width * max(1, streams)
+    gains = [0.0] * len(BETS)
+    for n, total, squares, weight in parts:
+        most = min(n, total * total / squares) if squares > 0 else 0.0
+        ratio = total / most / mean - 1.0 if most else 0.0
+        losses = _LOG_LOSSES if weight == 1.0 else [math.log1p(-bet * weight) for bet in BETS]
+        for i, loss in enumerate(losses):
+            gains[i] += (n - most) * loss + most * math.log1p(BETS[i] * weight * ratio)
+    return gains
+
+
+def fall_gains(parts: Iterable[ScorePart], mean: float, square: float) -> list[float]:
+    """Return the log wealth that bets on a fall below `mean` gain, for scores without upper bound.
+
+    exp(-x) <= 1 - x + x*x/2, so exp(-l y) over 1 - l mean + l*l square/2 is fair to bet with as
+    long as the mean square of y >= 0 is at most `square`.
+    """
+    gains = [0.0] * len(BETS)
+    for n, total, _, weight in parts:
+        for i, bet in enumerate(BETS):
+            x = bet * weight * mean / square
+            gains[i] -= x * total + n * math.log1p(x * (x * square / 2 - mean))
+    return gains
 
 
 class EsrDetector:
-    """The mean of e-SRs over several statistics.
+    """The mean of Shiryaev-Roberts statistics over bets and sides.
 
-    Each closed bucket gives a standardised distance z from the baseline. With y = (z - tol) / 3,
-    cut to [-1, 10], and bets l, the detector holds M_l = (M_l + 1)(1 + l y) and alarms when the
-    mean of the M_l reaches H. As long as E[y] <= 0 given the past, M less the number of steps is a
-    supermartingale: at most one false alarm per H steps is expected. An average of e-detectors is
-    an e-detector, so one threshold serves any number of edges and sides.
+    Each holds R = (R + seconds since the last step) * wealth gained. While the mean of the scores,
+    given the past, is within the limit, R less the time is a supermartingale: the detector reaches
+    H on average once in H seconds at most. An average of e-detectors is an e-detector, so one
+    threshold serves any number of edges and sides.
 
     Args:
-        edges: Number of statistics.
-        two_sided: Watch each statistic down as well as up.
+        sides: Number of (edge, direction) pairs.
     """
 
-    __slots__ = ("_down", "_up", "statistic")
+    __slots__ = ("_wealth", "statistic")
 
-    def __init__(self, edges: int = 1, two_sided: bool = False) -> None:
-        self._up = [[0.0] * len(BETS) for _ in range(edges)]
-        self._down = [[0.0] * len(BETS) for _ in range(edges)] if two_sided else []
+    def __init__(self, sides: int = 1) -> None:
+        self._wealth = [[0.0] * len(BETS) for _ in range(sides)]
         self.statistic = 0.0
 
-    def update(self, zs: Iterable[tuple[float, float]]) -> float:
-        """Take in one closed bucket; return the statistic to compare with `detector_threshold`.
+    def update(self, seconds: float, gains: Sequence[Gains]) -> float:
+        """Take in one closed bucket; return the statistic in seconds.
 
         Args:
-            zs: (z, tolerance) of each statistic, z > 0 in the direction that is watched.
+            seconds: Time since the last step.
+            gains: Log wealth gained by each bet, of each side.
         """
         total = 0.0
-        down = self._down
-        for edge, (z, tol) in enumerate(zs):
-            total += _update_stakes(self._up[edge], (z - tol) / _CLIP)
-            if down:
-                total += _update_stakes(down[edge], (-z - tol) / _CLIP)
-        self.statistic = total / (len(BETS) * (len(self._up) + len(down)))
+        for wealth, own in zip(self._wealth, gains, strict=True):
+            for i, gain in enumerate(own):
+                # below 700 exp does not overflow; an alarm is raised at far less
+                wealth[i] = min((wealth[i] + seconds) * math.exp(gain), 1e300)
+            total += sum(wealth)
+        self.statistic = total / (len(BETS) * len(self._wealth))
         return self.statistic
 
     def reset(self) -> None:
         """Start anew, after an alarm or with a new baseline."""
-        for stake in (*self._up, *self._down):
-            stake[:] = [0.0] * len(BETS)
+        self._wealth = [[0.0] * len(BETS) for _ in self._wealth]
         self.statistic = 0.0
 
     def strongest(self) -> tuple[int, int]:
-        """Return (edge, direction +1 or -1) of the largest contribution."""
-        best, strongest = -1.0, (0, 1)
-        for sign, side in ((1, self._up), (-1, self._down)):
-            for edge, stake in enumerate(side):
-                if sum(stake) > best:
-                    best, strongest = sum(stake), (edge, sign)
-        return strongest
+        """Return (side, bet) of the largest statistic, as indices."""
+        _, side, bet = max(
+            (r, i, k) for i, row in enumerate(self._wealth) for k, r in enumerate(row)
+        )
+        return side, bet
 
-    def dump(self) -> list[list[float]]:
+    def dump(self) -> list[Any]:
         """Return the state for JSON, which restores floats bit for bit."""
-        return [[self.statistic, float(bool(self._down))], *map(list, self._up + self._down)]
+        return [self.statistic, *map(list, self._wealth)]
 
     @classmethod
-    def load(cls, state: Sequence[Sequence[float]]) -> EsrDetector:
+    def load(cls, state: Sequence[Any]) -> EsrDetector:
         """Restore what `dump` returned; raises ValueError for anything else."""
-        (statistic, two_sided), *stakes = state
-        edges = len(stakes) // 2 if two_sided else len(stakes)
-        new = cls(edges, bool(two_sided))
-        if not edges or len(stakes) % (2 if two_sided else 1):
-            raise ValueError("a detector's state has a part for each edge and side")
-        if any(len(stake) != len(BETS) for stake in stakes):
+        new = cls(len(state) - 1)
+        new.statistic, *new._wealth = state
+        if not new._wealth or any(len(wealth) != len(BETS) for wealth in new._wealth):
             raise ValueError(f"a detector's state has {len(BETS)} numbers per edge and side")
-        new._up = [list(stake) for stake in stakes[:edges]]
-        new._down = [list(stake) for stake in stakes[edges:]]
-        new.statistic = statistic
         return new
-
-
-def _update_stakes(stake: list[float], y: float) -> float:
-    """Update one mixture and return its sum. NaN loses the stake's growth and nothing else."""
-    y = _MAX_BET if y > _MAX_BET else y if y > -1.0 else -1.0
-    a, b, c, d, e = stake
-    stake[0] = a = (a + 1.0) * (1.0 + 0.05 * y)
-    stake[1] = b = (b + 1.0) * (1.0 + 0.1 * y)
-    stake[2] = c = (c + 1.0) * (1.0 + 0.2 * y)
-    stake[3] = d = (d + 1.0) * (1.0 + 0.4 * y)
-    stake[4] = e = (e + 1.0) * (1.0 + 0.8 * y)
-    return a + b + c + d + e
 
 
 class DriftStream:
@@ -134,87 +153,120 @@ class DriftStream:
         baselines: The baseline of each statistic.
         sign: -1 watches for lower values.
         two_sided: Watch both directions.
-        least: Thin buckets are merged until so many samples make a step.
-        indifference: Smallest change worth an alarm, in units of the mean.
+        bounds: Lowest and highest score; None for a score without upper bound.
     """
 
-    __slots__ = ("_n", "_totals", "baselines", "esr", "indifference", "least", "sign")
+    __slots__ = ("_at", "_held", "baselines", "bounds", "esr", "sides")
 
     def __init__(
         self,
         baselines: Sequence[Baseline],
         sign: int = 1,
         two_sided: bool = False,
-        least: float = MIN_MEAN_SAMPLES,
-        indifference: float = 0.0,
+        bounds: tuple[float, float | None] = (0.0, 1.0),
     ) -> None:
         self.baselines = tuple(baselines)
-        self.sign = sign
-        self.least = least
-        self.indifference = indifference
-        self.esr = EsrDetector(len(self.baselines), two_sided)
-        self._clear()
+        self.bounds = bounds
+        directions = (sign, -sign) if two_sided else (sign,)
+        self.sides = [(e, d) for d in directions for e in range(len(self.baselines))]
+        self.esr = EsrDetector(len(self.sides))
+        self._at: float | None = None  # the last bucket
+        # of an alarm: edge, direction, bet, and the log wealth that it has lost since
+        self._held: tuple[int, int, int, float] | None = None
 
-    def _clear(self) -> None:
-        self._n = 0.0
-        self._totals = [0.0] * len(self.baselines)
+    def _seconds(self, start: float, width: float) -> float:
+        last, self._at = self._at, start
+        return width if last is None else max(start - last, 0.0)
 
-    def add(self, start: float, n: float, totals: Sequence[float]) -> float | None:
+    def gains(self, start: float, parts: Sequence[ScorePart], edge: int, side: int) -> list[float]:
+        """Return the log wealth that each bet gains from a bucket; `side` is +1 for a rise."""
+        baseline, (low, high) = self.baselines[edge], self.bounds
+        level, slack = baseline.level(start), baseline.slack_at(start)
+        error = _LEVEL_ERRORS * baseline.error(start)
+        if side < 0 and high is None:
+            mean = max(level - low - error - slack[0], 0.0)
+            gains = fall_gains(parts, mean, level * level + baseline.sd * baseline.sd)
+        else:
+            end, more = (low, slack[1]) if side > 0 else (high or 0.0, slack[0])
+            distance = max(side * (level - end), 0.0)
+            # the second term is that of Wilson's interval: a share near 0 errs upwards
+            mean = distance + error + error * error / (2 * (distance + error)) + more
+            if end or side < 0:
+                parts = [_counted_from(part, end, side) for part in parts]
+            gains = rise_gains(parts, mean)
+        dependence = baseline.dependence(sum(part.n * part.weight for part in parts))
+        return [min(gain / dependence, _MAX_GAIN) for gain in gains]
+
+    def add(self, start: float, width: float, parts: Sequence[Sequence[ScorePart]]) -> float:
         """Take in a closed bucket.
 
         Args:
             start: Start of the bucket, Unix seconds.
-            n: Its samples.
-            totals: The sum of each statistic over them.
+            width: Its seconds.
+            parts: The scores of each statistic.
 
         Returns:
-            The detector's statistic if that made a step, None while samples are gathered.
+            The detector's statistic, seconds.
         """
-        gathered = self.gather(n, totals)
-        if gathered is None:
-            return None
-        n, totals = gathered
-        zs = []
-        for baseline, total in zip(self.baselines, totals, strict=True):
-            z, tol = baseline.z(n, total / n, baseline.slot(start), self.indifference)
-            zs.append((self.sign * z, tol))
-        return self.esr.update(zs)
+        gains = [self.gains(start, parts[edge], edge, side) for edge, side in self.sides]
+        return self.esr.update(self._seconds(start, width), gains)
 
-    def gather(self, n: float, totals: Sequence[float]) -> tuple[float, list[float]] | None:
-        """Collect samples; return (n, totals) of a step once there are enough."""
-        self._n += n
-        for i, total in enumerate(totals):
-            self._totals[i] += total
-        if self._n < self.least:
-            return None
-        step = self._n, self._totals
-        self._clear()
-        return step
+    def hold(self) -> tuple[int, int]:
+        """Keep a bet on the shift that raised an alarm; return its (edge, direction).
+
+        It is the next smaller one than the strongest: at an alarm shifts look larger than they are.
+        """
+        side, bet = self.esr.strongest()
+        self._held = (*self.sides[side], max(0, bet - 1), 0.0)
+        self.esr.reset()
+        return self.sides[side]
+
+    def recovers(self, start: float, parts: Sequence[Sequence[ScorePart]]) -> bool:
+        """Take in a closed bucket under an alarm; return whether the bet has lost what it won.
+
+        The bet wins as long as a third of the shift is left, so an unchanged one stays an alarm.
+        """
+        assert self._held is not None
+        edge, direction, bet, loss = self._held
+        loss -= self.gains(start, parts[edge], edge, direction)[bet]
+        loss = min(max(loss, 0.0), _MAX_LOSS)
+        self._held = (edge, direction, bet, loss)
+        self._at = start
+        return loss >= _CLEAR_LOSS
 
     def restart(self) -> None:
-        """Start the detector anew and drop the gathered samples."""
+        """Start the detector anew."""
         self.esr.reset()
-        self._clear()
+        self._held = None
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
             "baselines": [baseline.dump() for baseline in self.baselines],
-            "sign": self.sign,
-            "least": self.least,
-            "indifference": self.indifference,
+            "sides": self.sides,
+            "bounds": self.bounds,
             "esr": self.esr.dump(),
-            "gathered": [self._n, *self._totals],
+            "at": self._at,
+            "held": self._held,
         }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> DriftStream:
         """Restore what `dump` returned."""
-        baselines = [Baseline.load(item) for item in state["baselines"]]
-        new = cls(baselines, state["sign"], False, state["least"], state["indifference"])
+        low, high = state["bounds"]
+        new = cls([Baseline.load(item) for item in state["baselines"]], bounds=(low, high))
+        new.sides = [(edge, direction) for edge, direction in state["sides"]]
         new.esr = EsrDetector.load(state["esr"])
-        new._n, *new._totals = state["gathered"]
+        new._at = state["at"]
+        new._held = tuple(state["held"]) if state["held"] else None
         return new
+
+
+def _counted_from(part: ScorePart, end: float, sign: int) -> ScorePart:
+    """Return the scores as distances from an end of their range; `sign` -1 counts downwards."""
+    n, total, squares, weight = part
+    squares += end * (end * n - 2 * total)
+    return ScorePart(n, max(0.0, sign * (total - n * end)), max(0.0, squares), weight)
 
 
 class BucketDeviation(NamedTuple):

@@ -1,7 +1,8 @@
 """The drift monitor: every series of every service against its baseline, in event time.
 
 It reads on `advance` what has closed since; how often that is called changes nothing. The
-operator's allowance of false alarms is per service: a service's detectors share it equally.
+operator's allowance of false alarms is one for all services: each has an equal share, which its
+detectors share equally.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from ragmeter.drift.alarms import (
     with_state,
 )
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.drift.detectors import detector_threshold
 from ragmeter.drift.moments import BucketSource, find_segment_of_alarm
 from ragmeter.drift.score_histograms import ScoreHistograms
 from ragmeter.drift.series import MILESTONES, DriftSeries, SeriesAlarm
@@ -42,12 +42,15 @@ _RETENTION = HOUR
 # exported, so `windows.estimators.Z_95` would change what old and new state say.
 _Z = 1.96
 
+# Version 1 had detectors of bucket means; baselines learned under it begin anew.
+STATE_VERSION = 2
+
 
 @dataclass(frozen=True, slots=True)
 class DriftSettings:
     """Settings of the monitor; times are seconds.
 
-    `seconds_per_alarm` is the allowance: one false alarm per service in that time, over all its
+    `seconds_per_alarm` is the allowance: one false alarm in that time, over all services and their
     series. Buckets are read `lateness` after their end, those of judged scores `judged_lateness`.
     `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None: never),
     `quiet` and `hold` are those of `JudgedAlarms`. `finest` is the narrowest bucket of the source,
@@ -90,6 +93,7 @@ class DriftMonitor:
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._next_discovery = -math.inf
         self._streams: dict[str, int] = {}  # detectors by service
+        self._sharing = 1  # services that share the allowance
 
     def observe(self, traces: Iterable[ScoredTrace]) -> None:
         """Count the scores of traces; call it before `advance` reaches past their lateness."""
@@ -118,7 +122,9 @@ class DriftMonitor:
             for tracker in trackers:
                 if tracker.next_start + tracker.wait <= due:
                     streams = tracker.streams
-                    for event in tracker.read(source, self._scores, self._threshold(tracker, 1.0)):
+                    for event in tracker.read(
+                        source, self._scores, self._threshold(tracker.service)
+                    ):
                         alarms += self._handle_event(tracker, event, source)
                     if tracker.streams != streams:
                         self._count_streams()
@@ -128,10 +134,10 @@ class DriftMonitor:
             self._scores.forget(service, now - self.settings.lateness - 2 * MINUTE)
         return alarms
 
-    def _threshold(self, tracker: Tracker, width: float) -> float:
-        """Return the threshold for buckets of `width` seconds."""
-        sharing = self._streams.get(tracker.service, 1)
-        return detector_threshold(self.settings.seconds_per_alarm, width, sharing)
+    def _threshold(self, service: str) -> float:
+        """Return the threshold of a service's detectors: the seconds to a false alarm of one."""
+        detectors = max(1, self._streams.get(service, 0))
+        return self.settings.seconds_per_alarm * self._sharing * detectors
 
     def _skip(self, now: float) -> None:
         for tracker in self._trackers.values():
@@ -158,6 +164,7 @@ class DriftMonitor:
         self._streams = {}
         for key, tracker in self._trackers.items():
             self._streams[key[0]] = self._streams.get(key[0], 0) + tracker.streams
+        self._sharing = max(1, sum(map(bool, self._streams.values())))
 
     def _begin(self, tracker: Tracker, now: float) -> None:
         key = _key(tracker)
@@ -227,10 +234,10 @@ class DriftMonitor:
             after_upper=after + _Z * change.error,
             statistic=alarm.statistic,
             threshold=event.threshold,
-            effective_samples=change.n * tracker.sample_variance(event.kind),
+            effective_samples=alarm.n,
             baseline_version=baseline.version,
             baseline_hours=hours,
-            provisional=hours < 24 * 0.98,
+            provisional=bool(alarm.provisional),
             edge=edge,
             segment=move.segment if move and move.distinct else None,
             segment_words=move.describe() if move else "",
@@ -295,13 +302,18 @@ class DriftMonitor:
                 yield self._trackers[key], kind, series
 
     def baselines(self) -> list[dict[str, Any]]:
-        """Return a row per series: its labels, kind and baseline (`DriftSeries.describe`)."""
+        """Return a row per series: its labels, kind and baseline (`DriftSeries.describe`).
+
+        `false_alarm_days` are the days in which its service has at most one false alarm.
+        """
+        days = self.settings.seconds_per_alarm / DAY * self._sharing
         return [
             {
                 "service": tracker.service,
                 "metric": tracker.metric,
                 "scorer": tracker.scorer,
                 "kind": kind,
+                "false_alarm_days": days,
                 **series.describe(),
             }
             for tracker, kind, series in self._all_series()
@@ -318,7 +330,7 @@ class DriftMonitor:
                 key = tracker.service, tracker.metric, tracker.scorer, kind
                 alarm = self._alarms.get(key)
                 least = 1.0 if alarm is not None and alarm.state == "firing" else 0.0
-                ratio = series.stream.esr.statistic / self._threshold(tracker, tracker.width)
+                ratio = series.stream.esr.statistic / self._threshold(tracker.service)
                 rows.append((*key, max(least, ratio)))
         return rows
 
@@ -344,7 +356,7 @@ class DriftMonitor:
         """Return the small state besides trackers and scores, for JSON."""
         discover = self._next_discovery
         return {
-            "version": 1,
+            "version": STATE_VERSION,
             "verdicts": self._judged_alarms.dump(),
             "alarms": [alarm.to_dict() for alarm in self._alarms.values()],
             "refused": self.refused,
@@ -362,8 +374,9 @@ class DriftMonitor:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what `dump` returned; raises ValueError for another version."""
-        if state.get("version") != 1:
-            raise ValueError(f"drift state of version {state.get('version')!r}; this reads 1")
+        if state.get("version") != STATE_VERSION:
+            read = f"this reads {STATE_VERSION}"
+            raise ValueError(f"drift state of version {state.get('version')!r}; {read}")
         self._trackers = {}
         for item in state["trackers"]:
             tracker = load_tracker(item)

@@ -3,47 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from ragmeter.drift.baseline import DAY, HOUR, Baseline, BaselineLearner, hourly_slack
+from ragmeter.drift.baseline import (
+    DAY,
+    HOUR,
+    WEEK_HOURS,
+    Baseline,
+    BaselineLearner,
+    hourly_slack,
+)
 from ragmeter.drift.detectors import (
-    MIN_EDGE_SAMPLES,
-    MIN_MEAN_SAMPLES,
     BucketDeviation,
     ChangePoint,
     DriftStream,
+    ScorePart,
     find_change,
 )
 
-# (learned seconds, levels) of successive baselines: one level after six hours and after a day, the
-# hours of the day after a week.
-MILESTONES = ((6 * HOUR, 1), (DAY, 1), (7 * DAY, 24))
+# (learned seconds, levels) of successive baselines: one level after six hours, the hours of the day
+# after a day, those of the week after one, in which days differ by chance, and after two.
+MILESTONES = ((6 * HOUR, 1), (DAY, 24), (7 * DAY, WEEK_HOURS), (14 * DAY, WEEK_HOURS))
 
-# While less than a day is known, so many standard deviations beyond its hours so far are normal.
-# Errors between 2.5 and 7.5 % or scores between .74 and .86 over the day move by less in the five
-# hours until an hour counts as known. Less leaves false alarms; .5 misses 5 to 20 % half the time.
+# While less than a day is known, so many standard deviations beyond its hours so far are normal;
+# so they are on the first weekend. Errors between 2.5 and 7.5 % or scores between .74 and .86 over
+# the day move by less in the five hours until an hour counts as known. Less leaves false alarms.
 DAILY_RHYTHM = 0.4
 
-# Steps stored for the change point, of a minute or the bucket's width: the hours of quarantine.
-_MAX_RECENT = 240
+# Rows for the change point: minutes of the last hour, then ten minutes, from half a day on hours.
+_MAX_RECENT = 320
+_RECENT_WIDTHS = ((12 * HOUR, HOUR), (HOUR, 600))
 
-# Steps in a row that must look normal to clear an alarm: half an hour at a minute each.
-_CLEAR_STEPS = 30
+# Seconds for which the evidence of an alarm must be gone before it clears.
+_CALM_SECONDS = 1800
 
 # Samples below which six hours are no baseline.
-_MIN_LEARNED = 200
+_MIN_LEARNED = 100
 
 
 def milestones_for(days: float) -> tuple[tuple[float, int], ...]:
     """Return the milestones of a baseline that is learned from `days` days.
 
-    Earlier milestones come first; below a week the last one has no hours of the day.
+    Earlier milestones come first; below a week the last one has no hours of the week, below a day
+    none of the day.
     """
     whole = days * DAY
-    last = (whole, 24 if whole >= MILESTONES[-1][0] else 1)
+    last = (whole, WEEK_HOURS if whole >= 7 * DAY else 24 if whole >= DAY else 1)
     return (*(item for item in MILESTONES if item[0] < whole), last)
 
 
@@ -52,39 +60,44 @@ class DetectorSpec:
     """How a series is watched.
 
     `width` is the seconds of a bucket; `sign` -1 watches for lower values, `two_sided` both ways;
-    `edges` is the number of shares, `unit` the range of values (0: none), `indifference` the
-    smallest change worth an alarm. `weighted`: n counts inverse variances. `rhythm` is how far a
-    day may move the values, in standard deviations, 0 for residuals.
+    `edges` is the number of shares. Values lie between `low` and `high` (None: unbounded).
+    `rhythm` is how far a day may move the values, in standard deviations, 0 for residuals.
     """
 
     width: int
     sign: int = 1
     two_sided: bool = False
     edges: int = 1
-    unit: float = 1.0
-    indifference: float = 0.0
-    weighted: bool = False
+    low: float = 0.0
+    high: float | None = 1.0
     rhythm: float = DAILY_RHYTHM
 
     @property
-    def least(self) -> float:
-        """The least samples of a step."""
-        return 0.0 if self.weighted else MIN_MEAN_SAMPLES if self.edges == 1 else MIN_EDGE_SAMPLES
+    def unit(self) -> float:
+        """The range of values, 0 without one."""
+        return 0.0 if self.high is None else self.high - self.low
 
 
 class SeriesAlarm(NamedTuple):
     """An alarm of a series.
 
     `edge` and `direction` (+1 or -1) are the strongest movement, `level` the mean that the baseline
-    expected since the change.
+    expected since the change. `n`, `total` and `squares` are the samples since then with their sum
+    and sum of squares. `change.open`: it may be older than `change.since`. On unchanged traffic the
+    detector reaches `statistic` once in that many seconds at most. `provisional` tells why the
+    baseline is not final, "" if it is.
     """
 
     change: ChangePoint
     edge: int
     direction: int
     level: float
+    n: float
+    total: float
+    squares: float
     statistic: float
     baseline: Baseline
+    provisional: str
 
 
 class DriftSeries:
@@ -115,14 +128,12 @@ class DriftSeries:
         self._learners = self._new_learners()
         # learn what comes after an alarm, should it become normal
         self._alarm_learners: list[BaselineLearner] = []
-        # (start, n, a sum per edge) of the last steps
-        self._recent: deque[tuple[float, ...]] = deque(maxlen=_MAX_RECENT)
+        # (start, n, sum of squares, a sum per edge) of the last days
+        self._recent: list[tuple[float, ...]] = []
         self._muted = False  # a new baseline is requested, the old one no longer holds
-        self._calm = 0  # normal steps in a row
+        self._calm: float | None = None  # since when the evidence of the alarm is gone
         self._hour = -1.0
         self._promoted = -math.inf
-        self._samples = 0.0  # judged samples behind the weights, for weighted series
-        self._weight = 0.0
 
     def _new_learners(self) -> list[BaselineLearner]:
         return [BaselineLearner(self.spec.width) for _ in range(self.spec.edges)]
@@ -139,17 +150,17 @@ class DriftSeries:
         totals: Sequence[float],
         squares: Sequence[float],
         h: float,
-        samples: float = 0.0,
+        parts: Sequence[ScorePart] = (),
     ) -> SeriesAlarm | None:
         """Take in a closed bucket.
 
         Args:
             start: Start of the bucket, Unix seconds.
-            n: Samples, or their inverse variance for a weighted series; above 0.
-            totals: The sum of each statistic.
+            n: Samples, above 0; of unequal weight: the sum of relative weights.
+            totals: The sum of each statistic, weighted likewise.
             squares: The sum of its squares.
-            h: Threshold of the detector.
-            samples: Samples behind `n` of a weighted series.
+            h: Threshold of the detector, seconds.
+            parts: The scores by weight, if they are not all 1.
 
         Returns:
             The alarm if this bucket raises one.
@@ -161,23 +172,23 @@ class DriftSeries:
         learners = self._alarm_learners if self.active else self._learners
         for learner, total, square in zip(learners, totals, squares, strict=True):
             learner.add(start, n, total, square)
-        self._samples += samples
-        self._weight += n
-        self._remember(start, n, totals)
-        if self.stream is None or self._muted:
+        self._remember(start, n, totals, squares[0])
+        stream = self.stream
+        if stream is None or self._muted:
             return None
+        rows = zip(totals, squares, strict=True)
+        bets = [parts] if parts else [[ScorePart(n, *row)] for row in rows]
         if self.active:
-            self._recover(self.stream, start, n, totals)
+            self._recover(stream, start, bets)
             return None
-        statistic = self.stream.add(start, n, totals)
-        if statistic is None or statistic < h:
+        statistic = stream.add(start, self.spec.width, bets)
+        if statistic < h:
             return None
-        alarm = self._make_alarm(self.stream, statistic)
-        self.active, self._calm, self.last_alarm = True, 0, start + self.spec.width
+        alarm = self._make_alarm(stream, statistic, start)
+        self.active, self._calm, self.last_alarm = True, None, start + self.spec.width
         for learner in self._learners:
             learner.forget(alarm.change.since)
         self._alarm_learners = self._new_learners()
-        self.stream.restart()
         return alarm
 
     def _advance_baseline(self, now: float) -> None:
@@ -186,8 +197,7 @@ class DriftSeries:
             return
         needed, slots = self._milestones[self._reached]
         first = self._learners[0]
-        samples = self._samples if self.spec.weighted else first.samples
-        if first.hours * HOUR >= needed and samples >= _MIN_LEARNED:
+        if first.hours * HOUR >= needed and first.samples >= _MIN_LEARNED:
             self._freeze(self._learners, slots, now)
             self._reached += 1
             if self._reached == len(self._milestones):
@@ -197,21 +207,32 @@ class DriftSeries:
 
     def _freeze(self, learners: Sequence[BaselineLearner], slots: int, now: float) -> None:
         spec = self.spec
-        precision = self._weight / self._samples if spec.weighted else None
+        first_day = learners[0].hours * HOUR < min(DAY, self._milestones[-1][0])
         frozen = [
-            learner.freeze(self.version + 1, slots, spec.unit, precision) for learner in learners
+            learner.freeze(self.version + 1, slots, spec.unit, first_day) for learner in learners
         ]
         baselines = [baseline for baseline in frozen if baseline is not None]
-        if learners[0].hours * HOUR < min(DAY, self._milestones[-1][0]):
+        if first_day:
             baselines = [*map(self._provisional, baselines, learners)]
+        elif slots < WEEK_HOURS and self._milestones[-1][0] > DAY:
+            baselines = [*map(self._expect_new_days, baselines, learners)]
         self.version += 1
         self._promoted = now
         self._muted = False
-        stream = DriftStream(baselines, spec.sign, spec.two_sided, spec.least, spec.indifference)
+        stream = DriftStream(baselines, spec.sign, spec.two_sided, (spec.low, spec.high))
         if self.stream is not None and not self.active:
             # The stake goes on: under the new baseline, too, it is a fair game.
             stream.esr = self.stream.esr
         self.stream = stream
+
+    def _slack(
+        self, baseline: Baseline, learner: BaselineLearner, hours: tuple[float, float]
+    ) -> tuple[float, float]:
+        level, spec = baseline.levels[0] - self.spec.low, self.spec
+        low, high = hours[0] - spec.low, hours[1] - spec.low
+        return hourly_slack(
+            level, (low, high), spec.unit, baseline.sd, learner.samples, spec.rhythm
+        )
 
     def _provisional(
         self, baseline: Baseline, learner: BaselineLearner, all_hours: bool = True
@@ -220,17 +241,20 @@ class DriftSeries:
 
         It never gets narrower.
         """
-        precision = self._weight / self._samples if self.spec.weighted else 1.0
-        level, spec = baseline.levels[0], self.spec
-        hours = learner.extremes(level, precision, all_hours)
-        n = learner.samples / precision
-        down, up = hourly_slack(level, hours, spec.unit, baseline.sd, n, spec.rhythm)
-        return replace(baseline, slack=(max(down, baseline.slack[0]), max(up, baseline.slack[1])))
+        down, up = self._slack(baseline, learner, learner.extremes(baseline.levels[0], all_hours))
+        slack = (max(down, baseline.slack[0]), max(up, baseline.slack[1]))
+        return replace(baseline, slack=slack, provisional="first day")
+
+    def _expect_new_days(self, baseline: Baseline, learner: BaselineLearner) -> Baseline:
+        """Allow for the first weekend, or the first other day, to be unlike the days known."""
+        level = fmean(baseline.levels)
+        slack = self._slack(replace(baseline, levels=(level,)), learner, (level, level))
+        return replace(baseline, new_days=learner.new_days, new_slack=slack)
 
     def _widen(self) -> None:
         """Take in another hour of the first day that has passed its quarantine."""
         stream = self.stream
-        if stream is not None and any(stream.baselines[0].slack):
+        if stream is not None and stream.baselines[0].provisional == "first day":
             stream.baselines = tuple(
                 self._provisional(baseline, learner, all_hours=False)
                 for baseline, learner in zip(stream.baselines, self._learners, strict=True)
@@ -285,7 +309,7 @@ class DriftSeries:
             "learned_until": first and first.end,
             "since": first and self._promoted,
             "hours_of_day": first is not None and len(first.levels) > 1,
-            "provisional": first is not None and any(first.slack),
+            "provisional": first is not None and bool(first.provisional),
         }
 
     def due(self, now: float, every: float) -> bool:
@@ -297,62 +321,70 @@ class DriftSeries:
             and self._learners[0].hours * HOUR >= self._milestones[-1][0]
         )
 
-    def _remember(self, start: float, n: float, totals: Sequence[float]) -> None:
+    def _remember(self, start: float, n: float, totals: Sequence[float], squares: float) -> None:
+        """Add a bucket to the rows of the last days, the older ones joined."""
         width = max(self.spec.width, 60)
-        at = start - start % width
-        if self._recent and self._recent[-1][0] == at:
-            last = self._recent[-1]
-            sums = (a + b for a, b in zip(last[2:], totals, strict=True))
-            self._recent[-1] = (at, last[1] + n, *sums)
+        if not self._recent or start - self._recent[-1][0] >= width:
+            if len(self._recent) >= _MAX_RECENT:
+                self._join_rows(start)
+            self._recent.append((start - start % width, n, squares, *totals))
         else:
-            self._recent.append((at, n, *totals))
+            at, *sums = self._recent[-1]
+            self._recent[-1] = (at, *map(sum, zip(sums, (n, squares, *totals), strict=True)))
 
-    def _make_alarm(self, stream: DriftStream, statistic: float) -> SeriesAlarm:
-        edge, direction = stream.esr.strongest()
-        direction *= stream.sign
+    def _join_rows(self, now: float) -> None:
+        joined: dict[float, tuple[float, ...]] = {}
+        for at, *sums in self._recent:
+            age = now - at
+            width = next((w for oldest, w in _RECENT_WIDTHS if age > oldest), 1)
+            own = joined.get(at - at % width)
+            joined[at - at % width] = (
+                tuple(map(sum, zip(own, sums, strict=True))) if own else tuple(sums)
+            )
+        # half of what fits: joining is for hundreds of rows at once
+        self._recent = [(at, *sums) for at, sums in joined.items()][-_MAX_RECENT * 3 // 4 :]
+
+    def _make_alarm(self, stream: DriftStream, statistic: float, start: float) -> SeriesAlarm:
+        edge, direction = stream.hold()
         baseline = stream.baselines[edge]
         steps = []
-        for at, n, *totals in self._recent:
-            own = baseline.levels[baseline.slot(at)]
-            variance = n * n * baseline.variance(n)
-            steps.append(BucketDeviation(at, n, direction * (totals[edge] - n * own), variance))
+        for at, n, _, *totals in self._recent:
+            deviation = direction * (totals[edge] - n * baseline.level(at))
+            steps.append(BucketDeviation(at, n, deviation, n * n * baseline.variance(n)))
         change = find_change(steps)
         since = [row for row in self._recent if row[0] >= change.since]
-        level = sum(row[1] * baseline.levels[baseline.slot(row[0])] for row in since)
-        level /= sum(row[1] for row in since)
-        return SeriesAlarm(change, edge, direction, level, statistic, baseline)
+        n = sum(row[1] for row in since)
+        total = sum(row[3 + edge] for row in since)
+        return SeriesAlarm(
+            *(change, edge, direction),
+            level=sum(row[1] * baseline.level(row[0]) for row in since) / n,
+            n=n,
+            total=total,
+            # the square of a share is the share
+            squares=sum(row[2] for row in since) if self.spec.edges == 1 else total,
+            statistic=statistic,
+            baseline=baseline,
+            provisional=baseline.provisional
+            or (f"first {baseline.new_days}" if baseline.is_new_day(start) else ""),
+        )
 
     def _recover(
-        self, stream: DriftStream, start: float, n: float, totals: Sequence[float]
+        self, stream: DriftStream, start: float, parts: Sequence[Sequence[ScorePart]]
     ) -> None:
-        """Clear the alarm after enough calm steps in a row.
-
-        A step is calm if the mean of the last hour is back at the baseline, to within the tolerance
-        and one standard error. A two-sided series that is back to normal would meet the bare
-        tolerance of .05 one time in twenty-five.
-        """
-        if stream.gather(n, totals) is None:
-            return
-        hour = [row for row in self._recent if row[0] > start - HOUR]
-        count = sum(row[1] for row in hour)
-        calm = True
-        for i, baseline in enumerate(stream.baselines):
-            total = sum(row[2 + i] for row in hour)
-            slot = baseline.slot(start)
-            # in standard errors of one step; n is that of the step that was gathered last
-            z, tol = baseline.z(max(count / max(1, len(hour)), 1e-300), total / count, slot)
-            z = abs(z) if self.spec.two_sided else stream.sign * z
-            # of five edges one is often beyond one standard error
-            calm = calm and z <= tol + (1 if self.spec.edges == 1 else 1.5) / math.sqrt(len(hour))
-        self._calm = self._calm + 1 if calm else 0
-        if self._calm >= _CLEAR_STEPS:
-            self.active, self._calm, self._alarm_learners = False, 0, []
+        """Clear the alarm once its evidence has been gone for half an hour."""
+        if not stream.recovers(start, parts):
+            self._calm = None
+        elif self._calm is None:
+            self._calm = start
+        elif start - self._calm >= _CALM_SECONDS:
+            self.active, self._calm, self._alarm_learners = False, None, []
+            self._recent = []  # what came before belongs to that alarm
             stream.restart()
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
-            "watch": list(astuple(self.spec)),
+            "spec": asdict(self.spec),
             "milestones": [list(item) for item in self._milestones],
             "version": self.version,
             "stream": self.stream.dump() if self.stream else None,
@@ -366,24 +398,21 @@ class DriftSeries:
             "calm": self._calm,
             "hour": self._hour,
             "promoted": None if self._promoted == -math.inf else self._promoted,
-            "samples": self._samples,
-            "weight": self._weight,
         }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> DriftSeries:
         """Restore what `dump` returned."""
         milestones = [(item[0], item[1]) for item in state["milestones"]]
-        new = cls(DetectorSpec(*state["watch"]), milestones, state["version"])
+        new = cls(DetectorSpec(**state["spec"]), milestones, state["version"])
         new.stream = DriftStream.load(state["stream"]) if state["stream"] else None
         new.active = state["active"]
         new.last_alarm = -math.inf if state["last_alarm"] is None else state["last_alarm"]
         new._reached = state["reached"]
         new._learners = [BaselineLearner.load(item) for item in state["learners"]]
         new._alarm_learners = [BaselineLearner.load(item) for item in state["aside"]]
-        new._recent.extend(tuple(row) for row in state["recent"])
+        new._recent = [tuple(row) for row in state["recent"]]
         new._muted = state["muted"]
         new._calm, new._hour = state["calm"], state["hour"]
         new._promoted = -math.inf if state["promoted"] is None else state["promoted"]
-        new._samples, new._weight = state["samples"], state["weight"]
         return new

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.drift.alarms import AlarmKind
 from ragmeter.drift.baseline import HOUR, MINUTE
+from ragmeter.drift.detectors import ScorePart
 from ragmeter.drift.judge_drift import JudgedSteps
 from ragmeter.drift.moments import BucketSource, effective_sums
 from ragmeter.drift.score_histograms import ScoreHistograms
@@ -77,9 +78,13 @@ class Tracker(ABC):
         self.wait = 0.0
         self._kind: AlarmKind = "rate" if spec and spec.kind == "ratio" else "mean"
         good = spec.good if spec else None
-        unit = spec.high - spec.low if spec and spec.high is not None else 0.0
-        # sign (bad goes up or down), two-sided (neither way is better), range of the values
-        self._watch = [-1 if good == "higher" else 1, good is None, unit]
+        # bad goes up or down, or neither way is better; range of the values
+        self._watch: dict[str, Any] = {
+            "sign": -1 if good == "higher" else 1,
+            "two_sided": good is None,
+            "low": spec.low if spec else 0.0,
+            "high": spec.high if spec else None,
+        }
 
     def set_pace(self, width: int, lateness: float) -> None:
         """Read buckets of `width` seconds, `lateness` seconds after their end."""
@@ -95,12 +100,8 @@ class Tracker(ABC):
     def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
         """Read the next bucket; return the changes of alarms that it brings.
 
-        `h` is the threshold of a detector for buckets of one second.
+        `h` is the threshold of a detector, seconds.
         """
-
-    def sample_variance(self, kind: AlarmKind) -> float:
-        """Return the variance of one sample where n counts inverse variances, else 1."""
-        return 1.0
 
     def _take_start(self) -> float:
         """Return the start of the next bucket and move on to the one after it."""
@@ -116,14 +117,14 @@ class Tracker(ABC):
         totals: Sequence[float],
         squares: Sequence[float],
         h: float,
-        samples: float = 0.0,
+        parts: Sequence[ScorePart] = (),
     ) -> list[TrackerEvent]:
         series = self.series[kind]
         was_active = series.active
-        alarm = series.feed(start, n, totals, squares, h / self.width, samples)
+        alarm = series.feed(start, n, totals, squares, h, parts)
         if alarm is None and was_active == series.active:
             return []
-        return [TrackerEvent(kind, alarm, start + self.width, h / self.width)]
+        return [TrackerEvent(kind, alarm, start + self.width, h)]
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -142,7 +143,7 @@ class Tracker(ABC):
         self.width = state["key"][4]
         self.series = {kind: DriftSeries.load(item) for kind, item in state["series"].items()}
         if "watch" in state:
-            self._kind, self._watch = state["kind"], list(state["watch"])
+            self._kind, self._watch = state["kind"], dict(state["watch"])
 
 
 class MeanTracker(Tracker):
@@ -162,8 +163,7 @@ class MeanTracker(Tracker):
             if buckets >= _FIRST_BUCKETS:
                 fast = samples >= _FAST_RATE * MINUTE * _FIRST_BUCKETS
                 self.set_pace(_FAST if fast else MINUTE, self.lateness)
-                sign, two_sided, unit = self._watch
-                spec = DetectorSpec(self.width, int(sign), bool(two_sided), unit=unit)
+                spec = DetectorSpec(self.width, **self._watch)
                 self.series[self._kind] = DriftSeries(spec, self.milestones)
             return []
         return self._feed(self._kind, start, sums.n, (sums.total,), (sums.squares,), h)
@@ -284,41 +284,39 @@ class JudgedTracker(Tracker):
     ) -> None:
         super().__init__(service, metric, scorer, next_start, spec)
         self.width = _JUDGED_WIDTH
-        self._steps = JudgedSteps(self._watch[2] or 1.0)
+        self._watch["high"] = self._watch["high"] or 1.0
+        self._steps = JudgedSteps()
 
     def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
         """Read the next bucket, as `Tracker.read`."""
         start = self._take_start()
         cell = source.bucket(self.service, "", self.metric, self.scorer, self.width, start)
-        step = self._steps.feed(start, cell) if cell is not None and cell.scored else None
-        if step is None:
+        if cell is None or not cell.scored:
             return []
-        sign, two_sided, unit = self._watch
-        unit = unit or 1.0
-        if not self.series:
-            spec = DetectorSpec(self.width, int(sign), bool(two_sided), unit=unit, weighted=True)
-            self.series[self._kind] = DriftSeries(spec, self.milestones)
-        events = self._feed_mean(self._kind, start, step.mean, step.variance, step.judged, h)
-        if step.residual is not None:
-            if "judge" not in self.series:
-                spec = DetectorSpec(
-                    self.width, two_sided=True, unit=unit, weighted=True, rhythm=0.0
-                )
-                self.series["judge"] = DriftSeries(spec, self.milestones)
-            events += self._feed_mean("judge", start, *step.residual, step.judged, h)
+        step = self._steps.feed(cell)
+        events = []
+        if step.scores:
+            events += self._feed_parts(self._kind, start, step.scores, h, self._watch)
+        if step.residuals:
+            # score less slope times cheap score, both within the range of the score
+            low, high = self._watch["low"], self._watch["high"]
+            bounds = (low - step.slope * high, high - step.slope * low)
+            spec = {"two_sided": True, "low": bounds[0], "high": bounds[1], "rhythm": 0.0}
+            events += self._feed_parts("judge", start, step.residuals, h, spec)
         return events
 
-    def _feed_mean(
-        self, kind: AlarmKind, start: float, mean: float, variance: float, judged: int, h: float
+    def _feed_parts(
+        self,
+        kind: AlarmKind,
+        start: float,
+        parts: Sequence[ScorePart],
+        h: float,
+        spec: Mapping[str, Any],
     ) -> list[TrackerEvent]:
-        u = 1.0 / variance
-        return self._feed(kind, start, u, (u * mean,), (u * mean * mean,), h, float(judged))
-
-    def sample_variance(self, kind: AlarmKind) -> float:
-        """Return the variance of one judged sample."""
-        reference = self._steps.reference
-        assert reference is not None
-        return (reference.residuals if kind == "judge" else reference.scores)["*"]
+        if kind not in self.series:
+            self.series[kind] = DriftSeries(DetectorSpec(self.width, **spec), self.milestones)
+        n, total, squares = (sum(p.weight * p[i] for p in parts) for i in range(3))
+        return self._feed(kind, start, n, (total,), (squares,), h, parts)
 
     def _dump_more(self) -> dict[str, Any]:
         return {**super()._dump_more(), "judging": self._steps.dump()}

@@ -140,6 +140,20 @@ def after(**changes: bool) -> tuple[list[Alert], Aggregator]:
 told = cache(after)
 
 
+def test_detectors_of_an_earlier_version_are_left_out_and_learned_anew() -> None:
+    saved = calm()
+    saved.meta["drift"] = saved.meta["drift"].replace('"version": 2', '"version": 1')
+    assert '"version": 1' in saved.meta["drift"]
+    for name in [name for name in saved.meta if name.startswith("drift.")]:
+        saved.meta[name] = '{"service": "bot", "trackers": [{"type": "MeanTracker"}]}'
+    one = saved.reopen()
+    assert one.drift.baselines() == []
+    play(one, story(begin=CHANGE, end=CHANGE + HOUR))
+    assert {row["state"] for row in one.drift.baselines()} == {"learning"}
+    saved.commit(one)
+    assert saved.reopen().drift.baselines() == one.drift.baselines()
+
+
 def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
     moved, one = told(bad=True)
     assert {(a.rule, a.severity, a.state) for a in moved} == {("RagDrift", "warning", "firing")}

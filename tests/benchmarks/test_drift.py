@@ -32,7 +32,7 @@ def test_streams_have_the_mean_that_they_say() -> None:
         expected = 0.005 if "0.5" in kind else 0.05 if kind.startswith("rate") else 0.15
         assert m.total.sum() / m.n.sum() == pytest.approx(expected, rel=0.25)
         assert m.cells.sum() == m.n.sum()
-        assert slots in (1, 24)
+        assert slots in (1, 168)
 
 
 def test_minutes_are_sums_by_minute() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,9 @@ from ragmeter.drift.baseline import (
     Baseline,
     BaselineLearner,
     dispersion_widths,
+    is_weekend,
 )
+from ragmeter.drift.detectors import DriftStream, ScorePart
 
 Bucket = tuple[float, float, float, float]
 
@@ -63,11 +67,8 @@ def test_level_spread_and_over_dispersion_are_those_of_the_definition() -> None:
     assert list(baseline.levels) == pytest.approx([mean])
     assert baseline.sd == pytest.approx(sd)
     assert baseline.phi == pytest.approx(max(1.0, phi))
-    assert not baseline.dependent
-    assert (baseline.buckets, baseline.typical, baseline.end) == (1440, 60, DAY)
-    z, tol = baseline.z(60, mean + 2 * sd / math.sqrt(60), 0)
-    assert z == pytest.approx(2 / math.sqrt(baseline.phi))
-    assert tol == pytest.approx(2 / math.sqrt(1440))
+    assert (baseline.typical, baseline.end) == (60, DAY)
+    assert baseline.error(0) == pytest.approx(sd * math.sqrt(baseline.phi / n), rel=1e-5)
 
 
 def test_waves_longer_than_a_bucket_widen_it_threefold() -> None:
@@ -78,49 +79,79 @@ def test_waves_longer_than_a_bucket_widen_it_threefold() -> None:
         buckets.append((i * 60.0, 60.0, total, total**2 / 60 + 60 * 0.04))
     baseline = frozen(learned(buckets))
     one = sum(b[2] ** 2 / 60 for b in buckets) / 1440 / 0.04
-    assert baseline.dependent
     assert baseline.phi > 3 * one
 
 
-def test_the_hours_of_the_day_have_levels_of_their_own_and_thin_ones_lean_on_all() -> None:
-    buckets = rates(7 * 24, swing=0.5)
-    thin = [b for b in buckets if int(b[0] // HOUR) % 24 != 4 or b[0] < 5 * 60 + 4 * HOUR]
-    baseline = frozen(learned(thin), 24)
-    assert baseline.levels[6] == pytest.approx(0.05 * 1.5, rel=0.05)
-    assert baseline.levels[18] == pytest.approx(0.05 * 0.5, rel=0.05)
-    assert baseline.slot(18.5 * HOUR + 3 * DAY) == 18
-    own = [b for b in thin if int(b[0] // HOUR) % 24 == 4]
-    n, total = sum(b[1] for b in own), sum(b[2] for b in own)
-    overall = sum(b[2] for b in thin) / sum(b[1] for b in thin)
-    assert baseline.levels[4] == pytest.approx((total + 50 * overall) / (n + 50))
-    # ... and what is known badly is tolerated more
-    assert baseline.z(60, 0.05, 4)[1] > 2 * baseline.z(60, 0.05, 5)[1]
+def test_a_day_with_a_rhythm_gives_hours_levels_and_one_without_a_level() -> None:
+    flat, swinging = frozen(learned(rates(24)), 24), frozen(learned(rates(24, swing=0.5)), 24)
+    assert len(set(flat.levels)) == 1
+    assert (flat.slack, flat.provisional) == ((0.0, 0.0), "")
+    assert flat.error(0) == pytest.approx(math.sqrt(0.05 * 0.95 / 86400), rel=0.1)
+    assert swinging.level(6 * HOUR) == pytest.approx(0.075, abs=0.012)
+    assert swinging.level(18 * HOUR) == pytest.approx(0.025, abs=0.008)
+    # a single day does not tell a rhythm from a day of its own
+    assert swinging.slack[1] == pytest.approx(2 * 0.025 / math.sqrt(2), rel=0.15)
+    assert swinging.provisional == "first two weeks"
+    assert swinging.phi < 2
+
+
+def week(weeks: int, level: Callable[[int], float]) -> list[Bucket]:
+    """Buckets of ten minutes; `level` by hour since Thursday."""
+    rng, out = random.Random(4), []
+    for i in range(weeks * 7 * 144):
+        p = level(i // 6)
+        k = round(rng.gauss(600 * p, math.sqrt(600 * p * (1 - p))))
+        out.append((i * 600.0, 600.0, float(k), float(k)))
+    return out
+
+
+def test_a_weekend_is_known_after_a_week_and_its_shape_after_two() -> None:
+    def level(hour: int) -> float:
+        return 0.08 if is_weekend(hour % 168) else 0.05 + 0.02 * math.sin(math.pi * hour / 12)
+
+    one, two = (frozen(learned(week(n, level), 600), 168) for n in (1, 2))
+    weekend, night = 60 * HOUR, 18 * HOUR
+    assert one.level(weekend) == pytest.approx(0.08, abs=0.012)
+    assert one.slack[0] == one.slack[1] > 0.01
+    assert one.provisional == "first two weeks"
+    for start in (weekend, night, 2.5 * DAY):
+        assert two.level(start) == pytest.approx(level(int(start // HOUR)), abs=0.01)
+    assert (two.slack, two.provisional) == ((0.0, 0.0), "")
+    assert two.level(weekend) == two.level(weekend + 7 * DAY)
+
+
+def test_days_that_differ_by_chance_are_dependence_not_rhythm() -> None:
+    """Hours of their own in every week: two weeks have the same ones nowhere."""
+    rng = random.Random(8)
+    chance = [rng.gauss(0, 0.02) for _ in range(14 * 24)]
+    baseline = frozen(learned(week(2, lambda hour: 0.2 + chance[hour]), 600), 168)
+    assert baseline.phi > 5
+    assert max(abs(x - 0.2) for x in baseline.levels) < 0.02
+
+
+def test_a_kind_of_day_is_new_until_half_of_one_was_seen() -> None:
+    """Day 0 was a Thursday."""
+    for hours, new in ((30, "weekend"), (59, "weekend"), (61, ""), (7 * 24, "")):
+        assert learned(rates(hours, n=1)).new_days == new
+    saturday = [(b[0] + 2 * DAY, *b[1:]) for b in rates(24, n=1)]
+    assert learned(saturday).new_days == "workday"
+    baseline = replace(frozen(learned(rates(24))), new_days="weekend", new_slack=(0.1, 0.2))
+    assert baseline.slack_at(DAY) == (0.0, 0.0)
+    assert baseline.slack_at(2.5 * DAY) == (0.1, 0.2)
 
 
 def test_more_traffic_than_when_it_was_learned_does_not_sharpen_a_shared_wave() -> None:
-    baseline = Baseline(1, 0, DAY, (0.0,), (86400.0,), 1.0, 4.0, False, 60.0, 1440)
+    baseline = Baseline(1, 0, DAY, (0.0,), (0.0,), 1.0, 4.0, 60.0)
     assert baseline.variance(30) == pytest.approx(4 / 30)
     assert baseline.variance(60) == pytest.approx(4 / 60)
     assert baseline.variance(6000) == pytest.approx(1 / 6000 + 3 / 60)
-    # the level's own error is a bound on the mean, not on z: tolerance grows with n
-    calm = Baseline(1, 0, DAY, (0.0,), (86400.0,), 1.0, 1.0, False, 60.0, 1440)
-    assert calm.z(6000, 0.0, 0)[1] == pytest.approx(2 * math.sqrt(6000 / 86400))
 
 
 def test_a_day_without_errors_does_not_make_one_error_an_alarm() -> None:
-    baseline = frozen(learned([(i * 60.0, 10.0, 0.0, 0.0) for i in range(144)]))
-    z, tol = baseline.z(10, 0.1, 0)
-    assert z == pytest.approx(0.1 / math.sqrt(1 / 1440 / 10))
-    assert z < 15
-    assert tol > 0.1
-
-
-def test_small_changes_can_be_of_no_interest() -> None:
-    baseline = frozen(learned(rates(24)))
-    m = baseline.levels[0]
-    z, tol = baseline.z(60, m + 0.005, 0)
-    assert baseline.z(60, m + 0.005, 0, 0.005)[0] == z
-    assert baseline.z(60, m + 0.005, 0, 0.005)[1] == pytest.approx(tol + z)
+    baseline = frozen(learned([(i * 60.0, 10.0, 0.0, 0.0) for i in range(1440)]))
+    stream = DriftStream([baseline])
+    found = [stream.add(i * 600.0, 60.0, [[ScorePart(10, i == 3, i == 3)]]) for i in range(9)]
+    assert max(found) < 3 * DAY
 
 
 def test_an_alarm_takes_back_what_was_learned_since_and_nothing_older() -> None:
@@ -162,7 +193,7 @@ def test_a_restart_at_any_bucket_changes_no_bit(
     for bucket in buckets[cut:]:
         resumed.add(*bucket)
     assert resumed.dump() == through.dump()
-    frozen_twice = through.freeze(3, 24), resumed.freeze(3, 24)
+    frozen_twice = through.freeze(3, 168), resumed.freeze(3, 168)
     assert frozen_twice[0] == frozen_twice[1]
     if frozen_twice[0] is not None:
         state = json.loads(json.dumps(frozen_twice[0].dump()))

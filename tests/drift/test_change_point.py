@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ragmeter.drift.baseline import Baseline
-from ragmeter.drift.detectors import BucketDeviation, DriftStream, find_change
+from ragmeter.drift.detectors import BucketDeviation, DriftStream, ScorePart, find_change
 
 
 def test_a_clear_change_is_dated_to_the_bucket() -> None:
@@ -31,17 +31,17 @@ def test_nothing_to_see_is_dated_to_the_present_and_anything_before() -> None:
 
 def test_the_set_covers_the_true_time_of_shifts_of_several_sizes() -> None:
     rng = random.Random(11)
-    baseline = Baseline(1, 0, 86400, (0.0,), (1e9,), 1.0, 1.0, False, 50.0, 1440)
+    baseline = Baseline(1, 0, 86400, (0.2,), (0.0,), 0.4, 1.0, 50.0)
     hit, runs, width = 0, 0, 0.0
-    for shift in (0.1, 0.15, 0.3):  # .7 to 2 standard errors of a bucket
+    for shift in (0.04, 0.06, 0.12):  # .7 to 2 standard errors of a bucket
         for _ in range(60):
             stream, steps, change = DriftStream([baseline]), [], 100 * 60.0
             for i in range(1000):
                 at = i * 60.0
-                total = rng.gauss(0, 50**0.5) + (50 * shift if at >= change else 0)
-                steps.append(BucketDeviation(at, 50, total, 50.0))
-                found = stream.add(at, 50, [total])
-                if found is not None and found >= 43200:
+                rate = 0.2 + (shift if at >= change else 0.0)
+                k = sum(rng.random() < rate for _ in range(50))
+                steps.append(BucketDeviation(at, 50, k - 10.0, 50 * 0.16))
+                if stream.add(at, 60.0, [[ScorePart(50, k, k)]]) >= 30 * 86400:
                     break
             if steps[-1].start < change:
                 continue

@@ -1,98 +1,116 @@
-"""The e-SR: its bound holds on any null, its state comes back bit for bit."""
+"""The betting e-SR: wealth is not overstated, its bound holds on any null, it can be restored."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmeter.drift.detectors import BETS, EsrDetector, detector_threshold
+from ragmeter.drift.detectors import BETS, EsrDetector, ScorePart, fall_gains, rise_gains
 
-zs = st.lists(st.floats(-40, 40), min_size=1, max_size=60)
+scores = st.lists(st.floats(0, 1), min_size=1, max_size=30)
+
+
+def part(values: list[float], weight: float = 1.0) -> ScorePart:
+    return ScorePart(len(values), sum(values), sum(y * y for y in values), weight)
+
+
+def wealth(values: list[float], mean: float, weight: float, bet: float) -> float:
+    return sum(math.log1p(bet * weight * (y - mean) / mean) for y in values)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1), st.floats(0.01, 0.99), st.floats(0.1, 1))
+def test_bets_on_shares_gain_what_single_scores_give(
+    values: list[float], mean: float, weight: float
+) -> None:
+    gains = rise_gains([part(values, weight)], mean)
+    exact = [wealth(values, mean, weight, bet) for bet in BETS]
+    assert gains == pytest.approx(exact, abs=1e-9)
+
+
+@given(scores, st.floats(0.01, 0.99), st.floats(0.1, 1))
+def test_bets_on_any_scores_never_gain_more_than_single_scores_give(
+    values: list[float], mean: float, weight: float
+) -> None:
+    for gain, bet in zip(rise_gains([part(values, weight)], mean), BETS, strict=True):
+        assert gain <= wealth(values, mean, weight, bet) + 1e-6
+
+
+def test_little_is_lost_where_scores_are_alike() -> None:
+    rng = random.Random(3)
+    values = [rng.betavariate(2, 8) for _ in range(500)]
+    gains = rise_gains([part(values)], 0.12)
+    for i, bet in enumerate(BETS[:4]):
+        assert gains[i] >= 0.9 * wealth(values, 0.12, 1.0, bet) > 0
+
+
+@given(st.lists(st.floats(0, 50), min_size=2, max_size=6), st.floats(0.5, 1))
+def test_a_bet_on_a_fall_of_an_unbounded_score_is_fair(values: list[float], share: float) -> None:
+    """The expectation over scores of equal chance, whose mean and mean square are the limits."""
+    mean = share * sum(values) / len(values)
+    square = sum(y * y for y in values) / len(values)
+    if square < 1e-6:
+        return
+    gains = [fall_gains([part([y])], mean, square) for y in values]
+    for i in range(len(BETS)):
+        assert sum(math.exp(own[i]) for own in gains) / len(values) <= 1 + 1e-9
 
 
 def test_one_step_by_hand() -> None:
     esr = EsrDetector()
-    # y = (1.55 - .05) / 3 = .5: M = (0 + 1)(1 + l / 2), then the mean over the bets.
-    assert esr.update([(1.55, 0.05)]) == pytest.approx(1 + sum(BETS) / len(BETS) / 2)
-    second = sum((1 + b / 2 + 1) * (1 + b * -1) for b in BETS) / len(BETS)
-    assert esr.update([(-1e9, 0.05)]) == pytest.approx(second)
+    gains = [math.log1p(bet) for bet in BETS]
+    assert esr.update(60, [gains]) == pytest.approx(60 * (1 + sum(BETS) / len(BETS)))
+    second = sum((60 * (1 + bet) + 30) * (1 - bet) for bet in BETS) / len(BETS)
+    assert esr.update(30, [[math.log1p(-bet) for bet in BETS]]) == pytest.approx(second)
 
 
-def test_the_tolerance_is_taken_off_in_both_directions() -> None:
-    """By hand: the upward bet is on z - tol and the downward one on -z - tol, so z cancels."""
-    esr = EsrDetector(two_sided=True)
-    for z in (0.0, 0.6, -0.6):
-        esr.reset()
-        assert esr.update([(z, 0.3)]) == pytest.approx(1 - sum(BETS) / len(BETS) * 0.3 / 3)
-
-
-def test_a_freak_bucket_counts_ten_and_a_gap_in_the_numbers_costs_the_stake() -> None:
-    assert EsrDetector().update([(1e300, 0.0)]) == EsrDetector().update([(30.0, 0.0)])
-    assert EsrDetector().update([(float("nan"), 0.0)]) == EsrDetector().update([(-3.0, 0.0)])
-
-
-def test_the_threshold_is_the_steps_in_the_time_of_one_alarm_times_the_streams() -> None:
-    month = 30 * 86400
-    assert detector_threshold(month, 60, 1) == 43200
-    assert detector_threshold(month, 10, 1) == 259200
-    assert detector_threshold(month, 300, 7) == 7 * 8640
-    assert detector_threshold(month, 60, 0) == 43200
-
-
-@given(zs, st.booleans(), st.integers(1, 5))
-def test_a_detector_restored_goes_on_bit_for_bit(
-    values: list[float], two_sided: bool, edges: int
-) -> None:
-    one = EsrDetector(edges, two_sided)
-    for z in values:
-        one.update([(z, 0.05)] * edges)
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=60), st.integers(1, 5))
+def test_a_detector_restored_goes_on_bit_for_bit(values: list[float], sides: int) -> None:
+    one = EsrDetector(sides)
+    for gain in values:
+        one.update(60, [[gain] * len(BETS)] * sides)
     other = EsrDetector.load(json.loads(json.dumps(one.dump())))
     assert other.statistic == one.statistic
-    for z in values:
-        assert one.update([(z, 0.1)] * edges) == other.update([(z, 0.1)] * edges)
+    for gain in values:
+        assert one.update(60, [[gain] * len(BETS)] * sides) == other.update(
+            60, [[gain] * len(BETS)] * sides
+        )
     assert one.dump() == other.dump()
 
 
-@pytest.mark.parametrize("state", [[[0.0, 0.0]], [[0.0, 1.0], [0.0] * 5], [[0.0, 0.0], [0.0]]])
-def test_a_damaged_state_is_refused(state: list[list[float]]) -> None:
+@pytest.mark.parametrize("state", [[0.0], [0.0, [0.0] * 5], [0.0, [0.0] * len(BETS), [0.0]]])
+def test_a_damaged_state_is_refused(state: list[object]) -> None:
     with pytest.raises(ValueError, match="a detector's state"):
         EsrDetector.load(state)
 
 
 @given(
-    st.lists(st.tuples(st.floats(0.01, 60), st.floats(0.01, 60)), min_size=1, max_size=7),
-    st.booleans(),
-    st.floats(0, 1),
-    st.floats(-1, 1),
+    st.lists(st.tuples(st.floats(0, 0.99), st.floats(0.01, 1)), min_size=1, max_size=7),
+    st.floats(0.05, 0.9),
+    st.integers(1, 40),
 )
-def test_the_statistic_less_the_steps_is_a_supermartingale_on_any_two_point_null(
-    points: list[tuple[float, float]], two_sided: bool, tol: float, part: float
+def test_the_statistic_less_the_time_is_a_supermartingale_on_any_two_point_null(
+    points: list[tuple[float, float]], mean: float, n: int
 ) -> None:
-    """Each step has two values, other ones at each step, and a mean within the tolerance: the
-    expectation over all paths is computed, not simulated. It may be at most the number of steps.
-    """
-    shift = part * tol
+    """Each step has n equal scores of one of two values around the mean, other ones at each step;
+    all n count as one. The expectation over all paths is computed, not simulated."""
 
     def expect(esr: EsrDetector, rest: list[tuple[float, float]]) -> float:
         if not rest:
             return esr.statistic
-        up, down = rest[0]
+        low, high = mean * rest[0][0], mean + (1 - mean) * rest[0][1]
         total = 0.0
-        # mean `shift`: up with probability down / (up + down); values are kept above the cut of
-        # each direction, where the e-value is exact (z - tol >= -3, -z - tol >= -3)
-        for z, p in ((up, down / (up + down)), (-down, up / (up + down))):
+        for y, p in ((low, (high - mean) / (high - low)), (high, (mean - low) / (high - low))):
             path = EsrDetector.load(esr.dump())
-            path.update([(shift + z, tol)])
+            path.update(60, [[gain / n for gain in rise_gains([part([y] * n)], mean)]])
             total += p * expect(path, rest[1:])
         return total
 
-    most = 3.0 - 2 * tol
-    points = [(min(u, most) if two_sided else u, min(d, most)) for u, d in points]
-    assert expect(EsrDetector(1, two_sided), points) <= len(points) * (1 + 1e-9)
+    assert expect(EsrDetector(), points) <= 60 * len(points) * (1 + 1e-9)
 
 
 def test_false_alarms_on_a_skewed_null_stay_within_the_promise() -> None:
@@ -100,33 +118,19 @@ def test_false_alarms_on_a_skewed_null_stay_within_the_promise() -> None:
     h, alarms, steps = 300.0, 0, 60_000
     esr = EsrDetector()
     for _ in range(steps):
-        # rare large values, mean 0: the worst kind for a normal approximation
-        z = 4.0 if rng.random() < 0.05 else -4.0 * 0.05 / 0.95
-        if esr.update([(z, 0.0)]) >= h:
+        if esr.update(1, [rise_gains([part([float(rng.random() < 0.05)])], 0.05)]) >= h:
             alarms += 1
             esr.reset()
     assert 20 < alarms <= steps / h * 1.1
 
 
-@pytest.mark.parametrize("shift", [-0.3, 0.0, 0.3])
-def test_false_alarms_of_a_two_sided_detector_stay_within_the_promise_up_to_the_tolerance(
-    shift: float,
-) -> None:
-    """A mean that is off by no more than the tolerance is no drift in either direction."""
-    rng = random.Random(6)
-    h, alarms, steps = 300.0, 0, 60_000
-    esr = EsrDetector(two_sided=True)
-    for _ in range(steps):
-        if esr.update([(shift + rng.choice((-1.0, 1.0)), 0.3)]) >= h:
-            alarms += 1
-            esr.reset()
-    assert alarms <= steps / h
-
-
-def test_it_finds_what_it_should_and_says_where() -> None:
-    esr = EsrDetector(3, two_sided=True)
-    found = [esr.update([(0.0, 0.05), (-1.5, 0.05), (0.3, 0.05)]) for _ in range(60)]
-    assert found[10] < 43200 < found[-1]
-    assert esr.strongest() == (1, -1)
+def test_it_finds_what_it_should_and_tells_where() -> None:
+    esr = EsrDetector(3)
+    calm, loss = rise_gains([ScorePart(20, 2, 2)], 0.1), rise_gains([ScorePart(20, 6, 6)], 0.1)
+    found = [esr.update(60, [calm, loss, calm]) for _ in range(20)]
+    assert found[0] < 30 * 86400 < found[-1]
+    side, bet = esr.strongest()
+    assert side == 1
+    assert BETS[bet] >= 0.1
     esr.reset()
-    assert esr.dump() == EsrDetector(3, two_sided=True).dump()
+    assert esr.dump() == EsrDetector(3).dump()

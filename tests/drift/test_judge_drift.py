@@ -145,20 +145,29 @@ def test_probes_do_not_hold_back_a_fall_that_the_cheap_score_sees_too() -> None:
     assert monitor.apply_probes(("judge",), True, (CHANGE + 300) * 60.0) == []
 
 
-def test_steps_wait_for_every_stratum_and_state_comes_back_bit_for_bit() -> None:
+def test_judged_scores_count_by_their_weight_and_state_comes_back_bit_for_bit() -> None:
     rng, judging = random.Random(9), JudgedSteps()
-    cells = [judged(rng, 200, 0.1, 0.0, {"low": 0.02, "rest": 0.05})[0] for _ in range(120)]
+    rates = {"low": 0.2, "rest": 0.05}
+    cells = [judged(rng, 200, 0.1, 0.0, rates)[0] for _ in range(120)]
     steps = []
     for i, cell in enumerate(cells):
         if i == 70:
             judging = JudgedSteps.load(json.loads(json.dumps(judging.dump())))
-        steps.append(judging.feed(i * 300.0, cell))
-    again, through = JudgedSteps(), []
-    for i, cell in enumerate(cells):
-        through.append(again.feed(i * 300.0, cell))
-    assert steps == through
-    made = [step for step in steps if step is not None]
-    assert 10 < len(made) < 100
-    assert all(step.judged >= 10 for step in made)
-    assert again.reference is not None
-    assert again.reference.slope > 0
+        steps.append(judging.feed(cell))
+    again = JudgedSteps()
+    assert steps == [again.feed(cell) for cell in cells]
+    assert {round(part.weight, 6) for step in steps for part in step.scores} <= {0.25, 1.0}
+    parts = [part for step in steps for part in step.scores]
+    n, total = (sum(part.weight * part[i] for part in parts) for i in (0, 1))
+    assert total / n == pytest.approx(0.9, abs=0.03)  # of all traffic, not of what was drawn
+    assert sum(p.total for p in parts) / sum(p.n for p in parts) < 0.85
+    assert not steps[0].residuals
+    assert again.slope
+    assert len(steps[-1].residuals) == len(steps[-1].scores)
+
+
+def test_the_largest_weight_is_remembered_and_a_larger_one_is_never_bet_beyond() -> None:
+    rng, judging = random.Random(2), JudgedSteps()
+    cells = [judged(rng, 400, 0.1, 0.0, {"low": p, "rest": p})[0] for p in (0.05, 0.5, 0.02)]
+    largest = [max(part.weight for part in judging.feed(cell).scores) for cell in cells]
+    assert largest == pytest.approx([1.0, 0.1 / 0.99, 1.0], rel=1e-3)

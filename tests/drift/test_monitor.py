@@ -39,13 +39,14 @@ def test_a_rate_that_rises_is_told_with_all_there_is_to_know() -> None:
     assert [a.state for a in said] == ["firing"]
     alarm = said[0]
     assert alarm.key == ("bot", "error", "builtin", "rate")
-    assert CHANGE < alarm.at / 60 < CHANGE + 45
+    assert CHANGE < alarm.at / 60 < CHANGE + 15
     assert alarm.since_earliest <= alarm.since <= alarm.since_latest
     assert abs(alarm.since / 60 - CHANGE) <= 15
     assert alarm.before == pytest.approx(0.05, abs=0.01)
-    assert alarm.after_lower < 0.125 < alarm.after_upper
-    assert (alarm.segment, alarm.provisional) == ("model=b", True)
-    assert alarm.statistic >= alarm.threshold == 43200
+    assert alarm.after == pytest.approx(0.125, abs=0.08)
+    assert alarm.after_lower < alarm.after < alarm.after_upper
+    assert (alarm.segment, alarm.provisional) == ("model=b", False)
+    assert alarm.statistic >= alarm.threshold == 30 * 86400
     assert alarm.effective_samples >= 60
     assert alarm.baseline_version == 1
     assert "error went from 0.0" in alarm.describe()
@@ -122,7 +123,7 @@ def test_another_version_of_the_state_is_refused() -> None:
         DriftMonitor(QUICK, SPECS).load({"version": 7})
 
 
-def test_the_series_of_a_service_share_its_allowance() -> None:
+def test_services_share_the_allowance_and_the_series_of_a_service_its_part() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
     rng = random.Random(8)
 
@@ -134,11 +135,12 @@ def test_the_series_of_a_service_share_its_allowance() -> None:
 
     run(monitor, source, range(CHANGE), fill)
     thresholds = [
-        (tracker.service, monitor._threshold(tracker, tracker.width))
+        (tracker.service, monitor._threshold(tracker.service) / 86400)
         for tracker, _, series in monitor._all_series()
         if series.stream is not None
     ]
-    assert sorted(thresholds) == [("bot", 3 * 43200)] * 3 + [("other", 43200)]
+    assert sorted(thresholds) == [("bot", 2 * 3 * 30)] * 3 + [("other", 2 * 30)]
+    assert {row["false_alarm_days"] for row in monitor.baselines()} == {60.0}
 
 
 def test_busy_series_are_watched_by_ten_seconds() -> None:

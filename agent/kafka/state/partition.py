@@ -75,7 +75,9 @@ class PartitionState:
         monotonic: Callable[[], float],
         notify: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: (),
     ) -> None:
-        self.aggregator = Aggregator(settings, rules, expected)
+        # no partition knows the services of the others: each has an equal share of false alarms
+        share = 1 / settings.kafka.partitions
+        self.aggregator = Aggregator(settings, rules, expected, share)
         self.time = EventClock()
         self.outbox = OutboxRows()
         self._expected = list(expected)

@@ -188,6 +188,12 @@ def test_probes_count_at_the_time_reached_and_once() -> None:
     assert state.aggregator.counters.get(*key) == 2
 
 
+def test_partitions_share_the_allowance_of_false_drift_alarms() -> None:
+    state, days = state_of(), settings_of(Path("unused")).drift.false_alarm_days
+    shared = state.aggregator.drift.monitor.settings.seconds_per_alarm
+    assert shared == days * 86400 * settings_of(Path("unused")).kafka.partitions
+
+
 def test_time_moves_on_while_nothing_arrives() -> None:
     clock = [0.0]
     state = PartitionState(
