@@ -264,6 +264,7 @@ def _annotations(alert: Alert) -> dict[str, str]:
         "no_data": "true" if alert.no_data else "",
         "runbook_url": alert.runbook,
         "statistic": "",
+        "expected_days": "",
         "since_earliest": "",
         "since_latest": "",
         "cause": "",
@@ -272,6 +273,7 @@ def _annotations(alert: Alert) -> dict[str, str]:
     if alert.drift is not None:
         own |= {
             "statistic": _number(alert.drift["statistic"]),
+            "expected_days": _number(alert.drift.get("expected_days")),
             "since_earliest": _iso(alert.drift["since_earliest"]),
             "since_latest": _iso(alert.drift["since_latest"]),
             "cause": alert.drift["cause"],

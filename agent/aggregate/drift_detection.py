@@ -179,11 +179,18 @@ class DriftDetection:
 
     def gauges(self) -> list[GaugeSample]:
         """Return how near each detector is to its alarm, and how many series were refused."""
-        ratios: list[GaugeSample] = [
-            ("ragmeter_drift_statistic", _labels(service, metric, scorer, kind), ratio)
-            for service, metric, scorer, kind, ratio in self.monitor.ratios()
+        # A judged score whose alert is `RagJudgeChanged` has its kind, by which Prometheus' rules
+        # tell the two apart.
+        judge_changes = self._alerts.judge_changes()
+        ratios: dict[tuple[tuple[str, str], ...], float] = {}
+        for service, metric, scorer, kind, ratio in self.monitor.ratios():
+            judge = (service, metric, scorer, kind) in judge_changes
+            labels = _labels(service, metric, scorer, "judge" if judge else kind)
+            ratios[labels] = max(ratio, ratios.get(labels, 0.0))
+        return [
+            *(("ragmeter_drift_statistic", labels, ratio) for labels, ratio in ratios.items()),
+            ("ragmeter_drift_series_refused", (), float(self.monitor.refused)),
         ]
-        return [*ratios, ("ragmeter_drift_series_refused", (), float(self.monitor.refused))]
 
     def dump(self) -> dict[str, Any]:
         """Return the small part of the state, for every commit; `drain` has the rest."""
@@ -241,7 +248,6 @@ class _DriftSeries:
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self.segments = windows.segments
         self.stages = windows.stages
         self.bucket = windows.bucket
         self.bucket_latency = windows.bucket_latency

@@ -8,6 +8,7 @@ replaced in one pass and values are never expanded again.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -186,6 +187,14 @@ def fill_template(template: str, values: Mapping[str, str], limit: int = _MAX_TE
 def format_number(value: float | None) -> str:
     """Format with three significant digits, without an exponent; `-` for None."""
     return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def format_days(days: float) -> str:
+    """Format how rare a statistic is by chance; a bound needs no more than two digits."""
+    if days > 3650:
+        return "10 years"
+    rounded = round(days, 1 - math.floor(math.log10(days))) if days > 0 else 0.0
+    return f"{rounded:.{1 if days < 10 else 0}f} days"
 
 
 def template_values(alert: Alert) -> dict[str, str]:

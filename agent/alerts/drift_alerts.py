@@ -6,22 +6,43 @@ fires until its alarm is cleared, is explained by another one, or a new baseline
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ragmeter.alerts.alert import Alert, alert_id, clean_text, format_number
+from ragmeter.alerts.alert import Alert, alert_id, clean_text, format_days, format_number
 from ragmeter.alerts.evidence import MAX_WORST
+from ragmeter.breakdown.contrasts import Contrast
+from ragmeter.breakdown.sources import ChangeCells
+from ragmeter.breakdown.story import SEGMENT_LEVEL, Explanation, explain_change
 from ragmeter.core.clocks import parse_duration
+from ragmeter.core.metric_specs import find_helping_spec
+from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.core.series import split_scorer
-from ragmeter.drift.alarms import Alarm
+from ragmeter.drift.alarms import CHEAP_MOVED, Alarm, AlarmKey
+from ragmeter.drift.baseline import DAY, HOUR
+from ragmeter.drift.judge_drift import moments_by_stratum
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.windows.estimators import Z_95
+from ragmeter.windows.sums import WITHOUT_CHEAP, ScoreSums
 from ragmeter.windows.windows import Windows
 
 DRIFT_RULE = "RagDrift"
-# The judge differs from the cheap score by more than before. `RagJudgeDrift` is the rule on the
-# frozen probes.
+# The judged score has moved and the cheap score has not. `RagJudgeDrift` is the rule on the frozen
+# probes.
 JUDGE_CHANGED_RULE = "RagJudgeChanged"
 
 _MAX_SUMMARY = 1_000  # characters, as for the alerts of rules
+
+# The cheap score has not followed the judge if less than half of the move that it would have made
+# is there, and all of it is excluded at 1 %.
+_LEAST_MISSING, _Z_LEVEL = 0.5, 2.33
+
+
+# Seconds after a change up to which it is explained again: windows reach back a day.
+_EXPLAINED = DAY / 2
+
+_AlertKey = tuple[AlarmKey, str]
 
 
 class DriftAlerts:
@@ -39,19 +60,34 @@ class DriftAlerts:
         self.overflow = 0
         self._max = max_alerts
         self._keep_resolved = keep_resolved
-        # by (service, metric, scorer, kind): an alarm that is raised again is the same alert
-        self._alerts: dict[tuple[str, str, str, str], Alert] = {}
+        # by key of the alarm and rule: an alarm that is raised again is the same alert
+        self._alerts: dict[_AlertKey, Alert] = {}
 
     def alerts(self) -> list[Alert]:
         """Return copies of all alerts, in a fixed order."""
         return [self._alerts[key].copy() for key in sorted(self._alerts)]
+
+    def judge_changes(self) -> set[AlarmKey]:
+        """Return the keys of alarms whose alert says that the judge has changed."""
+        return {
+            key
+            for (key, rule), alert in self._alerts.items()
+            if rule == JUDGE_CHANGED_RULE and alert.state == "firing"
+        }
 
     def apply_alarms(
         self, raised: Sequence[Alarm], active: Iterable[Alarm], windows: Windows, now: float
     ) -> list[Alert]:
         """Update the alerts at event time `now` and return copies of those that moved.
 
-        `raised` are the alarms that the monitor gave since the last call, `active` all it has now.
+        An alarm comes with few samples: while its alert fires it is explained again whenever the
+        time since the change has doubled.
+
+        Args:
+            raised: The alarms that the monitor gave since the last call.
+            active: All that it has now.
+            windows: The windows, for evidence.
+            now: Event time, Unix seconds.
         """
         self._alerts = {
             key: alert
@@ -60,41 +96,63 @@ class DriftAlerts:
         }
         moved: list[Alert] = []
         for alarm in raised:
-            alert = self._alerts.get(alarm.key)
-            firing = alert if alert is not None and alert.state == "firing" else None
-            if alarm.state != "firing":
-                if firing is not None:
-                    _resolve(firing, alarm.cause if alarm.state == "held" else "", now)
-                    moved.append(firing.copy())
+            firing = self._firing_alert(alarm.key)
+            if alarm.state == "firing":
+                moved += self._explain(alarm, firing, windows, now)
             elif firing is not None:
-                _update(firing, alarm, windows, now)
-            elif alert is None and len(self._alerts) >= self._max:
-                self.overflow += 1
-            else:
-                alert = self._alerts[alarm.key] = _new_alert(alarm, now)
-                _update(alert, alarm, windows, now)
-                moved.append(alert.copy())
-        still_firing = {alarm.key for alarm in active if alarm.state == "firing"}
-        for key in sorted(self._alerts.keys() - still_firing):
-            alert = self._alerts[key]
-            if alert.state == "firing":
+                _resolve(firing, alarm.cause if alarm.state == "held" else "", now)
+                moved.append(firing.copy())
+        firing_alarms = {alarm.key: alarm for alarm in active if alarm.state == "firing"}
+        for key, alert in sorted(self._alerts.items()):
+            if alert.state != "firing":
+                continue
+            if key[0] not in firing_alarms:
                 _resolve(alert, "no longer watched, or by a new baseline", now)
                 moved.append(alert.copy())
+            elif alert.rule == DRIFT_RULE and _is_due(alert, now):
+                moved += self._explain(firing_alarms[key[0]], alert, windows, now)
         return moved
+
+    def _firing_alert(self, key: AlarmKey) -> Alert | None:
+        alerts = (self._alerts.get((key, rule)) for rule in (DRIFT_RULE, JUDGE_CHANGED_RULE))
+        return next((alert for alert in alerts if alert and alert.state == "firing"), None)
+
+    def _explain(
+        self, alarm: Alarm, firing: Alert | None, windows: Windows, now: float
+    ) -> list[Alert]:
+        """Raise the alert of an alarm, or update the one that is `firing`; return what moved."""
+        story = _find_story(alarm, windows, now)
+        moved: list[Alert] = []
+        if firing is not None and firing.rule == DRIFT_RULE != story.rule:
+            _resolve(firing, story.cause, now)
+            moved.append(firing.copy())
+        elif firing is not None:
+            _update(firing, alarm, story, windows, now)
+            return []
+        key = alarm.key, story.rule
+        if key not in self._alerts and len(self._alerts) >= self._max:
+            self.overflow += 1
+            return moved
+        alert = self._alerts[key] = _new_alert(alarm, story.rule, now)
+        _update(alert, alarm, story, windows, now)
+        return [*moved, alert.copy()]
 
     def dump(self) -> list[Any]:
         """Return the state, JSON-able."""
-        return [[list(key), alert.to_dict()] for key, alert in sorted(self._alerts.items())]
+        return [[list(key), alert.to_dict()] for (key, _), alert in sorted(self._alerts.items())]
 
     def load(self, state: Sequence[Any]) -> None:
         """Replace the state by a dump."""
-        self._alerts = {
-            (key[0], key[1], key[2], key[3]): Alert.from_dict(alert) for key, alert in state
-        }
+        alerts = [((key[0], key[1], key[2], key[3]), Alert.from_dict(item)) for key, item in state]
+        self._alerts = {(key, alert.rule): alert for key, alert in alerts}
 
 
-def _new_alert(alarm: Alarm, now: float) -> Alert:
-    rule = JUDGE_CHANGED_RULE if alarm.kind == "judge" else DRIFT_RULE
+def _is_due(alert: Alert, now: float) -> bool:
+    """Return whether the time since the change has doubled since the alert was last explained."""
+    return 2 * (alert.updated_at - alert.since) <= now - alert.since < _EXPLAINED
+
+
+def _new_alert(alarm: Alarm, rule: str, now: float) -> Alert:
     latency = alarm.kind == "latency"
     return Alert(
         id=alert_id(rule, alarm.service, "\n".join(alarm.key[1:])),
@@ -116,7 +174,7 @@ def _new_alert(alarm: Alarm, now: float) -> Alert:
     )
 
 
-def _update(alert: Alert, alarm: Alarm, windows: Windows, now: float) -> None:
+def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: float) -> None:
     alert.value, alert.lower, alert.upper = alarm.after, alarm.after_lower, alarm.after_upper
     alert.threshold, alert.effective_samples = alarm.threshold, alarm.effective_samples
     alert.samples = round(alarm.effective_samples)
@@ -125,28 +183,146 @@ def _update(alert: Alert, alarm: Alarm, windows: Windows, now: float) -> None:
     alert.worst = _worst_traces(alarm, windows, alert.window) or alert.worst
     series = windows.current_scorer(alarm.metric, alarm.scorer)
     alert.baseline, alert.fingerprint = alarm.before, split_scorer(series)[1]
-    alert.top_segment, alert.top_segment_words = alarm.segment or "", alarm.segment_words
+    alert.top_segment, alert.top_segment_words = story.segments
     alert.drift = {
         "kind": alarm.kind,
         "baseline_version": alarm.baseline_version,
         "baseline_hours": alarm.baseline_hours,
-        "provisional": alarm.provisional,
+        "provisional": bool(alarm.provisional),
         "statistic": alarm.statistic,  # the detector's
+        "expected_days": alarm.expected_days,
         "since_earliest": alarm.since_earliest,
         "since_latest": alarm.since_latest,
+        "since_at_least": alarm.since_at_least,
         "span_seconds": alarm.at - alarm.since,  # from the change to the alarm
         "edge": alarm.edge,
-        "cause": alarm.cause,
+        "cause": story.cause,
     }
-    early = ", a baseline of less than a day" if alarm.provisional else ""
-    alert.summary = clean_text(
+    least = "at least " if alarm.since_at_least else ""
+    early = f" ({alarm.provisional}: the rhythm is not known yet)" if alarm.provisional else ""
+    clauses = (
         f"{clean_text(alarm.service)}: {alarm.describe()} (95 % interval "
-        f"{format_number(alarm.after_lower)} to {format_number(alarm.after_upper)}) since "
-        f"{(alarm.at - alarm.since) / 60:.0f} min before the alarm; detector at "
-        f"{format_number(alarm.statistic)} of {format_number(alarm.threshold)}, "
-        f"{alarm.effective_samples:.0f} effective samples{early}",
+        f"{format_number(alarm.after_lower)} to {format_number(alarm.after_upper)} on "
+        f"{alert.samples} samples, level since the change, chosen after the fact), "
+        f"{least}{_format_span(alarm.at - alarm.since)} before the alarm",
+        story.cause,
+        story.segments.text,
+    )
+    alert.summary = clean_text(
+        f"{'; '.join(filter(None, clauses))}. By chance expected at most once in "
+        f"{format_days(alarm.expected_days)}{early}",
         _MAX_SUMMARY,
     )
+
+
+def _format_span(seconds: float) -> str:
+    if seconds < 2 * HOUR:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / HOUR:.1f} h" if seconds < 2 * DAY else f"{seconds / DAY:.1f} days"
+
+
+class _Story(NamedTuple):
+    """What is behind an alarm: the judge or the answers, and which segments."""
+
+    rule: str
+    cause: str
+    segments: Explanation
+
+
+def _find_story(alarm: Alarm, windows: Windows, now: float) -> _Story:
+    """Compare the time since a change with the day before it."""
+    if alarm.kind == "judge":  # all segments share the judge
+        return _Story(JUDGE_CHANGED_RULE, alarm.cause, Explanation())
+    cells = ChangeCells(windows, alarm.service, alarm.since, now)
+    if alarm.kind == "latency":
+        series = cells.compare_latencies(alarm.metric, alarm.edge or 0.0)
+    else:
+        series = cells.compare_scores(alarm.metric, alarm.scorer)
+    change = series.whole.change if series else None
+    # the share above an edge may rise while the mean, which segments have, falls
+    shift = change.value if change and alarm.kind == "distribution" else alarm.after - alarm.before
+    direction = 1 if shift > 0 else -1
+    rule, cause = DRIFT_RULE, alarm.cause
+    judged = alarm.kind in ("rate", "mean") and alarm.scorer != BUILTIN_SCORER
+    if judged and cause != CHEAP_MOVED:
+        rule, cause = _compare_with_cheap(alarm, cells, change, direction)
+    if series is None or change is None:
+        return _Story(rule, cause, Explanation())
+    segment, text = explain_change(series, direction)
+    if alarm.kind == "distribution" and text:
+        text = f"of its mean: {text}"
+    return _Story(rule, cause, Explanation(segment, text))
+
+
+def _compare_with_cheap(
+    alarm: Alarm, cells: ChangeCells, judged: Contrast | None, direction: int
+) -> tuple[str, str]:
+    """Return the rule and the cause of an alarm of a judged score, which went in a `direction`."""
+    helping = find_helping_spec(metric_specs(), alarm.metric)
+    metric = helping.name if helping else alarm.metric
+    cheap = cells.compare_scores(metric, BUILTIN_SCORER, segments=False)
+    if cheap is None or cheap.whole.change is None or not cheap.whole.before or not cheap.whole.now:
+        return DRIFT_RULE, alarm.cause
+    change = cheap.whole.change
+    numbers = f"{cheap.whole.before.value:.3g} to {cheap.whole.now.value:.3g}"
+    moved = change.p <= SEGMENT_LEVEL
+    before, _ = cells.scores("", alarm.metric, alarm.scorer)
+    expected = expected_cheap_move(before, judged) if before and judged else (0.0, 0.0)
+    if has_not_followed(change, expected):
+        return JUDGE_CHANGED_RULE, (
+            f"the cheap score of all traffic has {'hardly' if moved else 'not'} moved ({numbers}), "
+            f"where answers that changed as before would have moved it by {expected[0]:+.2g}: the "
+            "judge has changed, or the answers in a way that the cheap score does not see"
+        )
+    if moved and change.value * direction > 0:
+        return DRIFT_RULE, f"{CHEAP_MOVED} ({numbers})"
+    return DRIFT_RULE, (
+        f"the cheap score of all traffic has not moved {'that way' if moved else 'beyond chance'} "
+        f"({numbers}), which does not tell the judge from the answers"
+    )
+
+
+def has_not_followed(change: Contrast, expected: tuple[float, float]) -> bool:
+    """Return whether the cheap score has not moved as `expected`, a move and its standard error.
+
+    The judge sees a sample and the cheap score all traffic, so that this tells a judge that changed
+    from answers that did even where the two scores correlate weakly.
+    """
+    move, error = expected
+    missing = abs(move) - math.copysign(change.value, change.value * move)
+    return missing > max(_LEAST_MISSING * abs(move), _Z_LEVEL * math.hypot(error, _error(change)))
+
+
+def expected_cheap_move(before: ScoreSums, judged: Contrast) -> tuple[float, float]:
+    """Return how far the cheap score moves if the answers have changed as the judge says.
+
+    New bad answers are taken to look to the cheap score as those did that the judge saw before.
+
+    Args:
+        before: Sums of the judged score before the change, with the cheap scores of its traces.
+        judged: The change of the judged score.
+
+    Returns:
+        The move and its standard error, both 0 without cheap scores.
+    """
+    strata = moments_by_stratum(before)
+    pairs = [m for name, m in strata.items() if name and not name.endswith(WITHOUT_CHEAP)]
+    total, n = sum(m.size for m in pairs), sum(m.kish for m in pairs)
+    if n <= 2 or not total:
+        return 0.0, 0.0
+    y, f = sum(m.size * m.y for m in pairs) / total, sum(m.size * m.f for m in pairs) / total
+    yy = sum(m.size * (m.yy / m.n + (m.y - y) ** 2) for m in pairs)
+    yf = sum(m.size * (m.yf / m.n + (m.y - y) * (m.f - f)) for m in pairs)
+    ff = sum(m.size * (m.ff / m.n + (m.f - f) ** 2) for m in pairs)
+    if yy <= 0:
+        return 0.0, 0.0
+    slope = yf / yy
+    slope_error = math.sqrt(max(0.0, ff / yy - slope * slope) / (n - 2))
+    return slope * judged.value, math.hypot(slope_error * judged.value, slope * _error(judged))
+
+
+def _error(contrast: Contrast) -> float:
+    return (contrast.upper - contrast.lower) / (2 * Z_95)
 
 
 def _resolve(alert: Alert, reason: str, now: float) -> None:

@@ -7,46 +7,32 @@ of each segment.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NamedTuple
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.error_budgets import ErrorBudgets, ObjectiveEvidence
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.breakdown.contrasts import MIN_SAMPLES
+from ragmeter.breakdown.segment_rows import series_kind
+from ragmeter.breakdown.sources import largest_segments, share_above
+from ragmeter.breakdown.story import (
+    SHARE,
+    CellPair,
+    Explanation,
+    compare_segments,
+    explain_change,
+    share_sums,
+)
 from ragmeter.core.clocks import parse_duration, parse_whole_seconds
 from ragmeter.core.series import split_scorer
-from ragmeter.drift.moments import (
-    MIN_SEGMENT_SAMPLES,
-    SEGMENT_LEVEL,
-    SampleMoments,
-    find_moved_segment,
-    rest_moments,
-    sample_moments,
-    squared_error,
-)
 from ragmeter.windows.failures import FailedShare, failed_worst_key
-from ragmeter.windows.log_histogram import LogHistogram, cell_index
+from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import LATENCY_METRIC
 
 MAX_WORST = 5
-
-# Segments compared, the largest: each costs some 20 us, once for an alert.
-_MAX_SEGMENTS = 64
-
-_NO_SAMPLES = SampleMoments(0.0, 0.0, 0.0)
-
-_BeforeAndNow = tuple[SampleMoments, SampleMoments]
-
-
-class AlertOrigin(NamedTuple):
-    """The segment behind an alert and a description of how it differs; both may be empty."""
-
-    segment: str = ""
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +63,7 @@ class EvidenceReader:
         pair = (alert.metric, alert.scorer)
         if rule.unscored is not None:
             failed = windows.failed_before(service, "", *pair, window)
-            return failed.value if failed and failed.samples >= MIN_SEGMENT_SAMPLES else None
+            return failed.value if failed and failed.samples >= MIN_SAMPLES else None
         cell = windows.sums_before(service, alert.segment, *pair, window)
         return None if cell is None else windows.value_of(cell, service, *pair)
 
@@ -110,45 +96,46 @@ class EvidenceReader:
         marks = (split_scorer(self.windows.current_scorer(*pair))[1] for pair in series)
         return next(filter(None, marks), "")
 
-    def find_origin(self, rule: AlertRule, alert: Alert) -> AlertOrigin:
-        """Return the segment that moved most into trouble, if it moved unlike the rest.
+    def find_origin(self, rule: AlertRule, alert: Alert) -> Explanation:
+        """Explain by segments what moved the value into trouble (`breakdown.story`).
 
-        Without a known past it is the segment that is worst, if it is so beyond chance. Of an
+        Without a known past the segment is named that is worst, if it is so beyond chance. Of an
         alert on a segment it is that segment.
         """
         if rule.segment is not None:
-            return AlertOrigin(alert.segment)
+            return Explanation(alert.segment)
         window = self._window(alert)
-        largest = sorted(
-            self.windows.segments(alert.service),
-            key=lambda name: (-self.windows.count_traces(alert.service, name, window), name),
-        )[:_MAX_SEGMENTS]
+        largest = largest_segments(self.windows, alert.service, window)
         series = next(iter(self._evidence_series(rule, alert)), None)
-        if rule.unscored is not None:
-            series = ObjectiveEvidence(alert.metric, alert.scorer, 0.0)
         if not largest or series is None:
-            return AlertOrigin()
-        failures = rule.unscored is not None
-        moments = {
-            name: self._before_and_now(alert.service, name, series, window, failures)
-            for name in ("", *largest)
-        }
-        return _moved_segment(moments.pop(""), moments, series.above)
+            return Explanation()
+        failures, kind = rule.unscored is not None, SHARE
+        if failures:
+            series = ObjectiveEvidence(alert.metric, alert.scorer, 0.0)
+        elif series.metric != LATENCY_METRIC:
+            kind = series_kind(series.metric, series.scorer)
+        found = compare_segments(
+            largest,
+            lambda name: self._cells(alert.service, name, series, window, failures),
+            kind,
+        )
+        return explain_change(found, 1 if series.above else -1) if found else Explanation()
 
-    def _before_and_now(
+    def _cells(
         self, service: str, segment: str, series: ObjectiveEvidence, window: str, failures: bool
-    ) -> _BeforeAndNow:
+    ) -> CellPair:
+        """Return the sums of a segment before the window and in it."""
         windows = self.windows
         if series.metric == LATENCY_METRIC:
             stage = (service, segment, series.scorer, window)
             return (
-                _share_above(windows.histogram_before(*stage), series.limit),
-                _share_above(windows.histogram(*stage), series.limit),
+                share_above(windows.histogram_before(*stage), series.limit),
+                share_above(windows.histogram(*stage), series.limit),
             )
         args = (service, segment, series.metric, series.scorer, window)
         if failures:
             return _share(windows.failed_before(*args)), _share(windows.failed(*args))
-        return sample_moments([windows.sums_before(*args)]), sample_moments([windows.cell(*args)])
+        return windows.sums_before(*args), windows.cell(*args)
 
     def _evidence_series(self, rule: AlertRule, alert: Alert) -> Iterable[ObjectiveEvidence]:
         """Return the series that an alert is about, and beyond which limit it is bad."""
@@ -175,57 +162,5 @@ class EvidenceReader:
         return [names[0], *(name for name in names if parse_duration(name) <= length)][-1]
 
 
-def _moved_segment(
-    service: _BeforeAndNow, segments: Mapping[str, _BeforeAndNow], above: bool
-) -> AlertOrigin:
-    if service[0].n < MIN_SEGMENT_SAMPLES:
-        return _furthest_segment(
-            service[1], {name: now for name, (_, now) in segments.items()}, above
-        )
-    worse = {
-        name: (old, new)
-        for name, (old, new) in segments.items()
-        if (new.mean > old.mean if above else new.mean < old.mean)
-    }
-    move = find_moved_segment(service, worse)
-    if move is None:
-        return AlertOrigin()
-    return AlertOrigin(move.segment if move.distinct else "", move.describe())
-
-
-def _furthest_segment(
-    service: SampleMoments, segments: Mapping[str, SampleMoments], above: bool
-) -> AlertOrigin:
-    """Return the segment that is furthest from the rest on the bad side, by its standard error."""
-    distances: list[tuple[float, str, float, float]] = []
-    for name, own in segments.items():
-        rest = rest_moments(service, own)
-        if own.n < MIN_SEGMENT_SAMPLES or rest is None:
-            continue
-        error = squared_error(own) + squared_error(rest)
-        z = (own.mean - rest.mean) / math.sqrt(error) * (1 if above else -1)
-        distances.append((-z, name, own.mean, rest.mean))
-    if not distances or min(distances)[0] >= 0:
-        return AlertOrigin()
-    z, name, own_mean, rest_mean = min(distances)
-    p = min(1.0, len(distances) * math.erfc(-z / math.sqrt(2)))
-    if p > SEGMENT_LEVEL:
-        return AlertOrigin()
-    description = f"{name} is at {own_mean:.3g}, the rest at {rest_mean:.3g}"
-    return AlertOrigin(name, f"{description} (p = {p:.1g} over {len(distances)} segments)")
-
-
-def _share(failed: FailedShare | None) -> SampleMoments:
-    if failed is None:
-        return _NO_SAMPLES
-    share = failed.value
-    return SampleMoments(failed.effective_samples, share, share * (1 - share))
-
-
-def _share_above(hist: LogHistogram | None, limit: float) -> SampleMoments:
-    """Return the share of a latency's values above a limit."""
-    if hist is None or not hist.n or not math.isfinite(limit):
-        return _NO_SAMPLES
-    total = sum(hist.counts)
-    share = sum(hist.counts[cell_index(max(limit, 0.0)) + 1 :]) / total
-    return SampleMoments(total * total / hist.w2, share, share * (1 - share))
+def _share(failed: FailedShare | None) -> ScoreSums | None:
+    return share_sums(failed.value, failed.effective_samples) if failed else None

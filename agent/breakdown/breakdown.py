@@ -17,18 +17,19 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from ragmeter.breakdown.contrasts import MIN_SAMPLES, Contrast, MeanSample, SeriesKind
+from ragmeter.breakdown.contrasts import MIN_SAMPLES, Contrast, MeanSample
 from ragmeter.breakdown.segment_rows import (
     SegmentComparison,
     SeriesBreakdown,
     build_series_breakdown,
+    segments_by_tag,
+    series_kind,
 )
 from ragmeter.breakdown.sources import BreakdownSource
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import METRIC_GROUPS, MetricSpec, base_name, display_rank, find_spec
 from ragmeter.core.series import series_labels
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.intervals import is_assisted
 
 # The expected share of false ones among the findings of a breakdown. Not 0.1: a page that is left
 # open is looked at all day.
@@ -89,18 +90,17 @@ def build_breakdown(source: BreakdownSource, options: BreakdownOptions | None = 
     if options.against is ComparedWith.BEFORE and source.past is None:
         raise NoPastError(f"{source.service} has no traffic before that window")
     past = None if options.against is ComparedWith.REST else source.past
-    tags: dict[str, list[str]] = {}
-    for name in source.segments():
-        tags.setdefault(name.partition("=")[0], []).append(name)
+    tags = segments_by_tag(source.segments())
     breakdown = Breakdown(source.service, past, options.fdr)
     for metric, scorer in sorted(source.series(), key=lambda pair: (display_rank(pair[0]), pair)):
         spec = find_spec(metric_specs(), metric)
         if spec is None or not _is_included(metric, spec, options.metric):
             continue
-        kind = SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
         now, before = source.periods(metric, scorer)
-        name = source.current_scorer(metric, scorer)
-        series = build_series_breakdown(metric, name, kind, tags, now, before if past else None)
+        series = build_series_breakdown(
+            *(metric, source.current_scorer(metric, scorer), series_kind(metric, scorer)),
+            *(tags, now, before if past else None),
+        )
         if series is not None:
             breakdown.series.append(series)
     _find_discoveries(breakdown)

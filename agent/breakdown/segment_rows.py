@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ragmeter.breakdown.contrasts import (
@@ -15,6 +15,9 @@ from ragmeter.breakdown.contrasts import (
     contribution_to_level,
     estimate_sample,
 )
+from ragmeter.core.metric_specs import find_spec
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.sums import ScoreSums
 
 
@@ -44,6 +47,16 @@ class SegmentComparison:
     q_unlike: float | None = None
     moved: bool = False
     stands_out: bool = False
+
+    @property
+    def rate(self) -> float:
+        """What its own change adds to that of the whole."""
+        return self.added.rate if self.added else 0.0
+
+    @property
+    def mix(self) -> float:
+        """What the change of its share adds to that of the whole."""
+        return self.added.mix if self.added else 0.0
 
     @property
     def gone(self) -> bool:
@@ -84,13 +97,24 @@ class SegmentComparison:
 class TagBreakdown:
     """The segments of a tag.
 
-    `unattributed` is what their `added` leave of the change of the mean: what segments of too few
-    samples add, and what strata weigh otherwise within a segment than over all.
+    `rate` and `mix` are the sums of theirs, Kitagawa's terms. `unattributed` is what they leave of
+    the change of the mean: what segments of too few samples add, and what strata weigh otherwise
+    within a segment than over all.
     """
 
     name: str
     rows: list[SegmentComparison]
     unattributed: float
+
+    @property
+    def rate(self) -> float:
+        """The part of the change that is within the segments."""
+        return sum(row.rate for row in self.rows)
+
+    @property
+    def mix(self) -> float:
+        """The part of the change that is a shift of shares."""
+        return sum(row.mix for row in self.rows)
 
 
 @dataclass(slots=True)
@@ -137,6 +161,22 @@ class _PeriodEstimates:
         tagged = [cell for name in segments if (cell := cells.get(name)) is not None]
         left = whole.without(ScoreSums.total(tagged)) if whole and tagged else whole
         return replace(self, period=replace(self.period, cells={**cells, f"{tag}=": left}))
+
+
+def series_kind(metric: str, scorer: str) -> SeriesKind:
+    """Return the kind of a series; a metric without a spec is an unbounded mean."""
+    spec = find_spec(metric_specs(), metric)
+    if spec is None:
+        return SeriesKind(False, None, None)
+    return SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
+
+
+def segments_by_tag(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the segments (`tag=value`) of each tag."""
+    tags: dict[str, list[str]] = {}
+    for name in names:
+        tags.setdefault(name.partition("=")[0], []).append(name)
+    return tags
 
 
 def build_series_breakdown(
@@ -202,7 +242,9 @@ def _build_row(
             row.unlike = compare_means((now, before), (rest1, rest0))
     elif now and now.enough and rest1 and has_rest:
         row.new, row.unlike = True, compare_means((now, rest1))
-    # a side of too few samples supports no claim; one without traffic needs none
-    if all(side is None or side.enough for side in (now, before)):
-        row.added = contribution_to_change(now, before, (rest1, rest0), (whole1, whole0))
+    # A side of too few samples supports no claim; one without traffic needs none, nor does the
+    # little that a new segment had before.
+    past_side = None if row.new else before
+    if all(side is None or side.enough for side in (now, past_side)):
+        row.added = contribution_to_change(now, past_side, (rest1, rest0), (whole1, whole0))
     return row

@@ -7,15 +7,21 @@ held. A judged score that moves first waits for the cheap score (quality) or the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.windows.estimators import Z_95, wilson_interval
 
 AlarmKind = Literal["rate", "mean", "distribution", "latency", "judge"]
 
 # `held`: the series has moved, but another alarm explains it (`cause` names it), or it waits for
 # evidence that tells quality from judge.
 _AlarmState = Literal["firing", "held", "cleared"]
+
+AlarmKey = tuple[str, str, str, str]  # (service, metric, scorer, kind)
 
 _JudgedKey = tuple[str, str, str]  # (service, metric, judge)
 
@@ -29,7 +35,10 @@ QUIET_SECONDS = 86400.0
 # a moderate swap of the judge (10 to 16 % bad) in 160 minutes, a hard one in 70.
 HOLD_SECONDS = 6 * 3600.0
 
-_CHEAP_MOVED = "the cheap score has moved, too"
+# Pseudo-samples that scatter as 0 and 1: a few equal values do not show that values never differ.
+_VARIANCE_PRIOR = 16.0
+
+CHEAP_MOVED = "the cheap score has moved, too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +47,13 @@ class Alarm:
 
     `metric` is the stage for latency. `before` and `after` are means; for a distribution or latency
     the share of values above `edge`, where it changed most; for judge drift the mean of judge minus
-    calibrated cheap score. The shift was picked because it is large, so `after` tends to overstate
-    it a little. `at` is event time (Unix seconds), `since` the estimated time of the change with
-    its 95 % set. `statistic` and `threshold` are the detector's.
+    calibrated cheap score. `after` with its interval is the level since the change, of the
+    `effective_samples` since then. The time of the change was chosen after the fact, where the
+    shift is largest, so it tends to overstate the shift a little. `at` is event time (Unix
+    seconds), `since` the estimated time of the change with its 95 % set; with `since_at_least` the
+    change is at least that old. `statistic` and `threshold` are the detector's; by chance it
+    reaches such a statistic at most once in `expected_days`. `provisional` names the reason
+    why the baseline is not final, "" if it is.
     """
 
     service: str
@@ -61,28 +74,29 @@ class Alarm:
     effective_samples: float
     baseline_version: int
     baseline_hours: float
-    provisional: bool
+    provisional: str
     edge: float | None = None
-    segment: str | None = None
-    segment_words: str = ""
     cause: str = ""
+    since_at_least: bool = False
+    expected_days: float = 0.0
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> AlarmKey:
         """The identity of the alarm, whatever its state: service, metric, scorer, kind."""
         return self.service, self.metric, self.scorer, self.kind
 
     def describe(self) -> str:
-        """Describe the change in a sentence or two."""
+        """Describe the change in a clause, without its cause."""
         moved = f"went from {self.before:.3g} to {self.after:.3g}"
-        if self.kind in ("rate", "mean"):
-            change = f"{self.metric} {moved}"
-        elif self.kind == "judge":
-            change = f"{self.scorer} judges {self.metric} differently: its distance from the cheap "
-            change += f"score {moved}"
-        else:
-            change = f"the share of {self.metric} above {self.edge or 0.0:.3g} {moved}"
-        return ". ".join(text for text in (change, self.cause, self.segment_words) if text)
+        if self.kind == "judge":
+            return (
+                f"{self.scorer} judges {self.metric} differently: its distance from the cheap score"
+                f" {moved}"
+            )
+        if self.edge is not None:
+            return f"the share of {self.metric} above {self.edge:.3g} {moved}"
+        by = "" if self.scorer == BUILTIN_SCORER else f" by {self.scorer}"
+        return f"{self.metric}{by} {moved}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -92,6 +106,40 @@ class Alarm:
 def with_state(alarm: Alarm, state: _AlarmState, cause: str = "", at: float | None = None) -> Alarm:
     """Return the alarm in another state, from `at` (Unix seconds) on if given."""
     return replace(alarm, state=state, cause=cause, at=alarm.at if at is None else at)
+
+
+class NewLevel(NamedTuple):
+    """The mean since a change, of `n` effective samples.
+
+    `variance` is that of one of them, None if it is not known; `low` and `high` bound the values,
+    None without a bound.
+    """
+
+    mean: float
+    n: float
+    variance: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def interval(self) -> tuple[float, float]:
+        """Return its 95 % limits, made of its own samples and within the range of the values.
+
+        Bounded values have Wilson's limits for an effective number of samples: as many as would
+        scatter like these if they were 0 or 1, which is as far as bounded values can scatter.
+        """
+        if self.low is None or self.high is None or self.high <= self.low:
+            half = Z_95 * math.sqrt((self.variance or 0.0) / self.n)
+            return self.mean - half, self.mean + half
+        span = self.high - self.low
+        share = min(1.0, max(0.0, (self.mean - self.low) / span))
+        ratio = 1.0
+        if self.variance is not None:
+            smooth = (self.n * share + 1) / (self.n + 2)
+            prior = _VARIANCE_PRIOR * smooth * (1 - smooth)
+            most = self.n * share * (1 - share) + prior
+            ratio = min(1.0, (self.n * self.variance / span**2 + prior) / most)
+        lower, upper = wilson_interval(share, self.n / ratio)
+        return self.low + span * lower, self.low + span * upper
 
 
 class JudgedAlarms:
@@ -133,7 +181,7 @@ class JudgedAlarms:
         else:
             self._raised[key] = alarm
             explained = moved and has_residual
-            return with_state(alarm, "firing", _CHEAP_MOVED) if explained else alarm
+            return with_state(alarm, "firing", CHEAP_MOVED) if explained else alarm
         self._waiting[key] = alarm
         return with_state(alarm, "held", held_for)
 
@@ -205,7 +253,7 @@ class JudgedAlarms:
             if key in self._drifting:
                 continue
             if self._has_moved(cheap(key[0], key[1]), now):
-                cause = _CHEAP_MOVED
+                cause = CHEAP_MOVED
             elif key[2] not in self._probed and now - alarm.at >= self._hold:
                 cause = "neither the cheap score nor the residual explains it"
             else:

@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ragmeter.drift.detectors import ScorePart
-from ragmeter.drift.moments import moments_by_stratum
-from ragmeter.windows.sums import COUNTS, WITHOUT_CHEAP, ScoreSums, StratumMoments, StratumSums
+from ragmeter.windows.sums import (
+    COUNTS,
+    WITHOUT_CHEAP,
+    ScoreSums,
+    StratumMoments,
+    StratumSums,
+    stratum_moments,
+)
 
 # Judged traces from which the slope is taken: its error is then some 8 %.
 _CALIBRATE = 150
@@ -23,6 +29,11 @@ _CORRELATION = 0.3
 # Factor a step by which the largest weight is forgotten: a stratum that is judged rarely comes
 # again within hours, and after the sampling rate has grown bets are small for as long.
 _FORGET = 0.99
+
+
+def moments_by_stratum(cell: ScoreSums) -> dict[str, StratumMoments]:
+    """Return the moments of each stratum with a scored trace by its name."""
+    return {name: stratum_moments(sums) for name, sums in cell.sums().items() if sums.n}
 
 
 class JudgedStep(NamedTuple):
@@ -49,13 +60,13 @@ class JudgedSteps:
 
     def feed(self, cell: ScoreSums) -> JudgedStep:
         """Take in a closed bucket with judged traces."""
-        strata = moments_by_stratum(cell, all_strata=False) or {}
+        strata = moments_by_stratum(cell)
         weights = {name: own.w / own.n for name, own in cell.sums().items() if own.n}
         self._largest = max(self._largest * _FORGET, *weights.values())
         if self.slope is None:
             self._learned = ScoreSums.total([self._learned, cell] if self._learned else [cell])
             if self._learned.scored >= _CALIBRATE:
-                learned = moments_by_stratum(self._learned, all_strata=False) or {}
+                learned = moments_by_stratum(self._learned)
                 self.slope = _slope([m for name, m in learned.items() if _has_cheap(name)])
                 self._learned = None
         slope = self.slope or 0.0

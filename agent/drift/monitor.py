@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragmeter.core.metric_specs import MetricSpec, find_spec
+from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, find_spec
 from ragmeter.core.score import ScoredTrace
 from ragmeter.drift.alarms import (
     HOLD_SECONDS,
@@ -20,13 +20,14 @@ from ragmeter.drift.alarms import (
     Alarm,
     AlarmKind,
     JudgedAlarms,
+    NewLevel,
     with_state,
 )
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.drift.moments import BucketSource, find_segment_of_alarm
 from ragmeter.drift.score_histograms import ScoreHistograms
 from ragmeter.drift.series import MILESTONES, DriftSeries, SeriesAlarm
 from ragmeter.drift.trackers import (
+    BucketSource,
     JudgedTracker,
     MeanTracker,
     SharesTracker,
@@ -37,10 +38,6 @@ from ragmeter.drift.trackers import (
 
 # How far back fine buckets can still be read: after a longer silence the rest is skipped.
 _RETENTION = HOUR
-
-# The .975 quantile of the normal distribution as alarms have always used it: limits are saved and
-# exported, so `windows.estimators.Z_95` would change what old and new state say.
-_Z = 1.96
 
 # Version 1 had detectors of bucket means; baselines learned under it begin anew.
 STATE_VERSION = 2
@@ -125,7 +122,7 @@ class DriftMonitor:
                     for event in tracker.read(
                         source, self._scores, self._threshold(tracker.service)
                     ):
-                        alarms += self._handle_event(tracker, event, source)
+                        alarms += self._handle_event(tracker, event)
                     if tracker.streams != streams:
                         self._count_streams()
             alarms += self._record(self._judged_alarms.release(due, self._cheap_alarm))
@@ -185,9 +182,7 @@ class DriftMonitor:
         late = settings.judged_lateness if tracker.judged else settings.lateness
         tracker.set_pace(tracker.width, late)
 
-    def _handle_event(
-        self, tracker: Tracker, event: TrackerEvent, source: BucketSource
-    ) -> list[Alarm]:
+    def _handle_event(self, tracker: Tracker, event: TrackerEvent) -> list[Alarm]:
         key = tracker.service, tracker.metric, tracker.scorer
         if event.alarm is None:
             if tracker.judged and event.kind == "judge":
@@ -196,7 +191,7 @@ class DriftMonitor:
                 self._judged_alarms.on_quality_cleared(key)
             last = self._alarms.pop((*key, event.kind), None)
             return [with_state(last, "cleared", "", event.at)] if last else []
-        alarm = self._make_alarm(tracker, event, event.alarm, source)
+        alarm = self._make_alarm(tracker, event, event.alarm)
         if not tracker.judged:
             return self._record([alarm])
         cheap = self._cheap_alarm(tracker.service, tracker.metric)
@@ -210,47 +205,44 @@ class DriftMonitor:
             self._alarms[alarm.key] = alarm
         return list(alarms)
 
-    def _make_alarm(
-        self, tracker: Tracker, event: TrackerEvent, alarm: SeriesAlarm, source: BucketSource
-    ) -> Alarm:
-        key = tracker.service, tracker.metric, tracker.scorer
+    def _make_alarm(self, tracker: Tracker, event: TrackerEvent, alarm: SeriesAlarm) -> Alarm:
         change, baseline = alarm.change, alarm.baseline
-        hours = (baseline.end - baseline.start) / HOUR
-        edge, cell = None, 0
+        edge = None
         if isinstance(tracker, SharesTracker):
-            cell = tracker.edges[alarm.edge]
-            edge = tracker.edge_value(self._scores, cell)
-        move = find_segment_of_alarm(source, key, event.kind, change.since, event.at, cell)
-        after = alarm.level + alarm.direction * change.shift
+            edge = tracker.edge_value(self._scores, tracker.edges[alarm.edge])
+        level = _read_level(tracker.series[event.kind], alarm)
+        lower, upper = level.interval()
         return Alarm(
-            *(*key, event.kind, "firing"),
+            *(tracker.service, tracker.metric, tracker.scorer, event.kind, "firing"),
             at=event.at,
             since=change.since,
             since_earliest=change.earliest,
             since_latest=change.latest,
+            since_at_least=change.open,
             before=alarm.level,
-            after=after,
-            after_lower=after - _Z * change.error,
-            after_upper=after + _Z * change.error,
+            after=level.mean,
+            after_lower=lower,
+            after_upper=upper,
             statistic=alarm.statistic,
             threshold=event.threshold,
-            effective_samples=alarm.n,
+            expected_days=alarm.statistic / DAY,
+            effective_samples=level.n,
             baseline_version=baseline.version,
-            baseline_hours=hours,
-            provisional=bool(alarm.provisional),
+            baseline_hours=(baseline.end - baseline.start) / HOUR,
+            provisional=alarm.provisional,
             edge=edge,
-            segment=move.segment if move and move.distinct else None,
-            segment_words=move.describe() if move else "",
         )
 
     def _cheap_alarm(self, service: str, metric: str) -> float | None:
-        """Return when the cheap score of a metric last alarmed.
+        """Return when the cheap score that goes with a metric last alarmed.
 
         That is infinity while the alarm stands, None if the score is not watched.
         """
+        helping = find_helping_spec(self._specs, metric)
+        cheap = helping.name if helping else metric
         last: float | None = None
         for name in ("MeanTracker", "SharesTracker"):
-            tracker = self._trackers.get((service, metric, self.settings.cheap_scorer, name))
+            tracker = self._trackers.get((service, cheap, self.settings.cheap_scorer, name))
             for series in tracker.series.values() if tracker else ():
                 if series.watching:
                     own = math.inf if series.active else series.last_alarm
@@ -393,3 +385,10 @@ class DriftMonitor:
 
 def _key(tracker: Tracker) -> _TrackerKey:
     return tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__
+
+
+def _read_level(series: DriftSeries, alarm: SeriesAlarm) -> NewLevel:
+    """Return the level since a change, of its own samples."""
+    mean = alarm.total / alarm.n
+    variance = max(0.0, alarm.squares / alarm.n - mean * mean)
+    return NewLevel(mean, alarm.n, variance, series.spec.low, series.spec.high)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.drift.alarms import AlarmKind
 from ragmeter.drift.baseline import HOUR, MINUTE
 from ragmeter.drift.detectors import ScorePart
 from ragmeter.drift.judge_drift import JudgedSteps
-from ragmeter.drift.moments import BucketSource, effective_sums
 from ragmeter.drift.score_histograms import ScoreHistograms
 from ragmeter.drift.series import DAILY_RHYTHM, MILESTONES, DetectorSpec, DriftSeries, SeriesAlarm
-from ragmeter.windows.log_histogram import cell_value
+from ragmeter.windows.log_histogram import LogHistogram, cell_value
+from ragmeter.windows.sums import ScoreSums
 
 # Buckets of ten seconds from five samples a second on: 50 in each, and an alarm twice as early.
 _FAST, _FAST_RATE = 10, 5.0
@@ -35,6 +36,29 @@ LATENCY_LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99)
 # Latency follows the load more than scores do (`series.DAILY_RHYTHM`): between .7 and 1.3 s it
 # moves by that much in five hours. A latency three times slower is found all the same.
 LATENCY_RHYTHM = 0.7
+
+
+class BucketSource(Protocol):
+    """Closed buckets of event time, as the monitor reads them; `Windows` is one."""
+
+    def services(self) -> Sequence[str]:
+        """Return the services with traffic."""
+
+    def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
+        """Return each (metric, scorer) with traffic."""
+
+    def stages(self, service: str, segment: str = "") -> Sequence[str]:
+        """Return the latency stages with traffic."""
+
+    def bucket(
+        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
+    ) -> ScoreSums | None:
+        """Return the sums of [start, start + width), None without any."""
+
+    def bucket_latency(
+        self, service: str, segment: str, stage: str, width: int, start: float
+    ) -> LogHistogram | None:
+        """Return the latency histogram of [start, start + width), None without samples."""
 
 
 class TrackerEvent(NamedTuple):
@@ -144,6 +168,36 @@ class Tracker(ABC):
         self.series = {kind: DriftSeries.load(item) for kind, item in state["series"].items()}
         if "watch" in state:
             self._kind, self._watch = state["kind"], dict(state["watch"])
+
+
+class EffectiveSums(NamedTuple):
+    """n effective samples with the sum and the sum of squares that they would have."""
+
+    n: float
+    total: float
+    squares: float
+
+
+def effective_sums(cell: ScoreSums) -> EffectiveSums | None:
+    """Return sums that give the self-normalised (Hajek) mean with Kish's number of samples.
+
+    Returns:
+        The sums, None without a scored trace.
+    """
+    n, y, yy = cell.n, cell.y / VALUE_ONE, cell.yy / (VALUE_ONE * VALUE_ONE)
+    if not cell.strata:
+        return EffectiveSums(n, y, yy) if n else None
+    w = w2 = float(n)
+    for sums in cell.strata.values():
+        w += sums.w / WEIGHT_ONE
+        w2 += sums.w2 / (WEIGHT_ONE * WEIGHT_ONE)
+        y += sums.wy / (WEIGHT_ONE * VALUE_ONE)
+        yy += sums.yy / (VALUE_ONE * VALUE_ONE)
+        n += sums.n
+    if not n:
+        return None
+    kish = w * w / w2
+    return EffectiveSums(kish, kish * y / w, kish * yy / n)
 
 
 class MeanTracker(Tracker):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.alert import Alert, format_days
 from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.exporters.page.numbers import (
     format_age,
@@ -120,12 +120,12 @@ def _drift_change(alert: Alert) -> AlertChange:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
     if edge is not None:
         band += f" above {format_seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
-    statistic, threshold = format_count(alert.drift["statistic"]), format_count(alert.threshold)
+    days = alert.drift.get("expected_days")  # alerts of an earlier version have none
     return AlertChange(
         "" if alert.value is None else f"{alert.value:.3g}",
         "" if alert.baseline is None else f"{alert.baseline:.3g} → ",
         band,
-        f"· detector {statistic} ≥ {threshold}",
+        f"· by chance at most once in {format_days(days)}" if days else "",
     )
 
 
@@ -152,8 +152,10 @@ def _times(alert: Alert, now: float | None) -> list[str]:
         facts = [f"{alert.state.capitalize()} since {format_time(begin)}{lasted}"]
     if alert.drift is not None:
         early, late = alert.drift["since_earliest"], alert.drift["since_latest"]
+        least = " or earlier" if alert.drift.get("since_at_least") else ""
         facts.append(
-            f"changed {format_time(alert.since)} ({format_time(early)} – {format_time(late)})"
+            f"changed {format_time(alert.since)}{least}"
+            f" ({format_time(early)} – {format_time(late)})"
         )
     elif alert.fired_at is not None:
         facts.append(f"true since {format_time(alert.since)}")

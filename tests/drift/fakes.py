@@ -40,9 +40,6 @@ class Fake:
     def services(self) -> Sequence[str]:
         return sorted({key[0] for key in (*self.cells, *self.latencies)})
 
-    def segments(self, service: str) -> Sequence[str]:
-        return sorted({key[1] for key in (*self.cells, *self.latencies) if key[0] == service})
-
     def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
         return sorted(key[2:] for key in self.cells if key[:2] == (service, segment))
 

@@ -57,7 +57,7 @@ def test_a_swapped_judge_is_told_as_such_and_holds_back_the_quality_alarm(seed: 
     fired = [a for a in said if a.state == "firing"]
     assert [(a.kind, a.scorer) for a in fired] == [("judge", "judge")]
     assert (fired[0].at / 60 - CHANGE) <= 240
-    assert "the judge has changed, not the answers" in fired[0].describe()
+    assert "the judge has changed, not the answers" in fired[0].cause
     assert fired[0].after < fired[0].before
     held = [a for a in said if a.kind == "mean" and a.scorer == "judge"]
     assert held

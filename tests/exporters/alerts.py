@@ -42,13 +42,14 @@ def drifted(**changes: Any) -> Alert:
     found = {
         "kind": "mean", "baseline_version": 1, "baseline_hours": 6.0,
         "provisional": True, "statistic": 51234.0, "since_earliest": 640.0, "since_latest": 760.0,
-        "span_seconds": 300.0, "edge": None, "cause": "",
+        "since_at_least": False, "span_seconds": 300.0, "expected_days": 35.58, "edge": None,
+        "cause": "",
     }  # fmt: skip
     fields: dict[str, Any] = {
         "rule": "RagDrift", "severity": "warning", "metric": "grounding", "value": 0.6,
         "lower": 0.55, "upper": 0.65, "threshold": 43200.0, "statistic": "drift", "op": ">=",
         "since": 700.0, "labels": {"kind": "mean"}, "baseline": 0.8, "top_segment": "model=<b>",
-        "top_segment_words": "model=<b> moved most", "fingerprint": "ab12cd34ef56",
+        "top_segment_words": "model=<b> moved unlike the rest", "fingerprint": "ab12cd34ef56",
         "drift": {**found, **changes.pop("drift", {})},
     }  # fmt: skip
     return make(**{**fields, **changes})
@@ -64,7 +65,7 @@ def burning(**changes: Any) -> Alert:
         "rule": "RagErrorBudgetBurnFast", "metric": "error_budget", "scorer": "",
         "segment": "slo=answers", "window": "1h", "value": 0.21, "lower": 0.19, "upper": 0.24,
         "threshold": 0.144, "statistic": "value", "baseline": 0.004, "annotations": notes,
-        "top_segment": "model=m-2", "top_segment_words": "model=m-2 moved most",
+        "top_segment": "model=m-2", "top_segment_words": "model=m-2 moved unlike the rest",
     }  # fmt: skip
     return make(**{**fields, **changes})
 

@@ -95,6 +95,7 @@ def test_drift_says_since_when_from_what_and_where() -> None:
     assert told["value"] == "0.6"
     assert told["baseline"] == "0.8"
     assert told["statistic"] == "51234"
+    assert told["expected_days"] == "35.58"
     assert told["threshold"] == "drift >= 43200"
     assert [seconds(told[name]) for name in ("since", "since_earliest", "since_latest")] == [
         700,

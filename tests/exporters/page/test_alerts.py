@@ -23,9 +23,11 @@ def test_drift_is_told_from_what_to_what_since_when_and_where() -> None:
     assert "model=&lt;b&gt;" in html
     text = text_of(html)
     assert "0.8 → 0.6 (0.55 – 0.65)" in text
-    assert "detector 51,234 ≥ 43,200" in text
+    assert "by chance at most once in 36 days" in text
     assert "changed 1970-01-01 00:11:40 UTC" in text
     assert "instrument ab12cd34ef56" in text
+    older = text_of(section([drifted(drift={"since_at_least": True})], 1060.0))
+    assert "changed 1970-01-01 00:11:40 UTC or earlier" in older
 
 
 def test_a_share_names_its_edge_and_an_end_keeps_the_change() -> None:

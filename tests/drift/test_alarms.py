@@ -1,0 +1,73 @@
+"""The level that an alarm gives: of its own samples, within the range of the values."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from ragmeter.drift.alarms import Alarm, NewLevel
+from ragmeter.windows.estimators import wilson_interval
+
+FIELDS: dict[str, Any] = {
+    "service": "bot", "metric": "grounding", "scorer": "builtin", "kind": "mean",
+    "state": "firing", "at": 10_000.0, "since": 7_000.0, "since_earliest": 6_000.0,
+    "since_latest": 8_000.0, "before": 0.9, "after": 0.376, "after_lower": 0.33,
+    "after_upper": 0.42, "statistic": 339_539.0, "threshold": 259_200.0,
+    "effective_samples": 415.0, "baseline_version": 1, "baseline_hours": 24.0,
+    "provisional": "",
+}  # fmt: skip
+
+
+def test_a_level_of_0_and_1_has_wilsons_interval() -> None:
+    """The review's case: 0.376 on 415 samples was given as 0.373 to 0.379."""
+    variance = 0.376 * (1 - 0.376)
+    lower, upper = NewLevel(0.376, 415, variance, 0.0, 1.0).interval()
+    assert (lower, upper) == pytest.approx(wilson_interval(0.376, 415), abs=1e-4)
+    assert upper - lower == pytest.approx(0.093, abs=0.001)
+    # not known how its samples scatter: as far as they can
+    assert NewLevel(0.376, 415, None, 0.0, 1.0).interval() == wilson_interval(0.376, 415)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.0359, 0.5, 1.0])
+@pytest.mark.parametrize("n", [1.0, 9.5, 400.0])
+def test_limits_stay_within_the_range(mean: float, n: float) -> None:
+    for variance in (None, 0.0, 0.01, 0.25, 9.0):
+        lower, upper = NewLevel(3 * mean, n, variance, 0.0, 3.0).interval()
+        assert 0 <= lower <= 3 * mean <= upper <= 3
+        assert upper - lower > 0.01
+
+
+def test_without_bounds_it_is_the_standard_error_of_its_own_samples() -> None:
+    assert NewLevel(7.0, 100, 4.0).interval() == pytest.approx((7 - 0.392, 7 + 0.392), abs=1e-4)
+
+
+@pytest.mark.parametrize("n", [10, 40, 200])
+@pytest.mark.parametrize("mean", [0.5, 0.8, 0.95])
+def test_graded_scores_are_covered_and_narrower_than_wilson(n: int, mean: float) -> None:
+    rng, covered, widths = random.Random(n), 0, 0.0
+    for _ in range(500):
+        values = [rng.betavariate(6 * mean, 6 * (1 - mean)) for _ in range(n)]
+        own = sum(values) / n
+        variance = sum((value - own) ** 2 for value in values) / n
+        lower, upper = NewLevel(own, n, variance, 0.0, 1.0).interval()
+        covered += lower <= mean <= upper
+        low, high = wilson_interval(own, n)
+        widths += (upper - lower) / (high - low)
+    assert covered / 500 > 0.935
+    assert widths / 500 < (0.6 if n == 200 else 0.9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "grounding went from 0.9 to 0.376"),
+        ({"scorer": "hhem"}, "grounding by hhem went from 0.9 to 0.376"),
+        ({"kind": "distribution", "edge": 0.25}, "the share of grounding above 0.25 went from"),
+        ({"kind": "latency", "metric": "total", "scorer": "", "edge": 2.0}, "the share of total"),
+        ({"kind": "judge", "scorer": "hhem"}, "hhem judges grounding differently: its distance"),
+    ],
+)
+def test_a_change_is_described_without_judging_it(changes: dict[str, Any], text: str) -> None:
+    assert Alarm(**{**FIELDS, **changes}).describe().startswith(text)
