@@ -29,8 +29,8 @@ def test_sums_by_segment_are_those_of_the_values() -> None:
     assert cells["t1=3"].y / 2**30 == pytest.approx(mine.sum())
     assert cells["t1=3"].yy / 2**60 == pytest.approx((mine**2).sum())
     judged = segments._cells(one, 2, 5, rng)[""].sums()
-    assert sum(sums[0] for sums in judged.values()) / 2**24 == pytest.approx(500)
-    assert sum(sums[2] for sums in judged.values()) < 250
+    assert sum(sums.size for sums in judged.values()) / 2**24 == pytest.approx(500)
+    assert sum(sums.n for sums in judged.values()) < 250
 
 
 def test_each_for_itself_finds_what_is_not_there() -> None:
