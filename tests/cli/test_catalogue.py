@@ -38,7 +38,7 @@ def test_default_rules_are_those_of_the_profile() -> None:
     assert told == {rule.name for rule in load_rules() if rule.metric}
     assert [rule["threshold"] for rule in by_name["grounding"]] == [0.45, 0.7]
     (lenient,) = entries("--profile", "lenient", "--scorer", "hhem")
-    assert [rule["threshold"] for rule in lenient["default_rules"]] == [0.3]
+    assert [rule["threshold"] for rule in lenient["default_rules"]] == [0.3, 0.5]
 
 
 def test_a_part_of_the_list() -> None:
