@@ -15,7 +15,7 @@ from ragmeter.core.arithmetic import VALUE_BITS, WEIGHT_ONE
 from ragmeter.windows.estimators import Cell, Interval, mean_interval
 from ragmeter.windows.sums import ScoreSums, StratumKey, StratumSums
 
-# Ends the scorer's name (before its version) of a prediction-powered series.
+# Ends the name (before its version) of a scorer that the built-in score helps.
 ASSISTED_SUFFIX = "+builtin"
 
 # Expected scores below which a class of the cheap score or another cell joins its neighbour: the
