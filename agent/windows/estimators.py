@@ -30,6 +30,10 @@ _FAR_SCORES = 2.0
 # a cell with a single score has an interval.
 _USED = 0.9
 
+# Part of a trace by which each limit of one of several cells moves out. Without it intervals with the
+# help of a 0/1 score cover .89 to .94 where 84 % are judged, with it .95 to .97.
+_TRACE_STEP = 0.25
+
 # The .975 quantiles of Student's t for 1 to 9 degrees of freedom.
 _T = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
 
@@ -230,10 +234,16 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
 
 
 def _bounded_limits(cell: Cell, n: float, ratio: float) -> tuple[float, float]:
-    """Return Wilson's limits of a mean within 0..1, of `n` scores with this variance ratio."""
+    """Return Wilson's limits of a mean within 0..1, of `n` scores with this variance ratio.
+
+    A mean over a finite number of traces moves by whole traces. Of one of several cells that is
+    judged nearly in full, a limit may be nearer than the next trace, hence `_TRACE_STEP`.
+    """
     if cell.sampled >= 1:
         return cell.mean, cell.mean
-    return wilson_interval(cell.mean, n / (ratio * (1 - cell.sampled)))
+    lower, upper = wilson_interval(cell.mean, n / (ratio * (1 - cell.sampled)))
+    step = _TRACE_STEP / cell.size if cell.sampled and n < cell.effective else 0.0
+    return max(0.0, lower - step), min(1.0, upper + step)
 
 
 def _pool(cells: Sequence[Cell], shares: Sequence[float]) -> Cell:
