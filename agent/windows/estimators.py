@@ -30,8 +30,8 @@ _FAR_SCORES = 2.0
 # a cell with a single score has an interval.
 _USED = 0.9
 
-# Part of a trace by which each limit of one of several cells moves out. Without it intervals with the
-# help of a 0/1 score cover .89 to .94 where 84 % are judged, with it .95 to .97.
+# Part of a trace by which each limit of one of several cells moves out. Without it intervals with
+# the help of a 0/1 score cover .89 to .94 where 84 % are judged, with it .95 to .97.
 _TRACE_STEP = 0.25
 
 # The .975 quantiles of Student's t for 1 to 9 degrees of freedom.
