@@ -149,16 +149,19 @@ class AlertSenders:
         """
         settings = self._settings
 
-        def count(target: str, outcome: str) -> None:
+        def count(target: str, outcome: str, by: int = 1) -> None:
             with agent.lock():
                 labels = (("target", target), ("outcome", outcome))
-                agent.counters.inc("ragmeter_notifications_total", labels)
+                agent.counters.inc("ragmeter_notifications_total", labels, by)
 
         def alerts() -> Sequence[Alert]:
             with agent.lock():
                 return agent.alerts()
 
         self._loop = asyncio.get_running_loop()
+        for target in ("webhook", "alertmanager"):
+            if getattr(settings, f"{target}_url"):
+                count(target, "sent", 0)  # a rate needs a counter before its first notification
         if settings.webhook_url:
             send = WebhookSender(client, settings.webhook_url, clock=self._clock)
             # A wall clock that is set would make what waits late, or too old, by its jump.
