@@ -27,6 +27,8 @@ EXPECTED = {
     ("RagDrift", RAMP.service): 20,
     ("RagGroundingLow", SWAP.service): 56,
 }
+ALSO = {("RagDrift", OUTAGE.service), ("RagDrift", SWAP.service)}
+"""Drift that may be found of what a rule pages for as well; it is grouped with that page."""
 LATE = 20.0
 """Minutes by which an arrival may follow the agent's own time: 12 s of the clock, for bursts,
 commits and above all a machine that is busy."""
@@ -50,7 +52,7 @@ def check(told: Told) -> None:
         assert told.receiver.firing(way) == set(), f"still firing by {way}"
     for way in EACH:
         came = {(one.alert, one.service) for one in arrivals if one.way == way}
-        assert came == set(EXPECTED), (way, came ^ set(EXPECTED))
+        assert set(EXPECTED) <= came <= set(EXPECTED) | ALSO, (way, came ^ set(EXPECTED))
     one_page_a_cause(told)
     for (alert, service), latest in EXPECTED.items():
         (fired,) = told.receiver.of("alertmanager", "firing", alert, service)
@@ -80,7 +82,7 @@ def one_page_a_cause(told: Told) -> None:
     for alert in (body["alert"] for body in own):
         rules = [alert["rule"], *(one["rule"] for one in alert["folded"])]
         announced |= {(rule, alert["service"]) for rule in rules}
-    assert announced == set(EXPECTED)
+    assert set(EXPECTED) <= announced <= set(EXPECTED) | ALSO
 
 
 def sent(told: Told) -> dict[str, dict[str, Any]]:
