@@ -101,7 +101,7 @@ def _names_its_traces(told: Told, fired: Arrival) -> None:
         if fired.service == OUTAGE.service:
             assert trace["status"] == "error"
         elif fired.service == RAMP.service:
-            assert trace["timings"]["total"] > 10
+            assert trace["timings"]["total"] > 5  # seconds; before the ramp none takes 4.2
         status, page = told.opened[trace_id]
         assert status == 200
         assert trace_id in page
