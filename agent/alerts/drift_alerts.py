@@ -21,10 +21,10 @@ from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.core.series import split_scorer
 from ragmeter.drift.alarms import CHEAP_MOVED, Alarm, AlarmKey
 from ragmeter.drift.baseline import DAY, HOUR
-from ragmeter.drift.judge_drift import moments_by_stratum
+from ragmeter.drift.judge_drift import paired_moments
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.estimators import Z_95
-from ragmeter.windows.sums import WITHOUT_CHEAP, ScoreSums
+from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
 
 DRIFT_RULE = "RagDrift"
@@ -222,7 +222,7 @@ def _format_span(seconds: float) -> str:
 
 
 class _Story(NamedTuple):
-    """What is behind an alarm: the judge or the answers, and which segments."""
+    """The cause of an alarm, judge or answers, and the segments behind it."""
 
     rule: str
     cause: str
@@ -305,17 +305,10 @@ def expected_cheap_move(before: ScoreSums, judged: Contrast) -> tuple[float, flo
     Returns:
         The move and its standard error, both 0 without cheap scores.
     """
-    strata = moments_by_stratum(before)
-    pairs = [m for name, m in strata.items() if name and not name.endswith(WITHOUT_CHEAP)]
-    total, n = sum(m.size for m in pairs), sum(m.kish for m in pairs)
-    if n <= 2 or not total:
+    moments = paired_moments(before)
+    if moments is None or moments.effective <= 2 or moments.yy <= 0:
         return 0.0, 0.0
-    y, f = sum(m.size * m.y for m in pairs) / total, sum(m.size * m.f for m in pairs) / total
-    yy = sum(m.size * (m.yy / m.n + (m.y - y) ** 2) for m in pairs)
-    yf = sum(m.size * (m.yf / m.n + (m.y - y) * (m.f - f)) for m in pairs)
-    ff = sum(m.size * (m.ff / m.n + (m.f - f) ** 2) for m in pairs)
-    if yy <= 0:
-        return 0.0, 0.0
+    yy, yf, ff, n = moments
     slope = yf / yy
     slope_error = math.sqrt(max(0.0, ff / yy - slope * slope) / (n - 2))
     return slope * judged.value, math.hypot(slope_error * judged.value, slope * _error(judged))

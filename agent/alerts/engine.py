@@ -53,7 +53,7 @@ _FOLD_SECONDS = 3600.0
 
 _MAX_FOLDED = 100  # alerts listed in one notification
 
-# What an outage of the service itself moves, whatever its answers are worth.
+# Metrics that an outage of the service itself moves, whatever its answers are worth.
 _OPERATIONAL = {"error", "timeout", "empty_answer", "latency", "traces", "canary_failed"}
 
 # (rule, service, subject): the segment, or of an unscored rule "metric scorer"

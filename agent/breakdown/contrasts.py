@@ -1,7 +1,7 @@
 """Samples of a mean, differences between them with p values, and the contribution of a segment.
 
-The interval of a difference is the MOVER (Zou and Donner 2008; for two rates it is Newcombe's tenth
-method, 1998): it is made of the intervals that are shown beside it, and is lopsided if they are.
+The interval of a difference is made of the intervals that are shown beside it, and is lopsided if
+they are (`estimators.join_limits`).
 
 The p value is the larger of two: with the variance that each side has of its own, and with the
 one that they have together. Where values are skewed or rates near 0 or 1 and one side is small,

@@ -50,12 +50,12 @@ class SegmentComparison:
 
     @property
     def rate(self) -> float:
-        """What its own change adds to that of the whole."""
+        """The part of the whole's change that its own change makes."""
         return self.added.rate if self.added else 0.0
 
     @property
     def mix(self) -> float:
-        """What the change of its share adds to that of the whole."""
+        """The part of the whole's change that the change of its share makes."""
         return self.added.mix if self.added else 0.0
 
     @property

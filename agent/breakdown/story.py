@@ -48,7 +48,7 @@ _TagRow = tuple[TagBreakdown, SegmentComparison]
 
 
 class Explanation(NamedTuple):
-    """What is behind a change, in words, and the segment that got worse; both may be empty.
+    """The causes of a change in words, and the segment that got worse; both may be empty.
 
     `segment` moved unlike the rest or is new. One whose share alone has moved is in the text only:
     nothing is wrong within it.

@@ -58,12 +58,12 @@ class CanaryRound:
 
     @property
     def complete(self) -> bool:
-        """Whether every question was asked."""
+        """True if every question was asked."""
         return len(self.verdicts) == self.questions
 
     @property
     def passed(self) -> bool:
-        """Whether the round is complete and every required question passed."""
+        """True if the round is complete and every required question passed."""
         return self.complete and all(v.passed or not v.required for v in self.verdicts)
 
 

@@ -102,7 +102,7 @@ class CanaryVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every expectation was met."""
+        """True if every expectation was met."""
         return not self.failed
 
 

@@ -70,7 +70,7 @@ app.command()(segments)
 # The format of a file of scores.
 ScoreFormat = Literal["jsonl", "csv", "open-rag-eval"]
 
-# What a JSON Schema describes.
+# The documents that have a JSON Schema.
 SchemaKind = Literal["trace", "feedback"]
 
 SCHEMAS: dict[SchemaKind, tuple[str, type[BaseModel]]] = {

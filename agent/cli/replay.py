@@ -45,7 +45,7 @@ SuffixOption = Annotated[
     ),
 ]
 
-# Where traces are sent.
+# The receivers of replayed traces.
 ReplayTarget = Literal["http", "kafka"]
 
 

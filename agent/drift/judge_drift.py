@@ -7,7 +7,7 @@ and the cheap score is quiet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ragmeter.drift.detectors import ScorePart
@@ -15,7 +15,6 @@ from ragmeter.windows.sums import (
     COUNTS,
     WITHOUT_CHEAP,
     ScoreSums,
-    StratumMoments,
     StratumSums,
     stratum_moments,
 )
@@ -31,9 +30,33 @@ _CORRELATION = 0.3
 _FORGET = 0.99
 
 
-def moments_by_stratum(cell: ScoreSums) -> dict[str, StratumMoments]:
-    """Return the moments of each stratum with a scored trace by its name."""
-    return {name: stratum_moments(sums) for name, sums in cell.sums().items() if sums.n}
+class PairedMoments(NamedTuple):
+    """Second central moments of score y and cheap score f over all traffic, times its size.
+
+    `effective` is Kish's number of traces with both.
+    """
+
+    yy: float
+    yf: float
+    ff: float
+    effective: float
+
+
+def paired_moments(cell: ScoreSums) -> PairedMoments | None:
+    """Return the moments, within strata and between; None if no judged trace has a cheap score."""
+    pairs = [
+        stratum_moments(sums) for name, sums in cell.sums().items() if sums.n and _has_cheap(name)
+    ]
+    if not pairs:
+        return None
+    total = sum(m.size for m in pairs)
+    y, f = sum(m.size * m.y for m in pairs) / total, sum(m.size * m.f for m in pairs) / total
+    return PairedMoments(
+        yy=sum(m.size * (m.yy / m.n + (m.y - y) ** 2) for m in pairs),
+        yf=sum(m.size * (m.yf / m.n + (m.y - y) * (m.f - f)) for m in pairs),
+        ff=sum(m.size * (m.ff / m.n + (m.f - f) ** 2) for m in pairs),
+        effective=sum(m.kish for m in pairs),
+    )
 
 
 class JudgedStep(NamedTuple):
@@ -60,19 +83,18 @@ class JudgedSteps:
 
     def feed(self, cell: ScoreSums) -> JudgedStep:
         """Take in a closed bucket with judged traces."""
-        strata = moments_by_stratum(cell)
-        weights = {name: own.w / own.n for name, own in cell.sums().items() if own.n}
-        self._largest = max(self._largest * _FORGET, *weights.values())
+        strata = {name: sums for name, sums in cell.sums().items() if sums.n}
+        largest = max(sums.w / sums.n for sums in strata.values())
+        self._largest = max(self._largest * _FORGET, largest)
         if self.slope is None:
             self._learned = ScoreSums.total([self._learned, cell] if self._learned else [cell])
             if self._learned.scored >= _CALIBRATE:
-                learned = moments_by_stratum(self._learned)
-                self.slope = _slope([m for name, m in learned.items() if _has_cheap(name)])
+                self.slope = _slope(self._learned)
                 self._learned = None
         slope = self.slope or 0.0
         scores, residuals = [], []
-        for name, m in strata.items():
-            weight = weights[name] / self._largest
+        for name, sums in strata.items():
+            m, weight = stratum_moments(sums), sums.w / sums.n / self._largest
             scores.append(_part(m.n, m.y, m.yy, weight))
             if slope and _has_cheap(name):
                 squares = m.yy - 2 * slope * m.yf + slope * slope * m.ff
@@ -105,19 +127,12 @@ def _has_cheap(stratum: str) -> bool:
     return bool(stratum) and not stratum.endswith(WITHOUT_CHEAP)
 
 
-def _slope(strata: Sequence[StratumMoments]) -> float:
-    """Return the slope of score on cheap score over all traffic, within strata and between.
-
-    It is 0 if the correlation is too small.
-    """
-    total = sum(m.size for m in strata)
-    if not total:
+def _slope(cell: ScoreSums) -> float:
+    """Return the slope of score on cheap score, 0 if the correlation is too small."""
+    moments = paired_moments(cell)
+    if moments is None:
         return 0.0
-    y = sum(m.size * m.y for m in strata) / total
-    f = sum(m.size * m.f for m in strata) / total
-    yf = sum(m.size * (m.yf / m.n + (m.y - y) * (m.f - f)) for m in strata)
-    ff = sum(m.size * (m.ff / m.n + (m.f - f) ** 2) for m in strata)
-    yy = sum(m.size * (m.yy / m.n + (m.y - y) ** 2) for m in strata)
+    yy, yf, ff, _ = moments
     useful = ff > 0 and yf > 0 and yf * yf >= _CORRELATION**2 * ff * yy
     return yf / ff if useful else 0.0
 

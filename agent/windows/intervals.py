@@ -66,13 +66,13 @@ def estimate_interval(
             scored. Comparisons need it: two finite populations always differ.
     """
     if sums.strata:
-        return mean_interval(sample_cells(sums, low, high, assisted, process), low, high)
+        return mean_interval(_sample_cells(sums, low, high, assisted, process), low, high)
     n, y = sums.n, sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
     return mean_interval([Cell(n, n, n, y / (n << VALUE_BITS), spread)], low, high)
 
 
-def sample_cells(
+def _sample_cells(
     sums: ScoreSums, low: float | None, high: float | None, assisted: bool, process: bool
 ) -> list[Cell]:
     """Cut the traffic of a series into cells with enough scores each.
