@@ -198,6 +198,9 @@ class Reference(_TraceModel):
     """The expected answer of a canary, as far as it is known."""
 
     answer: str | None = None
+    other_answers: list[str] = Field(
+        default=[], max_length=50, description="further right answers; the best match counts"
+    )
     answerable: bool | None = None
     supports: list[Support] = []
     facts: list[str] = []
@@ -218,8 +221,25 @@ class Reference(_TraceModel):
         default=None,
         ge=0,
         le=1,
-        description="how near the answer is to `answer` in meaning, by whoever has embeddings",
+        description="how near the answer is to a right one in meaning, by whoever has embeddings",
     )
+    similarity_failed: bool = Field(
+        default=False, description="it was asked for and could not be measured"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_answers(cls, data: Any) -> Any:
+        """Take several right answers: the first is `answer`, the rest `other_answers`."""
+        if isinstance(data, dict) and isinstance(data.get("answer"), list) and data["answer"]:
+            first, *rest = data["answer"]
+            return {**data, "answer": first, "other_answers": rest}
+        return data
+
+    @property
+    def right_answers(self) -> list[str]:
+        """All right answers that have text."""
+        return [text for text in (self.answer or "", *self.other_answers) if text.strip()]
 
     @model_validator(mode="after")
     def _groups_exist(self) -> Self:

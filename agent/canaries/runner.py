@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from ragmeter.canaries.client import CanaryClient
@@ -20,7 +20,7 @@ from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
 from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
 from ragmeter.core.clocks import Pace
-from ragmeter.scoring.scorer import Scorer
+from ragmeter.core.score import Score
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class CanaryRunner:
     """Asks the questions of a suite and hands the answers over as traces.
 
     Args:
-        ks: Cut-offs of the ranked metrics.
+        score: Scores a trace, against its reference at least.
         on_verdict: Called with the verdict on each question.
         on_round: Called after each round of a repeated schedule.
         measure: Adds to a trace what takes another call, such as a similarity.
@@ -84,16 +84,16 @@ class CanaryRunner:
         delivery: TraceDelivery,
         schedule: CanarySchedule,
         *,
-        ks: Sequence[int],
+        score: Callable[[Trace], Awaitable[Iterable[Score]]],
         on_verdict: Callable[[CanaryVerdict], None] = lambda verdict: None,
         on_round: Callable[[CanaryRound], None] = lambda done: None,
         measure: Callable[[Trace], Awaitable[Trace]] | None = None,
     ) -> None:
-        self._suite = suite
+        self.suite = suite
         self._client = client
         self._delivery = delivery
         self._schedule = schedule
-        self._scorer = Scorer(builtin=False, ks=ks)
+        self._score = score
         self._on_verdict = on_verdict
         self._on_round = on_round
         self._measure = measure
@@ -111,7 +111,7 @@ class CanaryRunner:
         if every is None:
             return await self._round()
         due = time.monotonic() + self._schedule.rng.uniform(0, min(MAX_JITTER_SECONDS, every / 10))
-        done = CanaryRound(len(self._suite.questions))
+        done = CanaryRound(len(self.suite.questions))
         while await self._wait_until(due):
             done = await self._round()
             self._on_round(done)
@@ -123,8 +123,8 @@ class CanaryRunner:
         return done
 
     async def _round(self) -> CanaryRound:
-        done = CanaryRound(len(self._suite.questions))
-        todo = iter(list(self._suite.questions))
+        done = CanaryRound(len(self.suite.questions))
+        todo = iter(list(self.suite.questions))
 
         async def work() -> None:
             for question in todo:
@@ -153,7 +153,7 @@ class CanaryRunner:
                     self._questions.hold(asked.pause)
         trace = asked.trace if self._measure is None else await self._measure(asked.trace)
         self._delivery.put(trace)
-        return evaluate_canary(self._suite, question, trace, self._scorer.score_reference(trace))
+        return evaluate_canary(self.suite, question, trace, await self._score(trace))
 
     async def _wait_for_turn(self) -> bool:
         """Wait for the rate limit, pauses included, and return False if stopped."""

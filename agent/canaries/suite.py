@@ -26,7 +26,6 @@ from pydantic import (
 
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import base_name
-from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.metrics.canary.checks import validate_pattern
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Calculation, FactCheck, Id, Message, Reference, Support, Tags
@@ -141,8 +140,8 @@ class _StrictSuiteModel(BaseModel):
 def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
     for name in expect:
         spec = metric_specs().get(base_name(name))
-        if spec is None or REFERENCE_SCORER not in spec.scorers or spec.good is None:
-            raise ValueError(f"{name!r} is not a metric of canaries")
+        if spec is None or not spec.scorers or spec.good is None:
+            raise ValueError(f"{name!r} is not a metric that a threshold can stand on")
         if bool(spec.labels) != (":" in name):
             example = f"{base_name(name)}:5" if spec.labels else base_name(name)
             raise ValueError(f"{name!r}: write {example!r}")

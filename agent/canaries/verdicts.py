@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import httpx
 from pydantic import SecretStr
 
-from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
+from ragmeter.canaries.suite import (
+    MAX_SHOWN_MISTAKES,
+    CanaryQuestion,
+    CanarySuite,
+    SuiteError,
+)
 from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.core.arithmetic import cosine_similarity
-from ragmeter.core.metric_specs import base_name
-from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.metric_specs import base_name, parse_cutoff
+from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, Score, ScoreState
+from ragmeter.metrics.canary.scores import reference_metrics
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
-from ragmeter.trace import Trace
+from ragmeter.scoring.scorer import Scorer
+from ragmeter.trace import Reference, Trace
 
 log = logging.getLogger(__name__)
 
@@ -68,21 +77,34 @@ class AnswerSimilarity:
         reference = trace.reference
         if reference is None or reference.answerable is False or trace.status != "ok":
             return trace
-        texts = [trace.answer or "", reference.answer or ""]
-        if not all(text.strip() and len(text) <= MAX_CHARS for text in texts):
+        texts = [trace.answer or "", *reference.right_answers]
+        if len(texts) < 2 or not texts[0].strip():
             return trace
+        if max(map(len, texts)) > MAX_CHARS:
+            return _without_similarity(trace, reference)
         try:
             # not patient: a server that is down must not hold up the round
-            answer, right = (await self._embeddings.embed(texts, patient=False)).vectors
+            answer, *right = (await self._embeddings.embed(texts, patient=False)).vectors
         except EmbeddingFailed as error:
             if not self._failing:
-                log.error("no embeddings (%s): answer_correctness is missing", error.trouble)
+                log.error("no embeddings (%s): answer_correctness is unscored", error.trouble)
             self._failing = True
-            return trace
+            return _without_similarity(trace, reference)
         self._failing = False
-        similarity = cosine_similarity(answer, right)
-        reference = reference.model_copy(update={"similarity": similarity})
+        cosines = [cosine_similarity(answer, one) for one in right]
+        known = [cosine for cosine in cosines if cosine is not None]
+        if not known:
+            return _without_similarity(trace, reference)
+        reference = reference.model_copy(update={"similarity": max(known)})
         return trace.model_copy(update={"reference": reference})
+
+
+def _without_similarity(trace: Trace, reference: Reference) -> Trace:
+    reference = reference.model_copy(update={"similarity_failed": True})
+    return trace.model_copy(update={"reference": reference})
+
+
+ThresholdOutcome = Literal["met", "missed", "not measured", "does not apply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +115,14 @@ class CanaryVerdict:
         required: Whether the run fails with it.
         seconds: Time until the answer.
         failed: A text for each expectation that was not met.
+        outcomes: What came of each threshold that the suite asks for, by metric.
     """
 
     question: str
     required: bool
     seconds: float
     failed: list[str] = field(default_factory=list)
+    outcomes: Mapping[str, ThresholdOutcome] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -107,39 +131,135 @@ class CanaryVerdict:
 
 
 def evaluate_canary(
-    suite: CanarySuite, question: CanaryQuestion, trace: Trace, scores: list[Score]
+    suite: CanarySuite, question: CanaryQuestion, trace: Trace, scores: Iterable[Score]
 ) -> CanaryVerdict:
-    """Compare the scores of a trace against its reference with what the suite expects."""
-    by_metric = {score.metric: score for score in scores}
+    """Compare the scores of a trace with what the suite expects.
+
+    A threshold that is asked for and has no value is not met. The suite's own thresholds are left
+    out of a question whose reference defines nothing to measure them by, whatever the answer.
+
+    Args:
+        suite: The suite.
+        question: The question that was asked.
+        trace: The answer.
+        scores: Scores of the trace. Of two scorers of a metric the reference counts before a
+            judge or a model, and those before the built-in scorer.
+    """
+    # the last score of a metric stays: False sorts before True
+    ranked = sorted(
+        scores, key=lambda s: (s.scorer != BUILTIN_SCORER, s.scorer == REFERENCE_SCORER)
+    )
+    by_metric = {score.metric: score for score in ranked}
     seconds = float((trace.timings or {}).get("total") or 0.0)
+    asked: dict[str, float] = {**suite.expect, **question.expect}
     if trace.status != "ok":
         why = f"{trace.status}: {trace.error}" if trace.error else trace.status
-        return CanaryVerdict(question.id, question.required, seconds, [why])
-    expected: Mapping[str, float] = suite.expect | question.expect
-    failed = [
-        text
-        for name, threshold in {**_REQUIRED_VALUES, **expected}.items()
-        if (text := _describe_miss(name, threshold, by_metric.get(name), name in question.expect))
-        is not None
+        outcomes: dict[str, ThresholdOutcome] = dict.fromkeys(asked, "not measured")
+        return CanaryVerdict(question.id, question.required, seconds, [why], outcomes)
+    failed: list[str] = []
+    outcomes = {}
+    for name, threshold in {**_REQUIRED_VALUES, **asked}.items():
+        score = by_metric.get(name)
+        needed = name in question.expect or (name in asked and _applies(name, question))
+        outcome, why = _judge_threshold(name, threshold, score, needed)
+        if why:
+            failed.append(why)
+        if name in asked:
+            outcomes[name] = outcome
+    return CanaryVerdict(question.id, question.required, seconds, failed, outcomes)
+
+
+def reject_idle_thresholds(suite: CanarySuite, file: str) -> None:
+    """Refuse thresholds of a suite that apply to none of its questions.
+
+    Raises:
+        SuiteError: A threshold applies to no question, or not to the question that states it.
+    """
+    mistakes = [
+        f"{file}: expect: {name} applies to no question"
+        for name in suite.expect
+        if not any(_applies(name, question) for question in suite.questions)
     ]
-    return CanaryVerdict(question.id, question.required, seconds, failed)
+    mistakes += [
+        f"{file}: question {question.id}: expect: {name} does not apply to its reference"
+        for question in suite.questions
+        for name in question.expect
+        if not _applies(name, question)
+    ]
+    if mistakes:
+        more = [f"and {len(mistakes) - MAX_SHOWN_MISTAKES} more"] * (
+            len(mistakes) > MAX_SHOWN_MISTAKES
+        )
+        raise SuiteError("\n".join([*mistakes[:MAX_SHOWN_MISTAKES], *more]))
 
 
-def _describe_miss(name: str, threshold: float, score: Score | None, asked: bool) -> str | None:
-    """Describe why an expectation is not met; None if it is, or does not apply and was not `asked`.
+def describe_thresholds(suite: CanarySuite, verdicts: Sequence[CanaryVerdict]) -> list[str]:
+    """Describe how many questions each threshold applied to, was measured for and was met by."""
+    counts: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        for name, outcome in verdict.outcomes.items():
+            counts.setdefault(name, Counter())[outcome] += 1
+    lines = []
+    for name, counted in sorted(counts.items()):
+        sign = "at most" if metric_specs()[base_name(name)].good == "lower" else "at least"
+        wanted = f" {sign} {suite.expect[name]:g}" if name in suite.expect else ""
+        applied = counted.total() - counted["does not apply"]
+        rest = [
+            f"{counted[outcome]} {outcome}"
+            for outcome in ("missed", "not measured")
+            if counted[outcome]
+        ]
+        rest += [f"does not apply to {counted['does not apply']}"] * bool(counted["does not apply"])
+        lines.append("; ".join([f"{name}{wanted}: met by {counted['met']} of {applied}", *rest]))
+    return lines
 
-    A value that is missing does not meet an expectation.
+
+def _applies(name: str, question: CanaryQuestion) -> bool:
+    """Return whether an answer exists that has a value of the metric, by the reference."""
+    reference = question.reference
+    metric = base_name(name)
+    if metric not in {base_name(one) for one in reference_metrics((1,))}:
+        # what is measured of an answer's content needs an answer
+        return reference.answerable is not False
+    # an ideal answer with everything reported: what does not apply here never does
+    cutoff = int(parse_cutoff(name) or 1)
+    ideal = Trace.model_validate(
+        {
+            "trace_id": "-",
+            "service": "-",
+            "timestamp": 0,
+            "query": question.query,
+            "passages": [{"id": str(number), "text": "."} for number in range(cutoff)],
+            "answer": reference.answer or ".",
+            "abstained": reference.answerable is False,
+            "timings": {"total": 1.0},
+            "reference": reference,
+        }
+    )
+    scores = Scorer(builtin=False, ks=(cutoff,)).score_reference(ideal)
+    state = next((score.state for score in scores if score.metric == name), None)
+    return state is not ScoreState.NOT_APPLICABLE
+
+
+def _judge_threshold(
+    name: str, threshold: float, score: Score | None, needed: bool
+) -> tuple[ThresholdOutcome, str]:
+    """Return what came of a threshold, and why it is not met; the text is empty if it is.
+
+    A threshold that is not `needed` is left out where it does not apply.
     """
     if score is None:  # a cut-off that `judge.k` does not have
-        return f"{name} is not measured"
+        return "not measured", f"{name} is not measured"
     if score.state is ScoreState.NOT_APPLICABLE:
-        return f"{name} does not apply ({score.reason})" if asked else None
+        if not needed:
+            return "does not apply", ""
+        return "not measured", f"{name} does not apply ({score.reason})"
     if score.value is None:
-        return f"{name} could not be scored ({score.reason})"
+        return "not measured", f"{name} could not be scored ({score.reason})"
     spec = metric_specs()[base_name(name)]
     worse = score.value > threshold if spec.good == "lower" else score.value < threshold
     if not worse:
-        return None
+        return "met", ""
     named = (score.detail or {}).get("failed")
     which = f" (failed: {', '.join(named)})" if named else ""
-    return f"{name} {score.value:.3g}, wanted {threshold:.3g}{which}"
+    return "missed", f"{name} {score.value:.3g}, wanted {threshold:.3g}{which}"

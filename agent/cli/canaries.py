@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
+from ragmeter.cli.report import (
+    GateOnOption,
+    GateOption,
+    JunitOption,
+    MarkdownOption,
+    gate_options,
+)
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
 
@@ -19,7 +28,11 @@ if TYPE_CHECKING:
     from ragmeter.canaries.runner import CanaryRound, CanaryRunner
     from ragmeter.canaries.suite import CanarySuite
     from ragmeter.canaries.verdicts import AnswerSimilarity, CanaryVerdict
+    from ragmeter.config.settings import Settings
     from ragmeter.core.process import SignalHandlers
+    from ragmeter.core.score import Score
+    from ragmeter.offline.report.gate import GateOptions
+    from ragmeter.trace import Trace
 
 canary_app = typer.Typer(
     help="Send questions with known answers to a service on a schedule.", no_args_is_help=True
@@ -37,9 +50,12 @@ ServiceOption = Annotated[
 
 def _load_suite(path: Path, service: str | None) -> CanarySuite:
     from ragmeter.canaries.suite import SuiteError, read_suite
+    from ragmeter.canaries.verdicts import reject_idle_thresholds
 
     try:
-        return read_suite(path, service)
+        suite = read_suite(path, service)
+        reject_idle_thresholds(suite, str(path))
+        return suite
     except SuiteError as error:
         raise exit_error(str(error), 2) from None
     except OSError as error:
@@ -124,13 +140,19 @@ def run(
         ),
     ] = None,
     embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,
+    gate: GateOption = None,
+    on: GateOnOption = "bound",
+    junit: JunitOption = None,
+    markdown: MarkdownOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Send each question of a suite to a service, and each answer with its reference to the agent.
 
     A question that fails is a trace with status error or timeout. Ctrl-C ends after what is under
     way. With --once the exit status is 0 if every required canary passes and its trace was handed
-    over, 1 if not, and 130 if it was interrupted.
+    over, 1 if not, and 130 if it was interrupted. With --gate the thresholds of a profile or of a
+    rules file must hold as well. The judge and the model of the settings are asked where a
+    threshold of the suite or a gate needs them.
     """
     import httpx
 
@@ -144,6 +166,9 @@ def run(
         raise exit_error("--embeddings and --embedding-model go together", 2)
     settings = load_or_exit(config)
     suite = _load_suite(file, service)
+    if gate and not once:
+        raise exit_error("--gate: one round is checked, with --once", 2)
+    wanted = gate_options(gate, on, junit, markdown)
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
     limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
@@ -161,21 +186,65 @@ def run(
         except (httpx.InvalidURL, ValueError) as error:
             raise exit_error(str(error), 2) from None
         delivery = TraceDelivery(agent, base, file=output, spool=spool)
+        scoring = CanaryScoring(settings, suite, wanted)
     runner = CanaryRunner(
         suite,
         client,
         delivery,
         CanarySchedule(seconds, concurrency, per_minute),
-        ks=settings.judge.k,
+        score=scoring.score,
         on_verdict=_print_verdict,
-        on_round=_print_summary,
+        on_round=partial(_print_summary, suite),
         measure=model.measure if model else None,
     )
-    try:
-        status = asyncio.run(_run_suite(runner, client, delivery, model, once, spool))
-    except OSError as error:  # of the file that traces are written to
-        raise exit_error(f"{error.filename or output}: {error.strerror}", 1) from None
+    with exit_on_error():
+        try:
+            status = asyncio.run(_run_suite(runner, client, delivery, model, scoring, once, spool))
+        except OSError as error:  # of a file that traces or the gate are written to
+            raise exit_error(f"{error.filename or output}: {error.strerror}", 1) from None
     raise typer.Exit(status)
+
+
+class CanaryScoring:
+    """The scores that the verdicts on canaries and the gate need.
+
+    Thresholds on metrics of the reference cost nothing; for others the traces are scored as
+    `ragmeter score` does, by the judge and the model of the settings.
+    """
+
+    def __init__(self, settings: Settings, suite: CanarySuite, gate: GateOptions | None) -> None:
+        from ragmeter.core.metric_specs import base_name
+        from ragmeter.metrics.canary.scores import reference_metrics
+        from ragmeter.offline.report.run import ScoredRun
+        from ragmeter.offline.scoring import OfflineScorer
+        from ragmeter.scoring.slow_tiers import ConfiguredTiers
+
+        expected = {base_name(name) for name in suite.expect}
+        expected |= {base_name(name) for question in suite.questions for name in question.expect}
+        beyond = expected - {base_name(name) for name in reference_metrics((1,))}
+        self._gate = gate
+        self._run = ScoredRun(suite.name or suite.service)
+        tiers = ConfiguredTiers(settings).scorers if gate or beyond else {}
+        self.scorer = OfflineScorer(settings, tiers)
+
+    async def score(self, trace: Trace) -> Sequence[Score]:
+        """Return the scores of a trace, and remember them for the gate."""
+        scored = await self.scorer.score(trace)
+        if self._gate is not None:
+            self._run.add(scored, None)
+        return scored.results
+
+    def check_gate(self) -> bool:
+        """Print what the gate says of the round; False if it failed."""
+        from ragmeter.offline.report.summary import build_report
+
+        if self._gate is None:
+            return True
+        report = build_report([self._run], paired_by="trace_id")
+        result = self._gate.run(report.columns[0])
+        for line in result.lines():
+            print_message(line)
+        return result.passed
 
 
 async def _run_suite(
@@ -183,6 +252,7 @@ async def _run_suite(
     client: CanaryClient,
     delivery: TraceDelivery,
     model: AnswerSimilarity | None,
+    scoring: CanaryScoring,
     once: bool,
     spool: Path | None,
 ) -> int:
@@ -193,7 +263,7 @@ async def _run_suite(
     delivery.start()
     stopping = asyncio.create_task(_stop_on_signal(signals, runner))
     try:
-        async with client:
+        async with client, scoring.scorer:
             done = await runner.run()
     finally:
         stopping.cancel()
@@ -201,7 +271,7 @@ async def _run_suite(
             await model.close()
         delivered = await delivery.finish(FINISH_SECONDS)
     if once:
-        _print_summary(done)
+        _print_summary(runner.suite, done)
     if not delivered:
         state = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
         print_message(f"{delivery.waiting} traces were not handed over {state}")
@@ -210,7 +280,8 @@ async def _run_suite(
         print_message(f"{lost} traces were dropped or refused")
     if once and not done.complete:
         return 130
-    return 0 if (not once or done.passed) and delivered and not lost else 1
+    held = not once or (done.passed and scoring.check_gate())
+    return 0 if held and delivered and not lost else 1
 
 
 async def _stop_on_signal(signals: SignalHandlers, runner: CanaryRunner) -> None:
@@ -226,7 +297,11 @@ def _print_verdict(verdict: CanaryVerdict) -> None:
     print_message(f"{state:6} {verdict.question}  {verdict.seconds:.2f} s{note}{why}")
 
 
-def _print_summary(done: CanaryRound) -> None:
+def _print_summary(suite: CanarySuite, done: CanaryRound) -> None:
+    from ragmeter.canaries.verdicts import describe_thresholds
+
+    for line in describe_thresholds(suite, done.verdicts):
+        print_message(f"expect {line}")
     passed = sum(verdict.passed for verdict in done.verdicts)
     left = done.questions - len(done.verdicts)
     print_message(

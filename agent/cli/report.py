@@ -3,12 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
 from ragmeter.console.terminal import UsageError, exit_error, print_message
+
+if TYPE_CHECKING:
+    from ragmeter.offline.report.gate import GateOptions
+
+# What a rule of a gate is tested on.
+GateOn = Literal["bound", "mean"]
+
+GateOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Exit with 1 unless the required thresholds hold: a profile (conservative, balanced,"
+        " lenient) or a rules file.",
+    ),
+]
+GateOnOption = Annotated[
+    GateOn,
+    typer.Option(
+        "--on",
+        help="bound: a threshold fails if even the better end of the interval misses it; mean: if"
+        " the mean does.",
+    ),
+]
+JunitOption = Annotated[
+    Path | None, typer.Option(help="Write what the gate checked as JUnit XML into this file.")
+]
+MarkdownOption = Annotated[
+    Path | None, typer.Option(help="Append what the gate checked as a Markdown table to this file.")
+]
+
+
+def gate_options(
+    gate: str | None, on: GateOn, junit: Path | None, markdown: Path | None
+) -> GateOptions | None:
+    """Return the gate that the options describe, None without `--gate`."""
+    from ragmeter.offline.report.gate import GateOptions
+
+    if gate is not None:
+        return GateOptions(gate, on, junit, markdown)
+    if junit is not None or markdown is not None:
+        raise exit_error("--junit and --markdown write what --gate has checked", 2)
+    return None
+
 
 # Output format of `ragmeter report`.
 ReportFormat = Literal["table", "json", "open-rag-eval"]
@@ -63,6 +105,10 @@ def report(
         int, typer.Option(min=0, max=100, help="Worst traces of each metric.")
     ] = 5,
     seed: Annotated[int, typer.Option(help="Of the random turns of the test.")] = 0,
+    gate: GateOption = None,
+    on: GateOnOption = "bound",
+    junit: JunitOption = None,
+    markdown: MarkdownOption = None,
     config: ConfigOption = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""
@@ -74,12 +120,12 @@ def report(
     settings = load_or_exit(config)
     wanted = ReportOptions(
         files, form, html, traces, service, metric or (), pair_by, worst, seed,
-        [config] if config else (),
+        [config] if config else (), gate_options(gate, on, junit, markdown),
     )  # fmt: skip
     with exit_on_error():
         if form == "open-rag-eval":
             convert_to_open_rag_eval(wanted, output, settings, print_message)
         elif output != Path("-"):
             raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
-        else:
-            run_report(wanted, settings, print_message, render_report)
+        elif not run_report(wanted, settings, print_message, render_report):
+            raise typer.Exit(1)

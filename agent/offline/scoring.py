@@ -167,14 +167,15 @@ class OfflineScorer:
 
         for item in traces:
             trace = self._redactor.trace(item, self.counts).trace
-            under_way.append((asyncio.create_task(self._score(trace)), trace))
+            under_way.append((asyncio.create_task(self.score(trace)), trace))
             while len(under_way) >= self._concurrency:
                 yield await next_result()
         while under_way:
             yield await next_result()
         self.summary.compared += self._answers.lines()
 
-    async def _score(self, trace: Trace) -> ScoredTrace:
+    async def score(self, trace: Trace) -> ScoredTrace:
+        """Score one trace."""
         results = self._scorer.score_cheap(trace)
         slow = asyncio.gather(*(self._run_tier(tier, trace) for tier in self._tiers.values()))
         embedding, slow_results = await asyncio.gather(self._answers.add(trace), slow)

@@ -11,8 +11,17 @@ from ragmeter.canaries.client import CanaryClient
 from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.runner import CanaryRound, CanaryRunner, CanarySchedule
 from ragmeter.canaries.suite import CanarySuite
+from ragmeter.core.score import Score
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.canaries.suites import Respond, suite
+
+SCORER = Scorer(builtin=False, ks=[5])
+
+
+async def reference_scores(trace: Trace) -> list[Score]:
+    return SCORER.score_reference(trace)
+
 
 RIGHT = {"answer": "In 14 days.", "passages": [{"id": "a", "text": "14 days."}]}
 FAST = 6000.0
@@ -43,7 +52,7 @@ class World:
             async with asker:
                 runner = CanaryRunner(
                     self._suite, asker, delivery, self._pace,
-                    ks=[5], on_round=self.rounds.append,
+                    score=reference_scores, on_round=self.rounds.append,
                 )  # fmt: skip
                 if stop_after is not None:
                     asyncio.get_running_loop().call_later(stop_after, runner.stop)

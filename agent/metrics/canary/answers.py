@@ -212,18 +212,21 @@ def fact_coverage(answer: SearchableAnswer, facts: Sequence[str]) -> float | NoS
 
 
 def answer_correctness(
-    semantic: float | NoScore, factual: float | NoScore, completeness: float | NoScore
+    semantic: float | None, factual: float | NoScore, completeness: float | NoScore
 ) -> float | NoScore:
     """Compute 0.5 semantic + 0.3 factual + 0.2 completeness (RAG Guardian's metrics guide).
 
-    It is unknown if any of them is.
+    Without embeddings `semantic` is None, and the other two keep the ratio of their weights. It is
+    unknown if `factual` or `completeness` is.
     """
-    total = 0.0
+    total = weights = 0.0
     for weight, value in zip(_CORRECTNESS_WEIGHTS, (semantic, factual, completeness), strict=True):
         if isinstance(value, NoScore):
             return value
-        total += weight * value
-    return total
+        if value is not None:
+            total += weight * value
+            weights += weight
+    return total / weights
 
 
 _CONFLICT = re.compile(

@@ -125,9 +125,8 @@ def _answer_values(
         return dict.fromkeys(_ANSWER_METRICS, NoScore("unanswerable", applies=False))
     if trace.answer is None:
         return dict.fromkeys(_ANSWER_METRICS, NoScore("no_text"))
-    bare, expected = _without_markers(trace), reference.answer or ""
+    bare = _without_markers(trace)
     answer = answers.SearchableAnswer(bare)
-    coverage = answers.keyword_coverage(answer, reference.answer, reference.keywords)
     checks = run_fact_checks(answer, reference.checks, monotonic)
     if checks.failed or checks.unknown:
         details["fact_checks"] = {
@@ -136,15 +135,13 @@ def _answer_values(
             if names
         }
     facts = answers.fact_coverage(answer, reference.facts)
+    matches = [
+        _match_values(trace.answer, answer, expected, reference)
+        for expected in reference.right_answers or [""]
+    ]
     values: Values = {
-        # 0.0 is false, a reason is not
-        "exact_match": answers.exact_match(trace.answer, expected)
-        or answers.exact_match(bare, expected),
-        "keyword_coverage": coverage,
-        "number_match": answers.number_match(answer, expected),
-        "answer_completeness": answers.answer_completeness(answer, expected, coverage),
+        **{name: _best([match[name] for match in matches]) for name in matches[0]},
         "source_indicators": source_indicator_quality(trace.answer),
-        "list_coverage": answers.list_coverage(answer, reference.answer, reference.items),
         "fact_coverage": facts,
         "fact_checks": checks.value,
         "calculation": NoScore("no_calculation", applies=False),
@@ -154,15 +151,59 @@ def _answer_values(
         values["calculation"] = check_calculation(answer, reference.calculation)
         values["calculation_steps"] = check_calculation_steps(answer, reference.calculation)
     factual = checks.value if reference.checks else facts
-    semantic: float | NoScore | None = reference.similarity
-    if not expected.strip():
-        semantic = NoScore("no_reference_answer", applies=False)
-    elif semantic is None:
-        semantic = NoScore("no_similarity", applies=False)
-    values["answer_correctness"] = answers.answer_correctness(
-        semantic, factual, values["answer_completeness"]
-    )
+    if not reference.right_answers:
+        values["answer_correctness"] = NoScore("no_reference_answer", applies=False)
+    elif reference.similarity is None and reference.similarity_failed:
+        values["answer_correctness"] = NoScore("embedding_failed")
+    else:
+        values["answer_correctness"] = _best(
+            [_correctness(answer, text, reference, factual) for text in reference.right_answers]
+        )
     return values
+
+
+def _match_values(
+    given: str, answer: answers.SearchableAnswer, expected: str, reference: Reference
+) -> Values:
+    """Return how an answer matches one of the right answers; `given` has citation markers."""
+    coverage = answers.keyword_coverage(answer, expected, reference.keywords)
+    return {
+        # 0.0 is false, a reason is not
+        "exact_match": answers.exact_match(given, expected)
+        or answers.exact_match(answer.text, expected),
+        "keyword_coverage": coverage,
+        "number_match": answers.number_match(answer, expected),
+        "answer_completeness": answers.answer_completeness(answer, expected, coverage),
+        "list_coverage": answers.list_coverage(answer, expected, reference.items),
+    }
+
+
+def _correctness(
+    answer: answers.SearchableAnswer,
+    expected: str,
+    reference: Reference,
+    factual: float | NoScore,
+) -> float | NoScore:
+    """Compute the correctness by one of the right answers.
+
+    Without facts or checks the facts of a right answer are its keywords and numbers, and of one
+    without any ("No.") its words in a row.
+    """
+    coverage = answers.keyword_coverage(answer, expected, reference.keywords)
+    if isinstance(coverage, NoScore) and not coverage.applies:
+        coverage = float(bool(answer.holds(expected)))
+    if isinstance(factual, NoScore) and not factual.applies:
+        factual = coverage
+    completeness = answers.answer_completeness(answer, expected, coverage)
+    if isinstance(completeness, NoScore) and not completeness.applies:
+        completeness = coverage
+    return answers.answer_correctness(reference.similarity, factual, completeness)
+
+
+def _best(values: Sequence[float | NoScore]) -> float | NoScore:
+    """Return the highest value, else the first reason why there is none."""
+    known = [value for value in values if not isinstance(value, NoScore)]
+    return max(known) if known else values[0]
 
 
 def _without_markers(trace: Trace) -> str:

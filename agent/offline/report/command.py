@@ -18,6 +18,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.offline.report.gate import GateOptions
 from ragmeter.offline.report.input_files import (
     ReportInputSummary,
     TraceTexts,
@@ -62,6 +63,7 @@ class ReportOptions:
         metrics: The only metrics to show and test; empty for all.
         pair_by: `trace_id`, `query` or `tag:NAME`.
         worst: Most worst traces of a series.
+        gate: Rules to check the run against.
         apart: Further input files that no output may overwrite.
     """
 
@@ -75,6 +77,7 @@ class ReportOptions:
     worst: int = 5
     seed: int = 0
     apart: Sequence[Path] = field(default_factory=tuple)
+    gate: GateOptions | None = None
 
 
 def run_report(
@@ -82,8 +85,11 @@ def run_report(
     settings: Settings,
     say: Callable[[str], None],
     render_page: Callable[[ScoreReport], str],
-) -> None:
+) -> bool:
     """Read and compare scored files, print the tables and write the page.
+
+    Returns:
+        False if a gate was asked for and failed.
 
     Raises:
         UsageError: The options contradict each other.
@@ -127,12 +133,20 @@ def run_report(
         terminal.print_tables(report_tables(report))
         for line in [*comparison_caption(report), *filter(None, [missing_values_line(report)])]:
             say(line)
+    if wanted.gate is None:
+        return True
+    result = wanted.gate.run(report.columns[0])
+    for line in result.lines():
+        say(line)
+    return result.passed
 
 
 def _check_options(wanted: ReportOptions) -> None:
     inputs = [*wanted.files, *([wanted.traces] if wanted.traces else []), *wanted.apart]
     if wanted.html is not None:
         terminal.check_output_path("--html", wanted.html, inputs)
+    if wanted.gate is not None and (len(wanted.files) > 1 or wanted.metrics):
+        raise terminal.UsageError("--gate: one file at a time, and without --metric")
     if inputs.count(STDIN) > 1:
         raise terminal.UsageError("standard input can be read once")
     by = wanted.pair_by

@@ -122,11 +122,15 @@ def test_correctness_is_the_example_of_rag_guardian() -> None:
     assert answer_correctness(1.0, 1.0, 1.0) == 1.0
 
 
-@pytest.mark.parametrize("at", range(3))
-def test_a_missing_part_is_not_made_up_for(at: int) -> None:
-    parts: list[float | NoScore] = [1.0, 1.0, 1.0]
-    parts[at] = NoScore("no_similarity", applies=False)
-    assert answer_correctness(*parts) == parts[at]
+def test_correctness_without_embeddings_keeps_the_ratio_of_the_other_weights() -> None:
+    assert answer_correctness(None, 1.0, 0.5) == pytest.approx(0.8)
+    assert answer_correctness(None, 1.0, 1.0) == 1.0
+
+
+def test_correctness_with_an_unknown_part_is_unknown() -> None:
+    timeout = NoScore("pattern_timeout")
+    assert answer_correctness(0.9, timeout, 1.0) == timeout
+    assert answer_correctness(None, 1.0, timeout) == timeout
 
 
 def test_hostile_references_are_bounded() -> None:

@@ -104,7 +104,7 @@ def test_a_refusal_of_what_can_be_answered_is_wrong() -> None:
     found = values(answer="I'm sorry, I don't know.")
     assert found["exact_match"] == found["keyword_coverage"] == found["fact_checks"] == 0.0
     assert found["attribution_hit"] == 0.0
-    assert found["answer_correctness"] == "not_applicable: no_similarity"
+    assert found["answer_correctness"] == pytest.approx(0.2)  # it is as long as a right answer
     blank = values(answer="")
     assert blank["exact_match"] == blank["calculation"] == blank["answer_completeness"] == 0.0
 
@@ -163,6 +163,33 @@ def test_the_checks_that_failed_are_named() -> None:
 def test_without_checks_the_facts_count() -> None:
     reference = {**GOLD, "checks": [], "facts": ["14 days", "by mail"], "similarity": 1}
     assert values(reference=reference)["answer_correctness"] == pytest.approx(0.85)
+
+
+def test_a_plain_question_and_answer_have_a_correctness() -> None:
+    plain = {"answer": "Refunds take 14 days"}
+    # keywords refunds, take, days and the number 14: three of four; completeness (1 + 3/4) / 2
+    found = values(answer="Refunds take 15 days.", reference=plain)
+    assert found["answer_correctness"] == pytest.approx(0.6 * 0.75 + 0.4 * 0.875)
+    assert values(answer="Refunds take 14 days.", reference=plain)["answer_correctness"] == 1.0
+    # of a wrong answer its length alone counts, 0.2 at most
+    assert values(answer="A banana.", reference=plain)["answer_correctness"] == pytest.approx(0.1)
+    # a right answer without keywords must be there word for word
+    assert values(answer="No, never.", reference={"answer": "No"})["answer_correctness"] == 1.0
+    assert values(answer="Yes, always.", reference={"answer": "No"})["answer_correctness"] == 0.2
+
+
+def test_of_several_right_answers_the_best_match_counts() -> None:
+    several = {"answer": ["Two weeks", "14 days", "A fortnight"]}
+    found = values(answer="14 days", reference=several)
+    assert found["exact_match"] == found["answer_correctness"] == found["number_match"] == 1.0
+    assert values(answer="A banana", reference=several)["answer_correctness"] == 0.2
+
+
+def test_a_similarity_that_could_not_be_measured_leaves_correctness_unscored() -> None:
+    failed = {"answer": "Refunds take 14 days", "similarity_failed": True}
+    found = values(answer="Refunds take 14 days", reference=failed)
+    assert found["answer_correctness"] == "unscored: embedding_failed"
+    assert found["keyword_coverage"] == 1.0
 
 
 def test_only_canaries_are_scored() -> None:

@@ -1,0 +1,312 @@
+"""The gate of a pipeline: alert rules applied to a scored file as a whole.
+
+A rule asks of a file what it asks of a window in production. By default it is tested on the end of
+the 95 % interval that gives the service the benefit of the doubt, whatever the rule's own
+`statistic`: a handful of questions then fails no release by chance. Critical rules are required;
+the others warn. `min_samples` is not applied, since an interval already says how much is known.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from ragmeter.alerts.conditions import ConditionValue, condition_holds
+from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules
+from ragmeter.core.atomic_files import write_atomically
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.metrics.canary.specs import canary_scorer
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline.report.summary import ReportColumn, format_metric_value, metric_title
+
+GateStatistic = Literal["bound", "mean"]
+GateOutcome = Literal["passed", "failed", "not measured"]
+
+_MAX_UNSCORED = 0.1  # the threshold of RagUnscoredElevated: more can hide a failure
+_MAX_TRACES = 5  # worst traces named by a failed check
+_MAX_ID = 80  # characters of a trace id that are shown
+_BENEFIT_OF_THE_DOUBT = {"<": "upper", "<=": "upper", ">": "lower", ">=": "lower"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The rules of a gate.
+
+    Args:
+        name: Profile or file that they come from.
+        rules: Rules on a metric or a latency.
+        asked: True if each rule must be measured; False leaves out what the file does not measure.
+        ignored: Names of rules that a file cannot answer: of absence, burn rates, failing scorers,
+            segments and changes.
+    """
+
+    name: str
+    rules: Sequence[AlertRule]
+    asked: bool
+    ignored: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """How a run is gated, and what is written of it.
+
+    Args:
+        wanted: A profile or the path of a rules file.
+        on: Whether a rule is tested on the bound of the interval, or on the mean.
+        junit: File for JUnit XML.
+        markdown: File for a summary in Markdown, which is appended.
+    """
+
+    wanted: str
+    on: GateStatistic = "bound"
+    junit: Path | None = None
+    markdown: Path | None = None
+
+    def run(self, run: ReportColumn) -> GateResult:
+        """Check a run, write the files and return the result.
+
+        Raises:
+            RuleError: The rules cannot be used.
+            OSError: A file cannot be written.
+        """
+        result = check_gate(load_gate(self.wanted), run, self.on)
+        if self.junit is not None:
+            write_atomically(self.junit, render_junit(result))
+        if self.markdown is not None:  # a job summary is a file that each step appends to
+            with self.markdown.open("a", encoding="utf-8") as file:
+                file.write(render_markdown(result))
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """What came of one rule.
+
+    Args:
+        required: Whether the gate fails with it.
+        text: What was measured, against which threshold.
+        traces: Ids of the worst traces, worst first.
+    """
+
+    rule: str
+    required: bool
+    outcome: GateOutcome
+    text: str
+    traces: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The checks of a gate; `unused` names rules on metrics that the file has no result of."""
+
+    gate: str
+    checks: Sequence[GateCheck]
+    unused: Sequence[str] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True if something was checked and every required check passed."""
+        done = any(check.outcome != "not measured" for check in self.checks)
+        return done and all(check.outcome == "passed" for check in self.checks if check.required)
+
+    def lines(self) -> list[str]:
+        """Return the result as lines for the terminal."""
+        lines = []
+        for check in self.checks:
+            needed = "" if check.required else " (warning)"
+            worst = f"; worst: {', '.join(check.traces)}" if check.traces else ""
+            lines.append(f"{check.outcome:12} {check.rule}{needed}: {check.text}{worst}")
+        if self.unused:
+            lines.append(f"not in the file, not checked: {', '.join(self.unused)}")
+        counted = Counter(check.outcome for check in self.checks)
+        summary = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items()))
+        state = "passed" if self.passed else "FAILED"
+        lines.append(f"gate {self.gate} {state}: {summary or 'nothing was measured'}")
+        return lines
+
+
+def load_gate(wanted: str) -> Gate:
+    """Load the gate that a profile or a rules file describes.
+
+    A profile stands for the default rules with its thresholds. A file holds rules in the format of
+    docs/alerts.md; an entry with the name of a default rule changes that rule.
+
+    Raises:
+        RuleError: The file cannot be read, a rule is invalid, or no rule can be checked.
+    """
+    if wanted in RULE_PROFILES:
+        rules = load_rules(profile=wanted, metrics=metric_specs())
+        asked = False
+    else:
+        rules = load_rules(wanted, metrics=metric_specs())
+        defaults = {rule.name: rule for rule in load_rules()}
+        rules = [rule for rule in rules if defaults.get(rule.name) != rule]
+        asked = True
+    usable = [rule for rule in rules if _is_usable(rule)]
+    if not usable:
+        raise RuleError(f"{wanted}: no rule has a threshold on a metric or a latency")
+    ignored = [rule.name for rule in rules if not _is_usable(rule)] if asked else []
+    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked, ignored)
+
+
+def _is_usable(rule: AlertRule) -> bool:
+    whole = rule.segment is None and rule.relative_to is None
+    return whole and (rule.metric is not None or rule.latency is not None)
+
+
+def check_gate(gate: Gate, run: ReportColumn, on: GateStatistic = "bound") -> GateResult:
+    """Check a run against a gate.
+
+    Args:
+        gate: The rules.
+        run: The summary of the scored traces.
+        on: Whether a rule is tested on the bound of the interval, or on the mean.
+    """
+    checks, unused = [], []
+    for rule in gate.rules:
+        check = _check_latency(rule, run, on) if rule.latency else _check_metric(rule, run, on)
+        if check is not None:
+            checks.append(check)
+        elif gate.asked:
+            text = f"the file has no result of {' by '.join(filter(None, rule.watched))}"
+            checks.append(GateCheck(rule.name, _is_required(rule), "not measured", text))
+        else:
+            unused.append(rule.name)
+    return GateResult(gate.name, checks, unused)
+
+
+def _is_required(rule: AlertRule) -> bool:
+    return rule.severity == "critical"
+
+
+def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> GateCheck | None:
+    """Check a rule on a metric; None if the file has no result of it in any state."""
+    assert rule.metric is not None
+    scorers = (rule.scorer, canary_scorer(rule.scorer))
+    found = [s for s in run.series if s.metric == rule.metric and s.scorer in scorers]
+    if not found:
+        return None
+    series = found[0]  # the scorer's current version comes first
+    estimate = series.estimate
+    if estimate is None:
+        counted = ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in series.states.items() if n)
+        text = f"{metric_title(rule.metric)} by {series.scorer} has no value ({counted})"
+        return GateCheck(rule.name, _is_required(rule), "not measured", text)
+    name = f"{metric_title(rule.metric)} by {series.scorer}"
+    if estimate.unscored > _MAX_UNSCORED:
+        text = f"{name}: {100 * estimate.unscored:.0f} % of the results have no value"
+        return GateCheck(rule.name, _is_required(rule), "not measured", text)
+    # of the scored traces alone: what is missing must not excuse what was measured
+    plain = series.plain
+    ends = (plain.lower, plain.upper) if plain else (estimate.lower, estimate.upper)
+    value = _Value(estimate.value, *ends, estimate.samples)
+    worst = [bound_label(one.trace_id, _MAX_ID) for one in series.worst[:_MAX_TRACES]]
+    return _check_value(rule, name, value, metric_specs()[base_name(rule.metric)], on, worst)
+
+
+def _check_latency(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> GateCheck | None:
+    assert rule.latency is not None
+    for stage, quantiles in run.latency:
+        for one in quantiles:
+            if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):
+                name = f"p{100 * one.quantile:g} of {bound_label(stage, _MAX_ID)} seconds"
+                value = _Value(one.value, one.lower, one.upper, one.samples)
+                return _check_value(rule, name, value, None, on, ())
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value: float
+    lower: float | None
+    upper: float | None
+    samples: int
+
+
+def _check_value(
+    rule: AlertRule,
+    name: str,
+    value: _Value,
+    spec: MetricSpec | None,
+    on: GateStatistic,
+    worst: Sequence[str],
+) -> GateCheck:
+    def shown(number: float) -> str:
+        return f"{number:.3g}" if spec is None else format_metric_value(number, spec)
+
+    text = f"{name} is {shown(value.value)}"
+    tested: float | None = value.value
+    if on == "bound":
+        tested = getattr(value, _BENEFIT_OF_THE_DOUBT[rule.op])
+    if value.lower is not None and value.upper is not None:
+        text += f" [{shown(value.lower)}, {shown(value.upper)}]"
+    limit = "at least" if rule.op.startswith("<") else "at most"
+    text += f" of {value.samples:,} traces, wanted {limit} {shown(rule.threshold)}"
+    if tested is None:
+        text += "; too few traces for an interval"
+        return GateCheck(rule.name, _is_required(rule), "not measured", text)
+    measured = ConditionValue(tested, value.value, value.lower, value.upper, value.samples, 0.0)
+    failed = condition_holds(rule, measured)
+    if not failed and condition_holds(rule, replace(measured, tested=value.value)):
+        text += "; the mean misses it, the interval does not exclude it"
+    return GateCheck(
+        rule.name,
+        _is_required(rule),
+        "failed" if failed else "passed",
+        text,
+        worst if failed else (),
+    )
+
+
+def render_junit(result: GateResult) -> bytes:
+    """Render a result as JUnit XML: a test case for each check; a warning is a skipped one."""
+    suite = ElementTree.Element("testsuite", name=f"ragmeter gate {result.gate}")
+    failures = skipped = 0
+    for check in result.checks:
+        case = ElementTree.SubElement(suite, "testcase", classname="ragmeter.gate", name=check.rule)
+        if check.outcome == "passed":
+            continue
+        failures += check.required
+        skipped += not check.required
+        kind = "failure" if check.required else "skipped"
+        element = ElementTree.SubElement(case, kind, message=_printable(check.text))
+        element.text = _printable("\n".join(check.traces))
+    suite.set("tests", str(len(result.checks)))
+    suite.set("failures", str(failures))
+    suite.set("skipped", str(skipped))
+    text: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def render_markdown(result: GateResult) -> str:
+    """Render a result as Markdown, for the summary of a pull request."""
+    state = "passed" if result.passed else "**failed**"
+    lines = [
+        f"### ragmeter gate `{_cell(result.gate)}`: {state}",
+        "",
+        "| rule | outcome | measured | worst traces |",
+        "| --- | --- | --- | --- |",
+    ]
+    for check in result.checks:
+        outcome = check.outcome if check.required else f"{check.outcome} (warning)"
+        traces = ", ".join(f"`{_cell(one)}`" for one in check.traces)
+        lines.append(f"| {_cell(check.rule)} | {outcome} | {_cell(check.text)} | {traces} |")
+    if result.unused:
+        lines += ["", f"Not in the file, not checked: {', '.join(result.unused)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _printable(text: str) -> str:
+    """Replace what XML 1.0 cannot hold."""
+    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+
+
+def _cell(text: str) -> str:
+    """Escape text of traces for a Markdown table cell, also within a code span."""
+    escaped = _printable(text).replace("\n", " ").replace("`", "'").replace("|", "¦")
+    return escaped.replace("<", "&lt;")

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ragmeter.alerts.rules import RuleError
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.offline.report.gate import (
+    GateResult,
+    GateStatistic,
+    check_gate,
+    load_gate,
+    render_junit,
+    render_markdown,
+)
+from ragmeter.offline.report.run import ScoredRun
+from ragmeter.offline.report.summary import ReportColumn, build_report
+from tests.crash import RAGMETER
+from tests.waiting import PATIENCE
+
+
+def scored_trace(trace_id: str, results: list[Score]) -> ScoredTrace:
+    return ScoredTrace(trace_id, "bot", 1e9, "ok", results)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*RAGMETER, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def column(values: Sequence[float | None], metric: str = "faithfulness") -> ReportColumn:
+    """A run with a judged score a trace; None is a trace that the judge failed on."""
+    run = ScoredRun("run")
+    for number, value in enumerate(values):
+        state = ScoreState.UNSCORED if value is None else ScoreState.SCORED
+        reason = "judge_timeout" if value is None else None
+        score = Score(metric, "judge", state, value, reason)
+        run.add(scored_trace(f"t{number}", [score]), None)
+    return build_report([run], paired_by="trace_id").columns[0]
+
+
+def rules_file(folder: Path, **changes: object) -> str:
+    rule = {
+        "name": "Faithful", "severity": "critical", "metric": "faithfulness", "scorer": "judge",
+        "op": "<", "threshold": 0.8, "window": "1h", "min_samples": 20, **changes,
+    }  # fmt: skip
+    path = folder / "gate.yaml"
+    path.write_text(json.dumps({"rules": [rule]}))
+    return str(path)
+
+
+def check(
+    folder: Path, values: Sequence[float | None], on: GateStatistic = "bound", **changes: object
+) -> GateResult:
+    return check_gate(load_gate(rules_file(folder, **changes)), column(values), on)
+
+
+def test_a_gate_fails_on_what_chance_does_not_explain(tmp_path: Path) -> None:
+    assert check(tmp_path, [1.0] * 100).passed
+    failed = check(tmp_path, [1.0, 0.0] * 50)
+    assert not failed.passed
+    (one,) = failed.checks
+    assert one.outcome == "failed"
+    assert one.text.startswith("faithfulness by judge is 0.500 [")
+    assert len(one.traces) == 5
+    assert {int(name[1:]) % 2 for name in one.traces} == {1}  # those that scored 0
+
+
+def test_few_questions_fail_only_by_their_mean_and_if_asked(tmp_path: Path) -> None:
+    few = [1.0] * 7 + [0.0] * 3
+    lenient = check(tmp_path, few)
+    assert lenient.passed
+    assert lenient.checks[0].text.endswith("the mean misses it, the interval does not exclude it")
+    assert not check(tmp_path, few, on="mean").passed
+
+
+def test_what_is_asked_for_and_has_no_value_does_not_pass(tmp_path: Path) -> None:
+    unscored = check(tmp_path, [None] * 10)
+    assert not unscored.passed
+    assert unscored.checks[0].text == "faithfulness by judge has no value (10 unscored)"
+    absent = check(tmp_path, [1.0] * 100, metric="groundedness")
+    assert not absent.passed
+    assert absent.checks[0].text == "the file has no result of groundedness by judge"
+
+
+def test_results_without_a_value_do_not_excuse_the_others(tmp_path: Path) -> None:
+    many = check(tmp_path, [1.0] * 80 + [None] * 20)
+    assert not many.passed
+    assert many.checks[0].text == "faithfulness by judge: 20 % of the results have no value"
+    # by the bounds of everything the missing results could have been, the upper end is .84
+    assert not check(tmp_path, [0.75] * 91 + [None] * 9).passed
+    assert check(tmp_path, [1.0] * 95 + [None] * 5).passed
+
+
+def test_a_warning_does_not_fail_the_gate(tmp_path: Path) -> None:
+    result = check(tmp_path, [0.0] * 100, severity="warning")
+    assert result.passed
+    assert result.lines()[0].startswith("failed       Faithful (warning): ")
+    assert result.lines()[-1] == "gate gate.yaml passed: 1 failed"
+
+
+def test_a_profile_checks_what_the_file_measures_and_names_the_rest() -> None:
+    result = check_gate(load_gate("balanced"), column([0.0] * 100))
+    assert [check.rule for check in result.checks] == ["RagFaithfulnessLow"]
+    assert not result.passed
+    assert "RagGroundednessLow" in result.unused
+    assert check_gate(load_gate("lenient"), column([0.84] * 100)).passed
+    assert not check_gate(load_gate("conservative"), column([0.84] * 100)).passed
+    assert not check_gate(load_gate("balanced"), column([0.5], "claims")).passed
+
+
+def test_rules_of_a_file_change_the_default_of_their_name(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    path.write_text("rules: [{name: RagFaithfulnessLow, threshold: 0.2}]")
+    gate = load_gate(str(path))
+    assert [(rule.name, rule.threshold) for rule in gate.rules] == [("RagFaithfulnessLow", 0.2)]
+    path.write_text("rules: [{name: Silent, severity: warning, absence: true, window: 1h}]")
+    with pytest.raises(RuleError, match="no rule has a threshold on a metric or a latency"):
+        load_gate(str(path))
+
+
+def test_junit_and_markdown_survive_hostile_ids(tmp_path: Path) -> None:
+    run = ScoredRun("run")
+    for number in range(50):
+        score = Score("faithfulness", "judge", ScoreState.SCORED, 0.0)
+        run.add(scored_trace(f"<b>|`\x1b[31m\u202e{number}", [score]), None)
+    shown = build_report([run], paired_by="trace_id").columns[0]
+    result = check_gate(load_gate(rules_file(tmp_path)), shown)
+    suite = ElementTree.fromstring(render_junit(result))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("1", "1", "0")
+    assert suite.find("testcase/failure") is not None
+    text = render_markdown(result)
+    row = next(line for line in text.splitlines() if line.startswith("| Faithful"))
+    assert row.count("|") == 5
+    assert "<b>" not in text
+    assert not {"\x1b", "\u202e"} & set(text)
+
+
+def test_the_command_exits_by_the_gate(tmp_path: Path) -> None:
+    traces = tmp_path / "traces.jsonl"
+    rows = [
+        {"trace_id": f"t{n}", "service": "s", "timestamp": n, "status": "error" if n % 2 else "ok"}
+        for n in range(60)
+    ]
+    traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scores = tmp_path / "scores.jsonl"
+    assert run_command("score", str(traces), "-o", str(scores)).returncode == 0
+    junit, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
+    failed = run_command(
+        *("report", str(scores), "--gate", "balanced"),
+        *("--junit", str(junit), "--markdown", str(summary)),
+    )
+    assert failed.returncode == 1
+    assert "failed       RagErrorsHigh: error by builtin is 50.0 %" in failed.stderr
+    assert "gate balanced FAILED" in failed.stderr
+    assert ElementTree.parse(junit).getroot().get("failures") in ("1", "2")
+    assert "**failed**" in summary.read_text()
+    calm = rules_file(tmp_path, metric="error", scorer="builtin", op=">", threshold=0.9)
+    assert run_command("report", str(scores), "--gate", calm).returncode == 0
+    wrong = run_command("report", str(scores), "--gate", "strict")
+    assert wrong.returncode == 2
+    assert "strict" in wrong.stderr
+    assert run_command("report", str(scores), "--junit", str(junit)).returncode == 2
