@@ -18,19 +18,22 @@ from ragmeter.exporters.page.rendering import load_style_sheet, render
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries, WorstScore
 from ragmeter.offline.report.summary import (
-    ANSWERED,
     ReportColumn,
     ScoreReport,
     format_metric_value,
     metric_title,
+    report_headline,
 )
 from ragmeter.offline.report.tables import (
+    answered_series,
     comparison_caption,
     format_interval,
     format_median,
     format_p_value,
     format_quartiles,
     format_states,
+    group_cells,
+    hidden_metrics_line,
     missing_values_line,
     series_label,
 )
@@ -71,7 +74,13 @@ def render_report_page(report: ScoreReport) -> str:
         style=(style := load_style_sheet("style.css", "report.css")),
         css=style.css,
         facts="; ".join(facts),
+        headline=report_headline(report),
         answered=list(_answered(report)),
+        groups=[
+            (one_line(column.name, MAX_NAME), *group_cells(groups))
+            for column, groups in zip(report.columns, report.groups, strict=False)
+        ],
+        hidden=hidden_metrics_line(report),
         first=one_line(report.columns[0].name, MAX_NAME),
         compared=len(report.columns) > 1,
         difference_columns=DIFFERENCE_COLUMNS,
@@ -88,13 +97,13 @@ def render_report_page(report: ScoreReport) -> str:
 
 def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
     for column in report.columns:
-        for series in column.series:
-            if series.metric == ANSWERED and series.estimate is not None:
-                yield (
-                    format_metric_value(series.estimate.value, series.spec),
-                    one_line(column.name, MAX_NAME),
-                    f"{format_interval(series)} · by {series.scorer}",
-                )
+        series = answered_series(column)
+        if series is not None and series.estimate is not None:
+            yield (
+                format_metric_value(series.estimate.value, series.spec),
+                one_line(column.name, MAX_NAME),
+                f"{format_interval(series)} · by {series.scorer}",
+            )
 
 
 def _differences(report: ScoreReport) -> Iterator[tuple[str, ...]]:
@@ -102,7 +111,7 @@ def _differences(report: ScoreReport) -> Iterator[tuple[str, ...]]:
         for series in report.columns[0].find(key):
             for number, column in enumerate(report.columns[1:], start=1):
                 comparison = report.comparison(number, series)
-                if comparison is not None:
+                if comparison is not None and comparison.method != "constant":
                     name = one_line(column.name, MAX_NAME)
                     yield series_label(series), name, *_comparison_cells(comparison, series)
 
@@ -225,7 +234,7 @@ def describe_lane(lane: BoxPlotLane) -> str:
         f"{lane.name}: n = {box.n:,}, mean {number(estimate.value)}, 95 % interval"
         f" {number(estimate.lower)} to {number(estimate.upper)}"
     )
-    if spec.kind == "ratio":
+    if lane.series.two_valued:
         return text
     return (
         f"{text}, median {number(box.median)}, quartiles {number(box.q1)} and {number(box.q3)},"
@@ -261,7 +270,7 @@ def _lane_shapes(lane: BoxPlotLane, middle: float, x: svg.Scale) -> Iterator[str
     if box is None or estimate is None:
         return
     top, bottom = middle - BOX_HEIGHT / 2, middle + BOX_HEIGHT / 2
-    if lane.series.spec.kind != "ratio":
+    if not lane.series.two_valued:
         for value in box.outliers:
             yield svg.circle("outlier", x(value), middle, 2.4)
         for start, end in ((box.low, box.q1), (box.q3, box.high)):

@@ -95,6 +95,12 @@ def report(
         list[str] | None,
         typer.Option( "--metric", "-m", help="Only this metric. May be repeated."),
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every metric; without it six of them, if there are any.")
+    ] = False,
+    by: Annotated[
+        str, typer.Option(metavar="TAG", help="A row for each value of this tag, however small.")
+    ] = "",
     pair_by: Annotated[
         str,
         typer.Option(
@@ -119,7 +125,7 @@ def report(
         raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
     settings = load_or_exit(config)
     wanted = ReportOptions(
-        files, form, html, traces, service, metric or (), pair_by, worst, seed,
+        files, form, html, traces, service, metric or (), pair_by, worst, seed, every, by,
         [config] if config else (), gate_options(gate, on, junit, markdown),
     )  # fmt: skip
     with exit_on_error():

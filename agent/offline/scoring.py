@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import stat
+import tempfile
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 # Traces between two updates of the progress bar, unless a slow tier makes each of them slow.
 _PROGRESS_EVERY = 256
+
+_KEY_COLUMNS = ("trace_id", "service", "timestamp")
+_MAX_COLUMNS = 100  # stages, and tags, that have a column: their names come from a file
 
 
 @dataclass(slots=True)
@@ -240,8 +244,7 @@ async def score_file(
                     progress.read(number, summary.bad, position)
 
         async with scorer:
-            with _open_output(output) as file:
-                write = _open_writer(form, file, scorer.expected)
+            with _open_output(output) as file, _open_writer(form, file, scorer.expected) as write:
                 async for scored, trace in scorer.score_all(traces()):
                     write(scored, trace)
     if labels is not None and labels.used < labels.number:
@@ -306,24 +309,70 @@ def _open_output(output: Path) -> Iterator[IO[str]]:
         yield file
 
 
+@contextmanager
 def _open_writer(
     form: str, file: IO[str], pairs: list[tuple[str, str]]
-) -> Callable[[ScoredTrace, Trace | None], object]:
-    """Write the header of a format, and return what writes a trace with its redacted texts."""
+) -> Iterator[Callable[[ScoredTrace, Trace | None], object]]:
+    """Write the header of a format, and yield what writes a trace with its redacted texts."""
     if form == "jsonl":
-        return lambda scored, _: file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
-    if form == "open-rag-eval":
+        yield lambda scored, _: file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
+    elif form == "open-rag-eval":
         table = csv.writer(file, lineterminator="\n")  # as pandas writes it
         table.writerow(OPEN_RAG_EVAL_HEADER)
-        rows = OpenRagEvalRows()
-        return lambda scored, trace: table.writerow(rows.row(scored, trace))
-    table, keys = csv.writer(file), ("trace_id", "service", "timestamp")
-    table.writerow([*keys, *(f"{metric}.{scorer}" for metric, scorer in pairs)])
+        columns = OpenRagEvalRows()
+        yield lambda scored, trace: table.writerow(columns.row(scored, trace))
+    else:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as rows:
+            score_table = _ScoreTable(rows, pairs)
+            yield score_table.write
+            score_table.finish(file)
 
-    def write(scored: ScoredTrace, _: Trace | None) -> None:
+
+class _ScoreTable:
+    """Writes scored traces as CSV, with a column for each score, stage and tag.
+
+    Which stages and tags there are is known after the last trace, so the rows wait in a temporary
+    file for their header.
+
+    Args:
+        rows: An empty temporary file.
+        pairs: (metric, scorer) of each column of scores.
+    """
+
+    def __init__(self, rows: IO[str], pairs: list[tuple[str, str]]) -> None:
+        self._rows = rows
+        self._pairs = pairs
+        self._stages: dict[str, None] = {}
+        self._tags: dict[str, None] = {}
+
+    def write(self, scored: ScoredTrace, _: Trace | None) -> None:
+        """Add a row."""
         values = {(score.metric, score.scorer): score.value for score in scored.results}
-        document, cells = scored.to_dict(), map(values.get, pairs)
-        shown = ("" if cell is None else repr(cell) for cell in cells)
-        table.writerow([*(document[name] for name in keys), *shown])
+        document, cells = scored.to_dict(), map(values.get, self._pairs)
+        for columns, found in ((self._stages, scored.timings), (self._tags, scored.tags)):
+            for name in found:
+                if len(columns) < _MAX_COLUMNS:
+                    columns.setdefault(name)
+        row = [
+            *(document[name] for name in _KEY_COLUMNS),
+            *("" if cell is None else repr(cell) for cell in cells),
+        ]
+        self._rows.write(json.dumps([row, scored.timings, scored.tags]) + "\n")
 
-    return write
+    def finish(self, file: IO[str]) -> None:
+        """Write the header and the rows into `file`."""
+        table = csv.writer(file)
+        table.writerow([
+            *_KEY_COLUMNS,
+            *(f"{metric}.{scorer}" for metric, scorer in self._pairs),
+            *(f"timing:{stage}" for stage in self._stages),
+            *(f"tag:{tag}" for tag in self._tags),
+        ])  # fmt: skip
+        self._rows.seek(0)
+        for line in self._rows:
+            row, timings, tags = json.loads(line)
+            table.writerow([
+                *row,
+                *(timings.get(stage, "") for stage in self._stages),
+                *(tags.get(tag, "") for tag in self._tags),
+            ])  # fmt: skip

@@ -13,7 +13,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
-from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
@@ -32,20 +32,26 @@ from ragmeter.offline.report.open_rag_eval import (
 )
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
+    DEFAULT_METRICS,
     ReportColumn,
     ScoreReport,
     TraceText,
+    build_column,
     build_report,
+    has_default_metrics,
     report_document,
+    report_headline,
 )
 from ragmeter.offline.report.tables import (
     answered_line,
     comparison_caption,
+    hidden_metrics_line,
     missing_values_line,
     report_tables,
 )
 from ragmeter.trace import Trace
 
+MAX_GROUPS = 100  # values of the tag of `--by` that have a row of their own
 REPORT_EVERY = 256  # traces between two updates of the progress bar
 TAG = "tag:"
 NAME = 60  # characters of a run's name
@@ -60,7 +66,9 @@ class ReportOptions:
         files: Scored files; the first one is the baseline.
         form: Output format, `table` or `json`.
         traces: File of traces with the queries and answers of worst traces.
-        metrics: The only metrics to show and test; empty for all.
+        metrics: The only metrics to show and test; empty for `DEFAULT_METRICS`.
+        every: True to show and test all metrics, as the JSON form always does.
+        by: Tag to break the runs down by; empty for none.
         pair_by: `trace_id`, `query` or `tag:NAME`.
         worst: Most worst traces of a series.
         gate: Rules to check the run against.
@@ -76,6 +84,8 @@ class ReportOptions:
     pair_by: str = "trace_id"
     worst: int = 5
     seed: int = 0
+    every: bool = False
+    by: str = ""
     apart: Sequence[Path] = field(default_factory=tuple)
     gate: GateOptions | None = None
 
@@ -99,19 +109,29 @@ def run_report(
     texts = None
     if wanted.traces is not None:
         texts = TraceTexts(wanted.traces, settings.limits.trace_bytes, settings.privacy, say)
-    runs, notes, own_texts = [], [], []
+    runs, notes, own_texts, groups = [], [], [], []
     redactor = Redactor(settings.privacy)
     for name, path in zip(_run_names(wanted.files), wanted.files, strict=True):
-        run, run_notes, run_texts = _read_run(name, path, wanted, settings, texts, redactor, say)
+        run, parts, run_notes, run_texts = _read_run(
+            name, path, wanted, settings, texts, redactor, say
+        )
         for note in run_notes:
             say(f"{name}: {note}")
         runs.append(run)
         notes.append(run_notes)
         own_texts.append(run_texts)
+        groups.append(parts)
+    every = wanted.every or wanted.form == "json" or not has_default_metrics(runs)
+    metrics = wanted.metrics or (() if every else DEFAULT_METRICS)
     report = build_report(
         runs, paired_by=wanted.pair_by, seed=wanted.seed, worst=wanted.worst,
-        metrics=wanted.metrics, notes=notes,
+        metrics=metrics, notes=notes,
     )  # fmt: skip
+    if wanted.by:
+        report = replace(
+            report,
+            groups=[build_report(parts, paired_by="", metrics=metrics).columns for parts in groups],
+        )
     if not report.keys and wanted.metrics:
         raise terminal.UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
     trace_texts = texts.texts if texts else {}
@@ -128,14 +148,15 @@ def run_report(
     if wanted.form == "json":
         terminal.print_text(report_document(report))
     else:
-        for line in answered_line(report):
+        for line in report_headline(report) or answered_line(report):
             say(line)
         terminal.print_tables(report_tables(report))
-        for line in [*comparison_caption(report), *filter(None, [missing_values_line(report)])]:
+        more = [hidden_metrics_line(report), missing_values_line(report)]
+        for line in [*comparison_caption(report), *filter(None, more)]:
             say(line)
     if wanted.gate is None:
         return True
-    result = wanted.gate.run(report.columns[0])
+    result = wanted.gate.run(build_column(runs[0], list(runs[0].series(wanted.worst))))
     for line in result.lines():
         say(line)
     return result.passed
@@ -175,8 +196,9 @@ def _read_run(
     texts: TraceTexts | None,
     redactor: Redactor,
     say: Callable[[str], None],
-) -> tuple[ScoredRun, list[str], dict[str, TraceText]]:
+) -> tuple[ScoredRun, list[ScoredRun], list[str], dict[str, TraceText]]:
     run, summary, own = ScoredRun(name), ReportInputSummary(), {}
+    groups: dict[str, ScoredRun] = {}
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
     limit = settings.limits.trace_bytes
@@ -195,6 +217,12 @@ def _read_run(
             if item.text is not None and settings.privacy.content == "full":
                 own[trace.trace_id] = _redacted(item, item.text, redactor)
             run.add(trace, key)
+            if wanted.by:
+                value = trace.tags.get(wanted.by, "")
+                if value not in groups and len(groups) >= MAX_GROUPS:
+                    value = OTHER_LABEL
+                group = bound_label(f"{wanted.by}={value}" if value else f"no {wanted.by}", NAME)
+                groups.setdefault(value, ScoredRun(group)).add(trace, None)
             if number % REPORT_EVERY == 0:
                 progress.read(number, summary.bad, position)
     if not run.traces:
@@ -211,7 +239,8 @@ def _read_run(
             notes.append(f"{count:,} {description}")
     if len(run.services) > 1:
         notes.append(f"{len(run.services)} services taken together; --service picks one")
-    return run, notes, own
+    ordered = sorted(groups.values(), key=lambda group: (-group.traces, group.name))
+    return run, ordered, notes, own
 
 
 def _pairing_key(item: ReportTrace, by: str, texts: TraceTexts | None) -> str | None:

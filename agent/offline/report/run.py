@@ -148,6 +148,11 @@ class RunSeries:
     worst: tuple[WorstScore, ...]
     weighted: bool
 
+    @property
+    def two_valued(self) -> bool:
+        """True if the scores are shares of yes and no, which have no useful quartiles."""
+        return self.spec.kind == "ratio" or set(self.scores.values) <= {0.0, 1.0}
+
 
 class ScoredRun:
     """Scored traces of one file, summed up by series.

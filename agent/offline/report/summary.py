@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
 from ragmeter.windows.series import Quantile
 
 ANSWERED = "answered"
+# What a report shows unless it is asked for more, one metric for each question: is there an answer,
+# is it right, grounded and complete, and does what was found and cited help?
+DEFAULT_METRICS = (
+    *("answered", "answer_correctness", "grounding", "relevance", "citation_f1", "nugget_vital"),
+)
+
+
+MAX_NAME = 40  # characters of a run's name in a line of text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,7 @@ class ReportColumn:
         latency: Quantiles, in seconds, by stage.
         notes: Remarks about the input.
         texts: Texts of worst traces by trace id; runs may differ in their answers.
+        hidden: Number of further metrics with a value, which the report leaves out.
     """
 
     name: str
@@ -45,6 +55,7 @@ class ReportColumn:
     latency: Sequence[tuple[str, Sequence[Quantile]]]
     notes: Sequence[str] = ()
     texts: Mapping[str, TraceText] = field(default_factory=dict)
+    hidden: int = 0
 
     def find(self, key: tuple[str, str]) -> list[RunSeries]:
         """List the series of a (metric, scorer): one for each version of the scorer."""
@@ -62,6 +73,7 @@ class ScoreReport:
         missing: Each (metric, scorer) without a value in every run.
         paired_by: `trace_id`, `query` or `tag:NAME`.
         seed: Seed of the randomisation tests.
+        groups: Parts of the runs by the value of a tag, for each run.
     """
 
     columns: Sequence[ReportColumn]
@@ -70,6 +82,7 @@ class ScoreReport:
     missing: Sequence[tuple[str, str]]
     paired_by: str
     seed: int
+    groups: Sequence[Sequence[ReportColumn]] = ()
 
     @property
     def tests(self) -> int:
@@ -104,22 +117,13 @@ def build_report(
         metrics: The only metrics to show and test; empty for all.
         notes: Remarks about each run; empty for none.
     """
-    series = [
-        [
-            s
-            for s in run.series(worst)
-            if not metrics or {s.metric, base_name(s.metric)} & {*metrics}
-        ]
-        for run in runs
-    ]
+    every = [list(run.series(worst)) for run in runs]
+    series = [[s for s in run if not metrics or _is_named(s.metric, metrics)] for run in every]
     columns = [
-        ReportColumn(
-            run.name,
-            run.traces,
-            sorted(run.services),
-            run_series,
-            run.latency() if not metrics else [],
-            tuple(notes[number]) if notes else (),
+        replace(
+            build_column(run, run_series, latency=not metrics or tuple(metrics) == DEFAULT_METRICS),
+            notes=tuple(notes[number]) if notes else (),
+            hidden=len(_valued(every[number]) - _valued(run_series)),
         )
         for number, (run, run_series) in enumerate(zip(runs, series, strict=True))
     ]
@@ -144,6 +148,63 @@ def build_report(
         paired_by,
         seed,
     )
+
+
+def build_column(
+    run: ScoredRun, series: Sequence[RunSeries] | None = None, *, latency: bool = True
+) -> ReportColumn:
+    """Summarise a run, by all of its series unless some are given."""
+    return ReportColumn(
+        run.name,
+        run.traces,
+        sorted(run.services),
+        list(run.series(0)) if series is None else series,
+        run.latency() if latency else [],
+    )
+
+
+def has_default_metrics(runs: Sequence[ScoredRun]) -> bool:
+    """Return whether a run has a value of one of the metrics that are shown by default."""
+    return any(
+        series.estimate is not None and base_name(series.metric) in DEFAULT_METRICS
+        for run in runs
+        for series in run.series(0)
+    )
+
+
+def _is_named(metric: str, names: Collection[str]) -> bool:
+    return metric in names or base_name(metric) in names
+
+
+def _valued(series: Sequence[RunSeries]) -> set[str]:
+    return {one.metric for one in series if one.estimate is not None}
+
+
+def report_headline(report: ScoreReport) -> list[str]:
+    """Say in a line for each later run what is better and what is worse than in the first run."""
+    lines = []
+    first = report.columns[0]
+    for number, column in enumerate(report.columns[1:], start=1):
+        found: dict[str, list[str]] = {}
+        for series in first.series:
+            item = report.comparison(number, series)
+            if item is None or item.p is None or item.difference is None:
+                continue
+            verdict = describe_difference(item, series.spec.good)
+            label = f"{metric_title(series.metric)} ({series.scorer})"
+            size = format_metric_value(item.difference, series.spec, True)
+            found.setdefault(verdict, []).append(f"{label} by {size}")
+        parts = [
+            f"{verdict} on {', '.join(found[verdict])}"
+            for verdict in ("better", "worse", "higher", "lower")
+            if verdict in found
+        ]
+        same = len(found.get("no difference shown", ()))
+        if same:
+            parts.append(f"no difference shown on {same} {'other ' if parts else ''}metrics")
+        name, base = bound_label(column.name, MAX_NAME), bound_label(first.name, MAX_NAME)
+        lines.append(f"{name} against {base}: {'; '.join(parts) or 'nothing to compare'}")
+    return lines
 
 
 def metric_title(metric: str) -> str:
@@ -185,6 +246,8 @@ def report_document(report: ScoreReport) -> str:
         "adjustment": "holm",
         "runs": [_run(column) for column in report.columns],
         "comparisons": [_comparison(item, report) for item in report.comparisons],
+        "headline": report_headline(report),
+        "groups": [[_run(column) for column in columns] for columns in report.groups],
     }
     return json.dumps(out, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
 

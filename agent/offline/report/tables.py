@@ -8,15 +8,23 @@ from rich.table import Table
 
 from ragmeter.console.terminal import add_text_row, build_table
 from ragmeter.core.label_bounds import bound_label, excerpt
+from ragmeter.core.metric_specs import base_name
+from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries
-from ragmeter.offline.report.summary import ANSWERED, ScoreReport, format_metric_value, metric_title
+from ragmeter.offline.report.summary import (
+    ANSWERED,
+    DEFAULT_METRICS,
+    MAX_NAME,
+    ReportColumn,
+    ScoreReport,
+    format_metric_value,
+    metric_title,
+)
 
-NAME = 40  # characters of a run's name
 SHOWN_REASONS = 3
 WORST_SHOWN = 3  # per metric and run: the HTML page lists more
 MAX_TEXT = 90  # characters of a query or an answer on a line
-HEADLINE = ("answered", "grounding", "relevance", "citation_f1", "nugget_vital")
 
 
 def _table(heading: str, *columns: tuple[str, bool]) -> Table:
@@ -30,10 +38,12 @@ def _table(heading: str, *columns: tuple[str, bool]) -> Table:
 
 
 def report_tables(report: ScoreReport) -> Iterator[Table]:
-    """Yield the summary table, then the comparison and the worst traces if there are any."""
+    """Yield the summary, then comparison, groups and worst traces as far as there are any."""
     yield _summary_table(report)
     if len(report.columns) > 1:
         yield _comparison_table(report)
+    for column, groups in zip(report.columns, report.groups, strict=False):
+        yield _group_table(column, groups)
     worst = _worst_table(report)
     if worst is not None:
         yield worst
@@ -55,9 +65,9 @@ def format_interval(series: RunSeries) -> str:
 
 
 def format_quartiles(series: RunSeries) -> str:
-    """Format the quartiles; empty for ratios, whose binary scores have no useful quartiles."""
+    """Format the quartiles; empty for scores of two values, which have no useful quartiles."""
     box = series.box
-    if box is None or series.spec.kind == "ratio":
+    if box is None or series.two_valued:
         return ""
     return (
         f"{format_metric_value(box.q1, series.spec)} … {format_metric_value(box.q3, series.spec)}"
@@ -91,7 +101,8 @@ def format_states(series: RunSeries) -> str:
 def _summary_table(report: ScoreReport) -> Table:
     """Build the table of each series of each run: mean, median, quartiles and states."""
     heading = "; ".join(
-        f"{bound_label(column.name, NAME)}: {column.traces:,} traces" for column in report.columns
+        f"{bound_label(column.name, MAX_NAME)}: {column.traces:,} traces"
+        for column in report.columns
     )
     several = len(report.columns) > 1
     run = (("run", False),) if several else ()
@@ -111,7 +122,7 @@ def _summary_table(report: ScoreReport) -> Table:
                 ]  # fmt: skip
                 first = "" if shown == name else shown
                 add_text_row(
-                    table, first, *([bound_label(column.name, NAME)] if several else []), *cells
+                    table, first, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
                 )
                 name = shown
     for column in report.columns:
@@ -122,9 +133,52 @@ def _summary_table(report: ScoreReport) -> Table:
                     cells[1] = f"{item.lower:.3g} … {item.upper:.3g} s"
                 shown = f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}"
                 add_text_row(
-                    table, shown, *([bound_label(column.name, NAME)] if several else []), *cells
+                    table, shown, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
                 )
     return table
+
+
+def group_cells(columns: Sequence[ReportColumn]) -> tuple[list[str], list[list[str]]]:
+    """Return the labels of the series that have a value in any group, and a row for each group.
+
+    A row has the name of the group, its number of traces, and for each series the mean with its
+    interval and the number of scores.
+    """
+    keys: dict[tuple[str, str], None] = {}
+    for column in columns:
+        keys |= {(s.metric, s.scorer): None for s in column.series if s.estimate is not None}
+    labels = [f"{metric_title(metric)} ({scorer})" for metric, scorer in keys]
+    rows = []
+    for column in columns:
+        cells = [bound_label(column.name, MAX_NAME), f"{column.traces:,}"]
+        for key in keys:
+            found = [series for series in column.find(key) if series.estimate is not None]
+            cells.append(_group_cell(found[0]) if found else "–")
+        rows.append(cells)
+    return labels, rows
+
+
+def _group_cell(series: RunSeries) -> str:
+    assert series.estimate is not None
+    mean = format_metric_value(series.estimate.value, series.spec)
+    return f"{mean} [{format_interval(series)}], n {len(series.scores):,}"
+
+
+def _group_table(column: ReportColumn, groups: Sequence[ReportColumn]) -> Table:
+    labels, rows = group_cells(groups)
+    table = _table(
+        f"{bound_label(column.name, MAX_NAME)} by group",
+        ("group", False), ("traces", True), *((label, False) for label in labels),
+    )  # fmt: skip
+    for row in rows:
+        add_text_row(table, *row)
+    return table
+
+
+def hidden_metrics_line(report: ScoreReport) -> str | None:
+    """Format a line on the metrics that are not shown; None if all are."""
+    hidden = max((column.hidden for column in report.columns), default=0)
+    return f"{hidden} more metrics have a value: --all shows them" if hidden else None
 
 
 def missing_values_line(report: ScoreReport) -> str | None:
@@ -140,16 +194,22 @@ def missing_values_line(report: ScoreReport) -> str | None:
     return f"no run has a value of: {'; '.join(descriptions)}"
 
 
+def answered_series(column: ReportColumn) -> RunSeries | None:
+    """Return the series of the share of questions answered, that of a judge before the built-in."""
+    found = [s for s in column.series if s.metric == ANSWERED and s.estimate is not None]
+    return min(found, key=lambda series: series.scorer == BUILTIN_SCORER, default=None)
+
+
 def answered_line(report: ScoreReport) -> Iterator[str]:
-    """Yield a line on the share of questions answered for each run and scorer."""
+    """Yield a line on the share of questions answered for each run."""
     for column in report.columns:
-        for series in column.series:
-            if series.metric == ANSWERED and series.estimate is not None:
-                value = format_metric_value(series.estimate.value, series.spec)
-                yield (
-                    f"{bound_label(column.name, NAME)}: {value} of the questions answered"
-                    f" ({format_interval(series)}, by {series.scorer})"
-                )
+        series = answered_series(column)
+        if series is not None and series.estimate is not None:
+            value = format_metric_value(series.estimate.value, series.spec)
+            yield (
+                f"{bound_label(column.name, MAX_NAME)}: {value} of the questions answered"
+                f" ({format_interval(series)}, by {series.scorer})"
+            )
 
 
 def format_p_value(p: float | None) -> str:
@@ -163,7 +223,7 @@ def _comparison_table(report: ScoreReport) -> Table:
     """Build the table of differences from the first run."""
     first = report.columns[0]
     table = _table(
-        f"difference from {bound_label(first.name, NAME)}",
+        f"difference from {bound_label(first.name, MAX_NAME)}",
         ("metric (scorer)", False), ("run", False), ("difference", True),
         ("95 % interval", True), ("p", True), ("adjusted", True), ("test", False), ("", False),
     )  # fmt: skip
@@ -171,11 +231,11 @@ def _comparison_table(report: ScoreReport) -> Table:
         for series in first.find(key):
             for number_, column in enumerate(report.columns[1:], start=1):
                 item = report.comparison(number_, series)
-                if item is not None:
+                if item is not None and item.method != "constant":
                     add_text_row(
                         table,
                         series_label(series),
-                        bound_label(column.name, NAME),
+                        bound_label(column.name, MAX_NAME),
                         *_cells(item, series),
                     )
     return table
@@ -198,11 +258,21 @@ def _cells(item: RunComparison, series: RunSeries) -> Sequence[str]:
 
 
 def comparison_caption(report: ScoreReport) -> list[str]:
-    """List the lines that explain the tests behind the comparison; empty without a test."""
+    """List the lines below the comparison: what is always the same, and the tests behind it."""
+    first = report.columns[0]
+    same = [
+        series_label(series)
+        for series in first.series
+        if any(
+            (item := report.comparison(number, series)) is not None and item.method == "constant"
+            for number in range(1, len(report.columns))
+        )
+    ]
+    folded = [f"the same in every score: {', '.join(same)}"] if same else []
     if not report.tests:
-        return []
+        return folded
     methods = {item.method for item in report.comparisons}
-    lines = []
+    lines = folded
     if "paired" in methods:
         by = {"trace_id": "trace id", "query": "question"}.get(report.paired_by, report.paired_by)
         lines.append(
@@ -233,14 +303,14 @@ def _worst_table(report: ScoreReport) -> Table | None:
         ("score", True), ("trace", False), *((("query and answer", False),) * has_texts),
     )  # fmt: skip
     for key in report.keys:
-        if key[0] not in HEADLINE:
+        if base_name(key[0]) not in DEFAULT_METRICS:
             continue
         for column in report.columns:
             for series in column.find(key):
                 for item in series.worst[:WORST_SHOWN]:
                     cells = [
                         series_label(series),
-                        *([bound_label(column.name, NAME)] if several else []),
+                        *([bound_label(column.name, MAX_NAME)] if several else []),
                     ]
                     cells += [
                         format_metric_value(item.value, series.spec),

@@ -64,6 +64,94 @@ def test_two_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert numbers(capfd, first, second) == found
 
 
+def test_the_first_line_says_what_is_better(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = scores(tmp_path / "old.jsonl", [0.1 * n for n in range(8)])
+    second = scores(tmp_path / "new.jsonl", [0.1 * n + 0.2 for n in range(8)])
+    assert shown(capfd, first, second)[1][0] == (
+        "new against old: better on grounding (builtin) by +0.200"
+    )
+    assert shown(capfd, second, first)[1][0].startswith("old against new: worse on grounding")
+    noise = scores(tmp_path / "noise.jsonl", [0.1 * (n ^ 1) for n in range(8)])
+    assert shown(capfd, first, noise)[1][0] == "noise against old: no difference shown on 1 metrics"
+
+
+def test_six_metrics_unless_all_are_asked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.jsonl"
+    many = [result(name, 0.5) for name in ("grounding", "citation_precision", "citation_recall")]
+    lines = [json.dumps(line_dict(number, *many)) for number in range(8)]
+    file.write_text("\n".join(lines) + "\n")
+    out, said = shown(capfd, file)
+    assert "citation_recall" not in out
+    assert "2 more metrics have a value: --all shows them" in said
+    out, said = shown(capfd, file, every=True)
+    assert "citation_recall" in out
+    assert not any("--all" in line for line in said)
+    assert len(numbers(capfd, file)["runs"][0]["series"]) == 3
+    # a file without one of the six shows what it has
+    few = [json.dumps(line_dict(number, result("citation_recall", 0.5))) for number in range(8)]
+    file.write_text("\n".join(few) + "\n")
+    assert "citation_recall" in shown(capfd, file)[0]
+
+
+def test_what_is_always_the_same_is_folded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = scores(tmp_path / "old.jsonl", [0.1 * n for n in range(8)])
+    out, said = shown(capfd, first, scores(tmp_path / "new.jsonl", [0.1 * n for n in range(8)]))
+    assert "always the same" not in out
+    assert "the same in every score: grounding (builtin)" in said
+
+
+def test_groups_by_a_tag_with_their_sizes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, html = tmp_path / "a.jsonl", tmp_path / "r.html"
+    lines = [
+        json.dumps(line_dict(n, result("grounding", n / 10), tags={"lang": "de"} if n else {}))
+        for n in range(9)
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    out, _ = shown(capfd, file, by="lang", html=html)
+    rows = [line.split() for line in out.splitlines()]
+    assert any(row[:2] == ["lang=de", "8"] and row[-1] == "8" for row in rows)
+    assert any(row[:3] == ["no", "lang", "1"] and row[-1] == "1" for row in rows)
+    assert "lang=de" in html.read_text()
+    ((first, second),) = numbers(capfd, file, by="lang")["groups"]
+    assert (first["name"], first["traces"]) == ("lang=de", 8)
+    assert first["series"][0]["value"] == pytest.approx(0.45)
+    assert (second["name"], second["traces"]) == ("no lang", 1)
+
+
+def test_scores_of_two_values_have_no_quartiles(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = shown(capfd, scores(tmp_path / "a.jsonl", [0.0, 1.0, 1.0, 1.0] * 3))
+    row = next(line for line in out.splitlines() if "grounding" in line)
+    assert row.count("…") == 1  # the interval alone
+    out, _ = shown(capfd, scores(tmp_path / "b.jsonl", [0.0, 1.0, 0.5, 1.0] * 3))
+    row = next(line for line in out.splitlines() if "grounding" in line)
+    assert row.count("…") == 2
+
+
+def test_csv_has_columns_for_tags_and_timings(tmp_path: Path) -> None:
+    rows = [
+        trace_dict(1, tags={"model": "a", "evil": '=1+1",x'}, timings={"total": 1.5}),
+        trace_dict(2, tags={"lang": "de"}, timings={"total": 2.5, "search": 0.5}),
+    ]
+    source, out = tmp_path / "t.jsonl", tmp_path / "s.csv"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asyncio.run(score_file(source, out, "csv", SETTINGS, print))
+    with out.open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["timing:total"], first["timing:search"]) == ("1.5", "")
+    assert (second["timing:search"], second["tag:lang"], second["tag:model"]) == ("0.5", "de", "")
+    assert (first["tag:model"], first["tag:evil"]) == ("a", '=1+1",x')
+
+
 def test_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, html = scores(tmp_path / "a.jsonl", [0.1, 0.5, 0.9]), tmp_path / "r.html"
     shown(capfd, file, html=html)
