@@ -217,6 +217,9 @@ def _parse_reply(body: bytes, json_type: bool, paths: ReplyPaths) -> dict[str, A
     abstained = _value_at(document, paths.abstained)
     if isinstance(abstained, bool):
         reply["abstained"] = abstained
+    scope = _value_at(document, paths.scope)
+    if isinstance(scope, list):
+        reply["scope"] = [text for item in scope if (text := _text(item)) is not None]
     for name, path in (("model", paths.model), ("prompt_version", paths.prompt_version)):
         value = _value_at(document, path)
         if isinstance(value, str) and value:
@@ -291,6 +294,9 @@ def _build_trace(
     tags = dict(list(tags.items())[: MAX_TAGS - 2])
     tags |= {"question": question.id, CANARY: "true"}
     reference = question.reference
+    scope = reply.get("scope")
+    if scope is not None:  # where the service says that it searched
+        reference = reference.model_copy(update={"scope": scope})
     if reference.answerable is not None:
         tags.setdefault("answerable", "true" if reference.answerable else "false")
     base: dict[str, Any] = {

@@ -200,6 +200,7 @@ class ReplyPaths(_StrictSuiteModel):
     abstained: JsonPath | None = "abstained"
     model: JsonPath | None = "model"
     prompt_version: JsonPath | None = "prompt_version"
+    scope: JsonPath | None = None
 
 
 class CanaryQuestion(_StrictSuiteModel):

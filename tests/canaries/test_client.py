@@ -78,6 +78,15 @@ def test_a_reply_becomes_a_trace() -> None:
     assert found.tags == {"question": "a", CANARY: "true"}
 
 
+def test_the_folders_that_the_service_searched_replace_those_of_the_reference() -> None:
+    found = trace({"answer": "x", "searched": ["hr/", "it/"]}, answer="answer", scope="searched")
+    assert found.reference is not None
+    assert found.reference.scope == ["hr/", "it/"]
+    silent = trace({"answer": "x"}, answer="answer", scope="searched").reference
+    assert silent is not None
+    assert silent.scope is None
+
+
 def test_other_forms_of_an_answer() -> None:
     plain = replying(b"plain text", 200, **{"content-type": "text/plain"})
     assert asked(suite(response={"answer": "$"}), plain).trace.answer == "plain text"

@@ -103,8 +103,12 @@ class SearchableAnswer:
         return f" {' '.join(words)} " in self._line
 
 
-# "Rate Change", "Group Rating Group"; repeats are bounded, so a text of capitals is scanned once
-_CAPITALISED = re.compile(r"\b[A-Z][a-z]{1,30}(?:[ \t\n]{1,3}[A-Z][a-z]{1,30}){1,6}\b")
+# "Rate Change", "Territory 118", "Rule C-1"; repeats are bounded, so a text of capitals is scanned
+# once
+_CAPITALISED = re.compile(
+    r"\b[A-Z][a-z]{1,30}"
+    r"(?:[ \t\n]{1,3}(?:[A-Z][a-z]{1,30}|(?:[A-Z]{1,3}-?)?\d{1,6})){1,6}\b(?![.,]\d)"
+)
 _ITEM = re.compile(r"^[ \t]{0,12}(?:[-*•‣–]|\d{1,3}[.)])[ \t]{1,8}(\S.{0,500})$", re.MULTILINE)
 
 
@@ -123,13 +127,15 @@ def exact_match(answer: str, reference: str) -> float | NoScore:
 def extracted_keywords(reference: str) -> tuple[list[str], set[str]]:
     """Return what an answer should mention: (words and phrases, numbers).
 
-    Words have at least four letters and are no stop words; phrases are of capitalised words.
+    Words have at least four letters and are no stop words; phrases are of capitalised words, codes
+    and whole numbers.
     """
     text = reference[:_MAX_ANSWER_CHARS]
     keywords: dict[str, None] = {}
     for phrase in _CAPITALISED.findall(text):
         words = phrase.split()
-        while words and words[0].lower() in STOP_WORDS:  # "The Rate Change" begins a sentence
+        # "The Rate Change" begins a sentence, and so does "In 2024 Premiums"
+        while words and (words[0].lower() in STOP_WORDS or words[0][0].isdigit()):
             del words[0]
         if len(words) > 1:
             keywords[" ".join(words).lower()] = None
@@ -180,12 +186,17 @@ def list_items(reference: str) -> list[str]:
     return [item.strip() for item in _ITEM.findall(reference[:_MAX_ANSWER_CHARS])][:_MAX_KEYWORDS]
 
 
+def held_items(answer: SearchableAnswer, reference: str | None, items: Sequence[str]) -> list[bool]:
+    """Return for each item, given or of the right answer, whether the answer holds it."""
+    wanted = list(items)[:_MAX_KEYWORDS] or list_items(reference or "")
+    return [one for one in map(answer.holds, wanted) if one is not None]
+
+
 def list_coverage(
     answer: SearchableAnswer, reference: str | None, items: Sequence[str]
 ) -> float | NoScore:
     """Compute items held word by word / items: those given, else those of the right answer."""
-    wanted = list(items)[:_MAX_KEYWORDS] or list_items(reference or "")
-    held = [one for one in map(answer.holds, wanted) if one is not None]
+    held = held_items(answer, reference, items)
     return sum(held) / len(held) if held else NoScore("no_list", applies=False)
 
 

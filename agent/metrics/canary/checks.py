@@ -7,6 +7,7 @@ hours on another. A check that ran out of time is unknown, not failed.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -147,6 +148,21 @@ def check_calculation(answer: SearchableAnswer, calculation: Calculation) -> flo
     ):
         return 0.0
     return 1.0
+
+
+# Two numbers with an operator between them, or the operation in a word. A minus or a slash needs
+# space around it: 3-5 is a range, 5/6 may be a date. Gaps are bounded, so that a text of digits is
+# scanned once.
+_OPERATION = re.compile(
+    r"\d[\d.,]{0,20}\s{0,3}[%)\]]?(?:\s{0,3}[x×*÷+=]\s{0,3}|\s{1,3}[−–/-]\s{1,3})[$€£¥(\[]?\s{0,3}\d"
+    r"|\b(?:multipl(?:y|ied|ying|ication)|divid(?:e|ed|ing)|times|plus|minus|subtract(?:ed|ing)?"
+    r"|sum of|added? to|product of)\b"
+)
+
+
+def check_calculation_shown(answer: SearchableAnswer) -> float:
+    """Return 1 if the answer shows how it calculated (`has_calculation` of zesty-assignment)."""
+    return float(_OPERATION.search(answer.text.lower()) is not None)
 
 
 def check_calculation_steps(answer: SearchableAnswer, calculation: Calculation) -> float | NoScore:

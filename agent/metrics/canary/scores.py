@@ -10,6 +10,7 @@ from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.canary import answers, retrieval
 from ragmeter.metrics.canary.checks import (
     check_calculation,
+    check_calculation_shown,
     check_calculation_steps,
     run_fact_checks,
 )
@@ -25,7 +26,7 @@ _SERVICE_METRICS = ("canary_failed", "canary_seconds")
 _ANSWER_METRICS = (
     *("exact_match", "keyword_coverage", "number_match", "answer_completeness"),
     *("source_indicators", "list_coverage", "fact_coverage", "fact_checks"),
-    *("calculation", "calculation_steps", "answer_correctness"),
+    *("calculation", "calculation_shown", "calculation_steps", "answer_correctness"),
 )
 _CITATION_METRICS = ("attribution_hit", "abstention_accuracy", "unanswerable_hallucination")
 
@@ -145,10 +146,13 @@ def _answer_values(
         "fact_coverage": facts,
         "fact_checks": checks.value,
         "calculation": NoScore("no_calculation", applies=False),
+        "calculation_shown": NoScore("no_calculation", applies=False),
         "calculation_steps": NoScore("no_calculation", applies=False),
     }
+    details |= _list_detail(answer, reference)
     if reference.calculation is not None:
         values["calculation"] = check_calculation(answer, reference.calculation)
+        values["calculation_shown"] = check_calculation_shown(answer)
         values["calculation_steps"] = check_calculation_steps(answer, reference.calculation)
     factual = checks.value if reference.checks else facts
     if not reference.right_answers:
@@ -176,6 +180,18 @@ def _match_values(
         "answer_completeness": answers.answer_completeness(answer, expected, coverage),
         "list_coverage": answers.list_coverage(answer, expected, reference.items),
     }
+
+
+def _list_detail(
+    answer: answers.SearchableAnswer, reference: Reference
+) -> dict[str, dict[str, Any]]:
+    """Return how many items of a list the answer holds, by the right answer that it is nearest."""
+    held = [
+        answers.held_items(answer, expected, reference.items)
+        for expected in reference.right_answers or [""]
+    ]
+    best = max(held, key=lambda items: sum(items) / len(items) if items else -1.0)
+    return {"list_coverage": {"held": sum(best), "items": len(best)}} if best else {}
 
 
 def _correctness(

@@ -51,13 +51,22 @@ def test_keywords_are_words_phrases_and_numbers() -> None:
 
 def test_keyword_coverage_of_the_example() -> None:
     right = "Territory 118 has a rate change of 0.305%"
-    # territory, rate, change, 118, 0.305
+    # territory 118, territory, rate, change, 118, 0.305
     assert (
         keyword_coverage(SearchableAnswer("The rate change for Territory 118 is 0.305%"), right, [])
         == 1.0
     )
-    assert keyword_coverage(SearchableAnswer("It changes by 0.305 %."), right, []) == 1 / 5
+    assert keyword_coverage(SearchableAnswer("It changes by 0.305 %."), right, []) == 1 / 6
     assert keyword_coverage(SearchableAnswer(""), right, []) == 0.0
+
+
+def test_phrases_with_numbers_match_as_phrases() -> None:
+    assert extracted_keywords("Rule C-1 of Territory 118")[0][:2] == ["rule c-1", "territory 118"]
+    assert extracted_keywords("In 2024 Premiums rose")[0] == ["premiums", "rose"]
+    # both numbers and the word are there, and yet it is another territory
+    apart = SearchableAnswer("In territory 117 there are 118 policies")
+    assert keyword_coverage(apart, "Territory 118", []) == 2 / 3
+    assert keyword_coverage(SearchableAnswer("Rule C-2"), "Rule C-1", []) == 1 / 3
 
 
 def test_given_keywords_win_over_those_of_the_answer() -> None:

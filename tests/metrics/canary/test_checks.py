@@ -9,6 +9,7 @@ from ragmeter.metrics.canary.answers import SearchableAnswer
 from ragmeter.metrics.canary.checks import (
     FactCheckResult,
     check_calculation,
+    check_calculation_shown,
     check_calculation_steps,
     run_fact_checks,
 )
@@ -122,3 +123,18 @@ def test_many_steps_against_many_numbers() -> None:
     before = time.process_time()
     assert check_calculation_steps(said, many) == 0.5
     assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("604 x 0.3 = 181", 1.0),
+        ("Multiply the base rate by 3.", 1.0),
+        ("$51 + $3 is $54", 1.0),
+        ("604 - 51 is 553", 1.0),
+        ("It is 604.", 0.0),
+        ("Pages 3-5 of 2024-05-06, or 5/6.", 0.0),
+    ],
+)
+def test_a_calculation_is_shown_by_an_operation(text: str, shown: float) -> None:
+    assert check_calculation_shown(SearchableAnswer(text)) == shown

@@ -67,6 +67,7 @@ def test_a_right_answer() -> None:
         "fact_coverage": 1.0,
         "fact_checks": 1.0,
         "calculation": 1.0,
+        "calculation_shown": 0.0,
         "calculation_steps": "not_applicable: no_steps",
         "answer_correctness": pytest.approx(0.95),
         "recall_any_at_k:1": 0.0,  # rank 1 is kb-2
@@ -190,6 +191,13 @@ def test_a_similarity_that_could_not_be_measured_leaves_correctness_unscored() -
     found = values(answer="Refunds take 14 days", reference=failed)
     assert found["answer_correctness"] == "unscored: embedding_failed"
     assert found["keyword_coverage"] == 1.0
+
+
+def test_the_detail_counts_the_items_of_a_list() -> None:
+    reference = {"answer": ["- apples\n- pears\n- plums", "- figs"]}
+    found = scores(answer="We sell apples and plums.", reference=reference)["list_coverage"]
+    assert found.value == pytest.approx(2 / 3)
+    assert found.detail == {"held": 2, "items": 3}
 
 
 def test_only_canaries_are_scored() -> None:
