@@ -25,6 +25,7 @@ from ragmeter.offline.report.summary import (
     report_headline,
 )
 from ragmeter.offline.report.tables import (
+    REPEAT_COLUMNS,
     answered_series,
     comparison_caption,
     format_interval,
@@ -35,6 +36,7 @@ from ragmeter.offline.report.tables import (
     group_cells,
     hidden_metrics_line,
     missing_values_line,
+    repeat_rows,
     series_label,
 )
 
@@ -80,6 +82,8 @@ def render_report_page(report: ScoreReport) -> str:
             (one_line(column.name, MAX_NAME), *group_cells(groups))
             for column, groups in zip(report.columns, report.groups, strict=False)
         ],
+        repeat_columns=[name.capitalize() for name, _ in REPEAT_COLUMNS],
+        repeated=repeat_rows(report),
         hidden=hidden_metrics_line(report),
         first=one_line(report.columns[0].name, MAX_NAME),
         compared=len(report.columns) > 1,

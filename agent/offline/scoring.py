@@ -29,7 +29,8 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows
+from ragmeter.offline.report.input_files import TAG_COLUMN, TIMING_COLUMN
+from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
 from ragmeter.offline.whole_file import FileAnswers, FileFeedback
 from ragmeter.scoring.answer_embedding import build_answer_embedder
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
@@ -317,10 +318,9 @@ def _open_writer(
     if form == "jsonl":
         yield lambda scored, _: file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
     elif form == "open-rag-eval":
-        table = csv.writer(file, lineterminator="\n")  # as pandas writes it
-        table.writerow(OPEN_RAG_EVAL_HEADER)
-        columns = OpenRagEvalRows()
-        yield lambda scored, trace: table.writerow(columns.row(scored, trace))
+        table = OpenRagEvalTable()
+        yield table.add
+        csv.writer(file, lineterminator="\n").writerows(table.rows())  # as pandas writes it
     else:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as rows:
             score_table = _ScoreTable(rows, pairs)
@@ -365,8 +365,8 @@ class _ScoreTable:
         table.writerow([
             *_KEY_COLUMNS,
             *(f"{metric}.{scorer}" for metric, scorer in self._pairs),
-            *(f"timing:{stage}" for stage in self._stages),
-            *(f"tag:{tag}" for tag in self._tags),
+            *(TIMING_COLUMN + stage for stage in self._stages),
+            *(TAG_COLUMN + tag for tag in self._tags),
         ])  # fmt: skip
         self._rows.seek(0)
         for line in self._rows:

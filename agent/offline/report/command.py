@@ -22,13 +22,12 @@ from ragmeter.offline.report.gate import GateOptions
 from ragmeter.offline.report.input_files import (
     ReportInputSummary,
     TraceTexts,
-    normalise_query,
     read_scored_file,
 )
 from ragmeter.offline.report.open_rag_eval import (
-    OPEN_RAG_EVAL_HEADER,
-    OpenRagEvalRows,
+    OpenRagEvalTable,
     ReportTrace,
+    normalise_query,
 )
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
@@ -208,6 +207,11 @@ def _read_run(
             if wanted.service is not None and trace.service != wanted.service:
                 others += 1
                 continue
+            if item.question not in (None, trace.trace_id):
+                key = _pairing_key(item, wanted.pair_by, texts)
+                if key is not None:
+                    run.add_again(trace, key)
+                continue
             if (trace.service, trace.trace_id) in seen:
                 repeated += 1
                 continue
@@ -245,7 +249,7 @@ def _read_run(
 
 def _pairing_key(item: ReportTrace, by: str, texts: TraceTexts | None) -> str | None:
     if by == "trace_id":
-        return item.trace.trace_id
+        return item.question or item.trace.trace_id
     if by == "query":
         if item.text is not None:
             return normalise_query(item.text.query) or None
@@ -291,21 +295,20 @@ def convert_to_open_rag_eval(
         terminal.check_output_path(
             "--output", output, [*wanted.files, *filter(None, [wanted.traces])]
         )
-    summary, rows, text = ReportInputSummary(), OpenRagEvalRows(), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(OPEN_RAG_EVAL_HEADER)
+    summary, table, text = ReportInputSummary(), OpenRagEvalTable(), io.StringIO()
     written = 0
     for item in read_scored_file(wanted.files[0], limit, summary, say, details=True):
         scored: ScoredTrace = item.trace
         if wanted.service is None or scored.service == wanted.service:
-            writer.writerow(rows.row(scored, texts.traces.get(scored.trace_id) if texts else None))
+            table.add(scored, texts.traces.get(scored.trace_id) if texts else None)
             written += 1
     if not written:
         raise OSError(f"{wanted.files[0]}: no scored trace")
+    csv.writer(text, lineterminator="\n").writerows(table.rows())
     if output == STDIN:
         terminal.print_text(text.getvalue())
     else:
         write_atomically(output, text.getvalue().encode("utf-8", "replace"))
-    say(f"{written:,} rows" + (f", {summary.bad:,} lines unreadable" if summary.bad else ""))
-    if rows.empty:
-        say(f"without a value: {', '.join(rows.empty)}")
+    say(f"{written:,} answers" + (f", {summary.bad:,} lines unreadable" if summary.bad else ""))
+    if table.empty:
+        say(f"without a value: {', '.join(table.empty)}")

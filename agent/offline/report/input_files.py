@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,12 +23,14 @@ from ragmeter.offline.report.open_rag_eval import (
     ReportTrace,
     count_runs,
     is_open_rag_eval,
+    normalise_query,
     read_open_rag_eval_row,
 )
 from ragmeter.offline.report.summary import TraceText
 from ragmeter.trace import Trace
 
 _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV
+TIMING_COLUMN, TAG_COLUMN = "timing:", "tag:"  # prefixes of its last columns
 
 
 @dataclass(slots=True)
@@ -81,11 +84,6 @@ class TraceTexts:
             say(f"{path}: {bad} items unreadable")
         if not shown:
             say(f"{path}: no text is shown (privacy.content)")
-
-
-def normalise_query(query: str) -> str:
-    """Normalise white space and case, so that equal questions compare equal."""
-    return " ".join(query.split()).casefold()
 
 
 def read_scored_file(
@@ -182,9 +180,14 @@ def _read_csv(
     if is_open_rag_eval(header):
         runs = count_runs(header)
         if runs > 1:
-            summary.notes.append(f"{runs} answers a question in the file: the first one is read")
+            summary.notes.append(
+                f"{runs} answers a question: means are those of the first, the others show how far"
+                " answers vary"
+            )
         summary.notes.append("columns of open-rag-eval: every question counts once")
-        make: Callable[[dict[str, str]], ReportTrace | None] = read_open_rag_eval_row
+        make: Callable[[dict[str, str]], list[ReportTrace]] = partial(
+            read_open_rag_eval_row, runs=runs
+        )
     elif tuple(header[:3]) == _CSV_KEYS:
         summary.notes.append(
             "CSV: no probabilities, so each trace counts once, and no reasons, so empty cells"
@@ -197,22 +200,26 @@ def _read_csv(
             " open-rag-eval"
         )
     for number, row in rows:
-        trace = make(dict(zip(header, row, strict=False))) if len(row) == len(header) else None
-        if trace is None:
+        found = make(dict(zip(header, row, strict=False))) if len(row) == len(header) else []
+        if not found:
             summary.bad += 1
             if summary.bad <= MAX_SHOWN:
                 say(f"{name}, line {number}: no row of this table")
-        else:
-            yield trace
+        yield from found
 
 
-def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], ReportTrace | None]:
-    def make(row: dict[str, str]) -> ReportTrace | None:
+def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], list[ReportTrace]]:
+    def make(row: dict[str, str]) -> list[ReportTrace]:
         results = []
+        timings, tags = dict[str, str](), dict[str, str]()
         for name, cell in row.items():
-            metric, _, scorer = name.rpartition(".")
             if name in _CSV_KEYS or not cell.strip():
                 continue
+            if name.startswith((TIMING_COLUMN, TAG_COLUMN)):
+                into = timings if name.startswith(TIMING_COLUMN) else tags
+                into[name.partition(":")[2]] = cell
+                continue
+            metric, _, scorer = name.rpartition(".")
             base, _, k = metric.partition(":")
             item: dict[str, Any] = {"metric": base, "scorer": scorer, "state": "scored"}
             if k:
@@ -223,14 +230,16 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], R
                 value = math.nan
             item["value"] = value if math.isfinite(value) else None  # None: counted as invalid
             results.append(item)
-        line = json.dumps({**{key: row[key] for key in _CSV_KEYS}, "results": results}).encode()
+        keys = {key: row[key] for key in _CSV_KEYS}
+        document = {**keys, "results": results, "timings": timings, "tags": tags}
+        line = json.dumps(document).encode()
         try:
             scored_line = scored_lines.decode_scored_line(line, len(line))
         except scored_lines.InvalidScoredLine:
-            return None
+            return []
         summary.unknown += scored_line.unknown
         summary.invalid += scored_line.invalid
-        return ReportTrace(scored_line.trace)
+        return [ReportTrace(scored_line.trace)]
 
     return make
 

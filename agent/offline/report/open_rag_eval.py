@@ -1,8 +1,9 @@
 """Read and write the CSV columns of open-rag-eval (Vectara, 0.3.0).
 
-Each row is a question. The prefix `run_1_` of a column numbers the answers to it; files of older
-versions lack the prefix. Two cases are read as unscored: the 0.5 that open-rag-eval writes where
-nuggets failed (its `autonugget_scores` is then empty), and the empty cells of a failed evaluation.
+Each row is a question. The prefix `run_1_` of a column numbers the answers to it: a question that
+was asked three times has the columns `run_1_` to `run_3_`. Files of older versions lack the prefix.
+Two cases are read as unscored: the 0.5 that open-rag-eval writes where nuggets failed (its
+`autonugget_scores` is then empty), and the empty cells of a failed evaluation.
 
 A score is written to a column only if it is the same quantity by the same kind of instrument, which
 excludes the built-in scorers. Missing values stay empty: pandas reads them as missing, and
@@ -29,7 +30,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.summary import TraceText
 from ragmeter.trace import MAX_ID, Trace
 
-RUN = "run_1_"
+MAX_RUNS = 100  # answers to one question that are read or written
 
 _TABLES = yaml.safe_load((resources.files(__package__) / "open_rag_eval.yaml").read_text("utf-8"))
 COLUMNS: tuple[str, ...] = tuple(_TABLES["columns"])
@@ -40,15 +41,27 @@ UMBRELA, AUTONUGGETIZER, HHEM = "umbrela", "autonuggetizer", "hhem_fulltext"
 MAX_K = 100  # as in scored files: each cut-off is a series
 MAX_TEXT = 2_000  # characters of a query or an answer; displays shorten them further
 
+_CLOSING = ".,;:!?…。"  # signs that end the sentence before a citation marker
+
 _RUNS = re.compile(r"run_(\d{1,4})_")
 
 
 @dataclass(slots=True)
 class ReportTrace:
-    """Scored trace, with its texts where the scored file has them."""
+    """Scored trace, with its texts where the scored file has them.
+
+    Args:
+        question: Id of the question, where several traces of the file answer it.
+    """
 
     trace: ScoredTrace
     text: TraceText | None = None
+    question: str | None = None
+
+
+def normalise_query(query: str) -> str:
+    """Normalise white space and case, so that equal questions compare equal."""
+    return " ".join(query.split()).casefold()
 
 
 def is_open_rag_eval(header: Sequence[str]) -> bool:
@@ -60,15 +73,30 @@ def is_open_rag_eval(header: Sequence[str]) -> bool:
 def count_runs(header: Sequence[str]) -> int:
     """Count the answers to a question that the header has columns for."""
     matches = (_RUNS.match(name) for name in header)
-    return max((int(match[1]) for match in matches if match), default=1)
+    return min(max((int(match[1]) for match in matches if match), default=1), MAX_RUNS)
 
 
-def read_open_rag_eval_row(row: Mapping[str, str]) -> ReportTrace | None:
-    """Read a row; None if it has no `query_id`."""
+def read_open_rag_eval_row(row: Mapping[str, str], runs: int = 1) -> list[ReportTrace]:
+    """Read the answers of a row, in the order of their runs; none if it has no `query_id`.
+
+    Later answers have the number of their run in their trace id. A run without any cell is left
+    out, unless it is the first.
+    """
     query_id = row.get("query_id", "").strip()[:MAX_ID]
     if not query_id:
-        return None
-    reader = _OpenRagEvalReader(row)
+        return []
+    found = []
+    for run in range(1, runs + 1):
+        prefix = f"run_{run}_"
+        if run > 1 and not any(row.get(prefix + name, "").strip() for name in COLUMNS):
+            continue
+        trace_id = query_id if run == 1 else f"{query_id}#{run}"
+        found.append(_read_answer(row, prefix, query_id, trace_id))
+    return found
+
+
+def _read_answer(row: Mapping[str, str], prefix: str, query_id: str, trace_id: str) -> ReportTrace:
+    reader = _OpenRagEvalReader(row, prefix)
     scores = [*reader.scores()]
     answer = reader.parsed("generated_answer")
     segments = answer if isinstance(answer, list) else []
@@ -77,17 +105,22 @@ def read_open_rag_eval_row(row: Mapping[str, str]) -> ReportTrace | None:
         for segment in segments
         if isinstance(segment, dict) and isinstance(segment.get("text"), str)
     )
-    trace = ScoredTrace(query_id, "open-rag-eval", 0.0, "ok", scores)
-    return ReportTrace(trace, TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT]))
+    trace = ScoredTrace(trace_id, "open-rag-eval", 0.0, "ok", scores)
+    texts = TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT])
+    return ReportTrace(trace, texts, query_id)
 
 
 class _OpenRagEvalReader:
-    def __init__(self, row: Mapping[str, str]) -> None:
+    def __init__(self, row: Mapping[str, str], prefix: str) -> None:
         self._row = row
+        self._prefix = prefix
 
     def cell(self, name: str) -> str | None:
-        """Return the text of a cell; None if the file has no such column."""
-        return self._row.get(RUN + name, self._row.get(name))
+        """Return the text of a cell; None if the file has no such column.
+
+        Files of older versions have one run, whose columns have no prefix.
+        """
+        return self._row.get(self._prefix + name, self._row.get(name))
 
     def parsed(self, name: str) -> Any:
         """Parse the JSON of a cell (numbers included); None if it is empty or broken."""
@@ -160,22 +193,25 @@ class _OpenRagEvalReader:
             yield Score(metric, scorer, ScoreState.SCORED, float(value))
 
 
-OPEN_RAG_EVAL_HEADER = ("query_id", "query", *(RUN + name for name in COLUMNS))
+class OpenRagEvalTable:
+    """Builder of the CSV: a row for each question, with `run_2_` and so on for further answers.
 
-
-class OpenRagEvalRows:
-    """Builder of CSV rows that tracks which columns never had a value."""
+    Answers belong to one question if the text of the question is the same. The table is held until
+    it is complete, since its header depends on the most answers to a question.
+    """
 
     def __init__(self) -> None:
         self._filled: Counter[str] = Counter()
+        self._rows: list[tuple[str, str, list[list[str]]]] = []
+        self._by_question: dict[str, list[list[str]]] = {}
 
     @property
     def empty(self) -> list[str]:
         """Columns without a value in any row so far."""
         return [name for name in COLUMNS if not self._filled[name]]
 
-    def row(self, scored: ScoredTrace, trace: Trace | None) -> list[str]:
-        """Build a row in the order of `OPEN_RAG_EVAL_HEADER`.
+    def add(self, scored: ScoredTrace, trace: Trace | None) -> None:
+        """Add an answer.
 
         Args:
             scored: The scored trace.
@@ -187,7 +223,24 @@ class OpenRagEvalRows:
             values |= _texts(trace)
         self._filled.update(list(values))
         cells = [json.dumps(values[name]) if name in values else "" for name in COLUMNS]
-        return [scored.trace_id, (trace and trace.query) or "", *cells]
+        query = (trace and trace.query) or ""
+        key = f"{scored.service} {normalise_query(query)}" if query.strip() else ""
+        runs = self._by_question.get(key) if key else None
+        if runs is None or len(runs) >= MAX_RUNS:
+            runs = []
+            self._rows.append((scored.trace_id, query, runs))
+            if key:
+                self._by_question[key] = runs
+        runs.append(cells)
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the header and the rows."""
+        most = max((len(runs) for _, _, runs in self._rows), default=1)
+        header = [f"run_{run}_{name}" for run in range(1, most + 1) for name in COLUMNS]
+        yield ["query_id", "query", *header]
+        for query_id, query, runs in self._rows:
+            blank = [""] * (len(COLUMNS) * (most - len(runs)))
+            yield [query_id, query, *(cell for cells in runs for cell in cells), *blank]
 
 
 def _value(scores: dict[tuple[str, str], Score], metric: str, scorer: str) -> float | None:
@@ -291,25 +344,29 @@ def _parts(trace: Trace, answer: str) -> Iterator[dict[str, Any]]:
         return
     segments: list[dict[str, Any]] = []
     position = 0
+
+    def add(text: str, citations: list[str]) -> None:
+        if segments and not explicit:
+            # the full stop after a marker ends the sentence before it
+            rest = text.lstrip().lstrip(_CLOSING)
+            segments[-1]["text"] += text.lstrip().removesuffix(rest)
+            text = rest
+        if text.strip() or not segments:
+            segments.append({"text": text if explicit else text.strip(), "citations": citations})
+        else:  # adjacent markers
+            known = segments[-1]["citations"]
+            known += [name for name in citations if name not in known]
+
+    explicit = citations.explicit
     for mark in placed:
         end = max(position, mark.end)
-        if citations.explicit and mark.start > position:
-            segments.append({"text": answer[position : mark.start], "citations": []})
+        if explicit and mark.start > position:
+            add(answer[position : mark.start], [])
             position = mark.start
-        text = (
-            answer[position:end]
-            if citations.explicit
-            else answer[position : max(position, mark.start)]
-        )
-        if text.strip() or not segments:
-            segments.append({"text": text.strip(), "citations": _ids(mark)})
-        else:  # adjacent markers
-            segments[-1]["citations"] += [
-                i for i in _ids(mark) if i not in segments[-1]["citations"]
-            ]
+        add(answer[position : end if explicit else max(position, mark.start)], _ids(mark))
         position = end
     if answer[position:].strip():
-        segments.append({"text": answer[position:].strip(), "citations": []})
+        add(answer[position:].strip(), [])
     yield from segments
 
 

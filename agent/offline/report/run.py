@@ -11,6 +11,8 @@ as three scores.
 
 from __future__ import annotations
 
+import math
+import statistics
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -121,6 +123,56 @@ class WorstScore:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedScores:
+    """How far the scores of a question vary that was asked several times.
+
+    Args:
+        questions: Questions with at least two scores.
+        scores: Scores of these questions.
+        mean: Mean over the questions of their mean score.
+        variance: Mean over the questions of the sample variance of their scores.
+    """
+
+    questions: int
+    scores: int
+    mean: float
+    variance: float
+
+    @property
+    def variation(self) -> float | None:
+        """The coefficient of variation, root of `variance` over `mean`; None at a mean of 0."""
+        return math.sqrt(self.variance) / self.mean if self.mean > 0 else None
+
+
+def summarise_repeats(
+    keys: Sequence[str | None], scores: SeriesScores, more: Sequence[tuple[str, float]] = ()
+) -> RepeatedScores | None:
+    """Summarise the questions with several scores; None without any.
+
+    Args:
+        keys: The question of each trace of the run.
+        scores: Scores of a series.
+        more: Further scores of questions.
+    """
+    by_question: dict[str, list[float]] = {}
+    for index, value in zip(scores.keys, scores.values, strict=True):
+        key = keys[index]
+        if key is not None:
+            by_question.setdefault(key, []).append(value)
+    for key, value in more:
+        by_question.setdefault(key, []).append(value)
+    repeated = [values for values in by_question.values() if len(values) > 1]
+    if not repeated:
+        return None
+    return RepeatedScores(
+        len(repeated),
+        sum(map(len, repeated)),
+        statistics.fmean(map(statistics.fmean, repeated)),
+        statistics.fmean(map(statistics.variance, repeated)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RunSeries:
     """Results of a run for one metric by one version of a scorer.
 
@@ -133,6 +185,7 @@ class RunSeries:
         reasons: Number of results by state and reason.
         worst: Worst traces, worst first.
         weighted: True if any score has a probability below 1.
+        repeats: Of questions that were asked several times; None if there are none.
     """
 
     metric: str
@@ -147,6 +200,7 @@ class RunSeries:
     reasons: dict[str, Counter[str]]
     worst: tuple[WorstScore, ...]
     weighted: bool
+    repeats: RepeatedScores | None
 
     @property
     def two_valued(self) -> bool:
@@ -176,6 +230,18 @@ class ScoredRun:
         self._scores: dict[tuple[str, str], SeriesScores] = {}
         self._reasons: dict[tuple[str, str], dict[str, Counter[str]]] = {}
         self._strata: set[str] = set()
+        self._again: dict[tuple[str, str], list[tuple[str, float]]] = {}
+
+    def add_again(self, scored: ScoredTrace, question: str) -> None:
+        """Count a further answer to a question, for `RunSeries.repeats` alone.
+
+        Answers to one question are alike: as traces of their own they would make the interval
+        narrower than the questions allow.
+        """
+        for score in scored.results:
+            if score.value is not None:
+                pair = (score.metric, score.scorer)
+                self._again.setdefault(pair, []).append((question, score.value))
 
     def add(self, scored: ScoredTrace, key: str | None) -> None:
         """Count a trace, which the run owns afterwards; `key` is its pairing key."""
@@ -256,6 +322,7 @@ class ScoredRun:
                 reasons,
                 tuple(self._worst(metric, scores, worst)),
                 any(probability != 1 for probability in scores.probabilities),
+                summarise_repeats(self.keys, scores, self._again.get((metric, scorer), ())),
             )  # fmt: skip
 
     def _plain(self, metric: str, scorer: str, spec: MetricSpec) -> Interval | None:

@@ -287,6 +287,8 @@ def _series(series: RunSeries, column: ReportColumn) -> dict[str, Any]:
         "effective_samples": estimate and estimate.effective_samples,
         "unscored": estimate and estimate.unscored,
         "weighted": series.weighted,
+        "repeats": series.repeats
+        and {**asdict(series.repeats), "variation": series.repeats.variation},
         "box": box and {**asdict(box), "outliers": list(box.outliers)},
         "states": dict(series.states),
         "reasons": {state: dict(_most(counts)) for state, counts in series.reasons.items()},

@@ -44,6 +44,12 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
         yield _comparison_table(report)
     for column, groups in zip(report.columns, report.groups, strict=False):
         yield _group_table(column, groups)
+    repeated = repeat_rows(report)
+    if repeated:
+        table = _table("questions asked again", *REPEAT_COLUMNS)
+        for row in repeated:
+            add_text_row(table, *row)
+        yield table
     worst = _worst_table(report)
     if worst is not None:
         yield worst
@@ -136,6 +142,30 @@ def _summary_table(report: ScoreReport) -> Table:
                     table, shown, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
                 )
     return table
+
+
+REPEAT_COLUMNS = (
+    ("metric (scorer)", False), ("run", False), ("questions", True), ("scores", True),
+    ("mean", True), ("variance", True), ("variation", True),
+)  # fmt: skip
+
+
+def repeat_rows(report: ScoreReport) -> list[list[str]]:
+    """Return a row of `REPEAT_COLUMNS` for each series of questions that were asked again."""
+    rows = []
+    for key in report.keys:
+        for column in report.columns:
+            for series in column.find(key):
+                again = series.repeats
+                if again is not None:
+                    variation = again.variation
+                    rows.append([
+                        series_label(series), bound_label(column.name, MAX_NAME),
+                        f"{again.questions:,}", f"{again.scores:,}",
+                        format_metric_value(again.mean, series.spec), f"{again.variance:.4f}",
+                        "–" if variation is None else f"{100 * variation:.0f} %",
+                    ])  # fmt: skip
+    return rows
 
 
 def group_cells(columns: Sequence[ReportColumn]) -> tuple[list[str], list[list[str]]]:

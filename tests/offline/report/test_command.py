@@ -17,7 +17,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import UsageError
 from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
-from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER
+from ragmeter.offline.report.open_rag_eval import COLUMNS
 from ragmeter.offline.scoring import score_file
 from tests.cli.test_main import ragmeter
 from tests.offline.report.recorded import FOREIGN
@@ -137,6 +137,28 @@ def test_scores_of_two_values_have_no_quartiles(
     assert row.count("…") == 2
 
 
+def test_repeated_questions_vary_by_a_number(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.jsonl"
+    values = {"a": (0.4, 0.6), "b": (0.5, 0.5, 0.5), "c": (1.0,)}
+    lines = [
+        json.dumps(line_dict(number, result("grounding", value), tags={"question": question}))
+        for number, (question, value) in enumerate(
+            (question, value) for question, group in values.items() for value in group
+        )
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    again = numbers(capfd, file, pair_by="tag:question")["runs"][0]["series"][0]["repeats"]
+    assert (again["questions"], again["scores"]) == (2, 5)
+    # sample variances .02 and 0; the root of their mean over the mean of both questions
+    assert (again["mean"], again["variance"]) == (pytest.approx(0.5), pytest.approx(0.01))
+    assert again["variation"] == pytest.approx(0.2)
+    out, _ = shown(capfd, file, pair_by="tag:question")
+    assert "questions asked again" in out
+    assert numbers(capfd, file)["runs"][0]["series"][0]["repeats"] is None
+
+
 def test_csv_has_columns_for_tags_and_timings(tmp_path: Path) -> None:
     rows = [
         trace_dict(1, tags={"model": "a", "evil": '=1+1",x'}, timings={"total": 1.5}),
@@ -150,6 +172,19 @@ def test_csv_has_columns_for_tags_and_timings(tmp_path: Path) -> None:
     assert (first["timing:total"], first["timing:search"]) == ("1.5", "")
     assert (second["timing:search"], second["tag:lang"], second["tag:model"]) == ("0.5", "de", "")
     assert (first["tag:model"], first["tag:evil"]) == ("a", '=1+1",x')
+
+
+def test_a_report_reads_tags_and_timings_of_a_csv(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.csv"
+    head = "trace_id,service,timestamp,grounding.builtin,timing:total,tag:a.b"
+    rows = [f"t{n},bot,2026-01-15T11:00:00Z,0.25,{n},{'x' if n else ''}" for n in range(30)]
+    file.write_text("\n".join([head, *rows]) + "\n")
+    found = numbers(capfd, file, by="a.b")
+    assert found["runs"][0]["latency"][0]["stage"] == "total"
+    assert not any("unknown" in note for note in found["runs"][0]["notes"])
+    assert [group["name"] for group in found["groups"][0]] == ["a.b=x", "no a.b"]
 
 
 def test_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +223,7 @@ def test_a_file_of_open_rag_eval(capfd: pytest.CaptureFixture[str]) -> None:
     found = numbers(capfd, FOREIGN, FOREIGN, pair_by="query")
     run = found["runs"][0]
     assert run["traces"] == 12
-    assert any("first one is read" in note for note in run["notes"])
+    assert any("2 answers a question" in note for note in run["notes"])
     series = {s["metric"]: s for s in run["series"] if "k" not in s}
     # 4 of 12 attempt nothing (0, 4, 8), one evaluation failed
     assert series["answered"]["samples"] == 11
@@ -196,6 +231,8 @@ def test_a_file_of_open_rag_eval(capfd: pytest.CaptureFixture[str]) -> None:
     with FOREIGN.open(encoding="utf-8", newline="") as file:
         cells = [row["run_1_retrieval_score_mean_umbrela_score"] for row in csv.DictReader(file)]
     graded = [float(cell) for cell in cells if cell]
+    again = series["relevance"]["repeats"]
+    assert (again["questions"], again["scores"]) == (11, 22)
     assert series["relevance"]["value"] == pytest.approx(sum(graded) / 11)
     assert series["nugget_vital"]["reasons"]["unscored"] == {"judge_error": 1, "not_reported": 1}
     assert {item["method"] for item in found["comparisons"]} == {"constant"}
@@ -203,7 +240,10 @@ def test_a_file_of_open_rag_eval(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def traces(path: Path, number: int, **fields: Any) -> Path:
-    lines = [json.dumps(trace_dict(trace_id=f"t{n}", **fields)) for n in range(number)]
+    lines = [
+        json.dumps(trace_dict(**{"trace_id": f"t{n}", "query": f"Question {n}?", **fields}))
+        for n in range(number)
+    ]
     path.write_text("\n".join(lines))
     return path
 
@@ -366,7 +406,7 @@ def test_open_rag_eval_columns_out_and_in_again(
     convert_to_open_rag_eval(ReportOptions([file], traces=asked), out, SETTINGS, said.append)
     with out.open(newline="") as written:
         rows = list(csv.DictReader(written))
-    assert tuple(rows[0]) == OPEN_RAG_EVAL_HEADER
+    assert list(rows[0]) == ["query_id", "query", *(f"run_1_{name}" for name in COLUMNS)]
     assert [row["query_id"] for row in rows] == ["t0", "t1", "t2"]
     assert json.loads(rows[0]["run_1_retrieval_score_umbrela_scores"]) == {"[1]": 3, "[2]": 1}
     assert rows[0]["run_1_generated_answer"]

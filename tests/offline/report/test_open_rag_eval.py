@@ -12,8 +12,7 @@ import pytest
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.offline.report.open_rag_eval import (
     COLUMNS,
-    OPEN_RAG_EVAL_HEADER,
-    OpenRagEvalRows,
+    OpenRagEvalTable,
     ReportTrace,
     count_runs,
     is_open_rag_eval,
@@ -31,8 +30,7 @@ def foreign() -> tuple[list[str], list[dict[str, str]]]:
 
 
 def row(number: int) -> ReportTrace:
-    found = read_open_rag_eval_row(foreign()[1][number])
-    assert found is not None
+    (found,) = read_open_rag_eval_row(foreign()[1][number])
     return found
 
 
@@ -44,7 +42,8 @@ def test_its_own_file_is_known_by_its_columns() -> None:
     header, rows = foreign()
     assert is_open_rag_eval(header)
     assert (count_runs(header), len(rows)) == (2, 12)
-    assert set(OPEN_RAG_EVAL_HEADER) <= set(header)  # what we write are names that it writes
+    names = next(OpenRagEvalTable().rows())
+    assert set(names) <= set(header)  # what we write are names that it writes
     assert not is_open_rag_eval(["query_id", "query", "answer"])
     assert not is_open_rag_eval(["trace_id", "service", "timestamp", "grounding.builtin"])
 
@@ -110,17 +109,14 @@ def test_the_half_that_stands_for_failed_nuggets_is_no_score() -> None:
 def test_untidy_cells(cell: str, state: ScoreState, reason: str | None) -> None:
     name = "generation_score_hallucination_score"
     for prefix in ("", "run_1_"):  # older files have no number of the answer
-        found = read_open_rag_eval_row({"query_id": "q", "query": "?", prefix + name: cell})
-        assert found is not None
+        (found,) = read_open_rag_eval_row({"query_id": "q", "query": "?", prefix + name: cell})
         (score,) = found.trace.results
         assert (score.metric, score.state, score.reason) == ("grounding", state, reason)
 
 
 def test_a_row_without_an_id_is_none() -> None:
-    assert (
-        read_open_rag_eval_row({"query_id": " ", "run_1_generation_score_hallucination_score": "1"})
-        is None
-    )
+    row = {"query_id": " ", "run_1_generation_score_hallucination_score": "1"}
+    assert read_open_rag_eval_row(row) == []
 
 
 def judged(**more: Any) -> ScoredTrace:
@@ -149,24 +145,26 @@ def judged(**more: Any) -> ScoredTrace:
 
 
 def written(scored: ScoredTrace, trace: Trace | None = None) -> dict[str, str]:
-    return dict(zip(OPEN_RAG_EVAL_HEADER, OpenRagEvalRows().row(scored, trace), strict=True))
+    table = OpenRagEvalTable()
+    table.add(scored, trace)
+    header, cells = table.rows()
+    return dict(zip(header, cells, strict=True))
 
 
 def test_what_is_written_is_read_again() -> None:
-    found = read_open_rag_eval_row(written(judged()))
-    assert found is not None
+    (found,) = read_open_rag_eval_row(written(judged()))
     again = {(s.metric, s.scorer): s.value for s in found.trace.results if s.value is not None}
     assert again == {(s.metric, s.scorer): s.value for s in judged().results}
 
 
 def test_columns_without_a_value_are_known_at_the_end() -> None:
-    rows, trace = OpenRagEvalRows(), Trace.model_validate(trace_dict())
+    table, trace = OpenRagEvalTable(), Trace.model_validate(trace_dict())
     for given in (None, trace, trace):
-        rows.row(judged(), given)
-    assert rows.empty == []
-    rows = OpenRagEvalRows()
-    rows.row(judged(), None)
-    assert rows.empty == ["retrieved_passages", "generated_answer"]
+        table.add(judged(), given)
+    assert table.empty == []
+    table = OpenRagEvalTable()
+    table.add(judged(), None)
+    assert table.empty == ["retrieved_passages", "generated_answer"]
 
 
 def test_cells_as_its_viewer_wants_them() -> None:
@@ -184,16 +182,35 @@ def test_cells_as_its_viewer_wants_them() -> None:
 
 
 def test_no_value_is_an_empty_cell_and_builtin_is_no_judge() -> None:
-    rows = OpenRagEvalRows()
+    table = OpenRagEvalTable()
     scores = [
         Score("relevance", "umbrela", ScoreState.UNSCORED, reason="judge_timeout"),
         Score("grounding", "builtin", ScoreState.SCORED, 0.9),
         Score("answered", "builtin", ScoreState.SCORED, 1.0),
         Score("grounding", "hhem", ScoreState.SCORED, 0.9),
     ]
-    cells = rows.row(ScoredTrace("t", "bot", 0.0, "ok", scores), None)
+    table.add(ScoredTrace("t", "bot", 0.0, "ok", scores), None)
+    _, cells = table.rows()
     assert cells[2:] == [""] * len(COLUMNS)
-    assert rows.empty == list(COLUMNS)
+    assert table.empty == list(COLUMNS)
+
+
+def test_answers_to_one_question_are_runs_both_ways() -> None:
+    table = OpenRagEvalTable()
+    for number, query in enumerate(["When?", "Where?", " when? "]):
+        score = Score("relevance", "umbrela", ScoreState.SCORED, float(number))
+        trace = Trace.model_validate(trace_dict(number, query=query))
+        table.add(ScoredTrace(f"t{number}", "bot", 0.0, "ok", [score]), trace)
+    header, *rows = table.rows()
+    assert len(rows) == 2
+    again = [
+        read_open_rag_eval_row(dict(zip(header, cells, strict=True)), count_runs(header))
+        for cells in rows
+    ]
+    assert [
+        [(one.trace.trace_id, one.question, one.trace.results[0].value) for one in answers]
+        for answers in again
+    ] == [[("t0", "t0", 0.0), ("t0#2", "t0", 2.0)], [("t1", "t1", 1.0)]]
 
 
 def texts(**fields: Any) -> dict[str, Any]:
@@ -209,10 +226,12 @@ def test_texts_and_citations() -> None:
     found = texts(answer="We open at nine [1]. We close [2][1]. Bye.", citations=None)
     assert found["retrieved_passages"] == {"[1]": "We open at nine.", "[2]": "We close."}
     assert found["generated_answer"] == [
-        {"text": "We open at nine", "citations": ["[1]"]},
-        {"text": ". We close", "citations": ["[2]", "[1]"]},
-        {"text": ". Bye.", "citations": []},
+        {"text": "We open at nine.", "citations": ["[1]"]},
+        {"text": "We close.", "citations": ["[2]", "[1]"]},
+        {"text": "Bye.", "citations": []},
     ]
+    found = texts(answer="We open at nine [1].", citations=None)
+    assert found["generated_answer"] == [{"text": "We open at nine.", "citations": ["[1]"]}]
     explicit = [{"start": 4, "end": 8, "passage_ids": ["kb-2"]}]
     found = texts(answer="We, open, at nine.", citations=explicit)
     assert [(part["text"], part["citations"]) for part in found["generated_answer"]] == [
