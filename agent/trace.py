@@ -310,6 +310,12 @@ class Trace(_TraceModel):
         """
         return self.reference is not None or self.tags.get(CANARY) == "true"
 
+    @property
+    def failed(self) -> bool:
+        """Whether the request failed or brought no answer; one not captured counts as brought."""
+        unseen = "answer" in self.missing
+        return self.status != "ok" or not (unseen or (self.answer or "").strip())
+
     def tag(self, name: str) -> str | None:
         """Return a tag by name.
 

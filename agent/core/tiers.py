@@ -10,10 +10,10 @@ from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.score import Score
 from ragmeter.trace import Trace
 
-# `embedding` has no results and draws no sample: it returns the vectors of the answers that
-# `ragmeter.aggregate` remembers.
-Tier = Literal["model", "judge", "embedding"]
-TIERS: tuple[Tier, ...] = ("model", "judge", "embedding")
+# `builtin` brings its results at once, `model` and `judge` later. `embedding` has no results and
+# draws no sample: it returns the vectors of the answers that `ragmeter.aggregate` remembers.
+Tier = Literal["builtin", "model", "judge", "embedding"]
+TIERS: tuple[Tier, ...] = ("builtin", "model", "judge", "embedding")
 
 MetricScorer = tuple[str, str]  # (metric, scorer)
 

@@ -10,19 +10,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.core.tiers import TIERS, Tier
+from ragmeter.core.tiers import Tier
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.control import VERSION_TAGS, SamplingControl
-from ragmeter.trace import Trace
 from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
 
 # The scale never falls below this: whatever the budget, no stratum is without any draw for long,
 # and no weight above 500 times the usual one dominates an estimate.
 RATE_FLOOR = 0.002
+
+
+class SampledTrace(Protocol):
+    """What a draw depends on: a `Trace`, or its scores where its texts are elsewhere."""
+
+    @property
+    def trace_id(self) -> str: ...
+
+    @property
+    def service(self) -> str: ...
+
+    @property
+    def probability(self) -> float: ...
+
+    @property
+    def failed(self) -> bool: ...
+
+    def tag(self, name: str) -> str | None: ...
 
 
 class Stratum(NamedTuple):
@@ -74,13 +91,14 @@ class StratumClassifier:
         """Use another record from the next trace on."""
         self._control = control
 
-    def classify(self, trace: Trace, scores: Sequence[Score], timestamp: float) -> Stratum:
+    def classify(
+        self, trace: SampledTrace, scores: Sequence[Score], timestamp: float
+    ) -> Stratum:
         """Return the first stratum that fits a trace, given its scores that are known at once."""
         settings, control = self._settings, self._control
         ratios = settings.ratios
         service = trace.service
-        hidden = "answer" in trace.missing  # not captured is not failed
-        if trace.status != "ok" or not (hidden or (trace.answer or "").strip()):
+        if trace.failed:
             return Stratum("error", ratios.error)
         if self._is_new(trace, timestamp, settings, control):
             return Stratum("new", ratios.new)
@@ -93,7 +111,10 @@ class StratumClassifier:
 
     @staticmethod
     def _is_new(
-        trace: Trace, timestamp: float, settings: SamplingSettings, control: SamplingControl
+        trace: SampledTrace,
+        timestamp: float,
+        settings: SamplingSettings,
+        control: SamplingControl,
     ) -> bool:
         first = control.first.get(trace.service)
         if first is None or timestamp - first.get("", timestamp) < settings.new_seconds:
@@ -135,6 +156,16 @@ def uniform_fraction(trace_id: str, salt: bytes) -> float:
     return _fraction(trace_id, _key(salt))
 
 
+def _plan(
+    tier: Literal["builtin", "model", "judge"], settings: SamplingSettings
+) -> tuple[blake2b, float, dict[str, float]]:
+    """Return the key of a tier, its rate, and its rates by service."""
+    # blake2b keys are at most 64 bytes: a longer salt is hashed, not cut
+    key = _key(blake2b(f"{tier}:{settings.salt}".encode()).digest())
+    services: dict[str, SamplingRates] = settings.services
+    return key, getattr(settings, tier), {n: getattr(r, tier) for n, r in services.items()}
+
+
 class SamplingDraw(NamedTuple):
     """The decision about a trace; `probability` is our rate times the upstream probability."""
 
@@ -159,6 +190,9 @@ class Sampler:
         controllers: The budget controllers by tier.
         clock: Returns Unix seconds for the controllers.
 
+    Attributes:
+        builtin_scale: Part of its rates at which the tier `builtin` is drawn, while `paced`.
+
     Raises:
         ValueError: There are controllers and no clock.
     """
@@ -174,6 +208,7 @@ class Sampler:
         self._controllers = dict(controllers or {})
         self._clock = clock or (lambda: 0.0)
         self.paced = True
+        self.builtin_scale = 1.0
         self.update(settings)
 
     def update(self, settings: SamplingSettings) -> None:
@@ -181,13 +216,11 @@ class Sampler:
 
         No estimate jumps: each draw carries the probability that held.
         """
-        # blake2b keys are at most 64 bytes: a longer salt is hashed, not cut
-        keys = {tier: _key(blake2b(f"{tier}:{settings.salt}".encode()).digest()) for tier in TIERS}
-        services: dict[str, SamplingRates] = settings.services
         # in one step: another thread may be drawing
         self._plan: dict[Tier, tuple[blake2b, float, dict[str, float]]] = {
-            "model": (keys["model"], settings.model, {n: r.model for n, r in services.items()}),
-            "judge": (keys["judge"], settings.judge, {n: r.judge for n, r in services.items()}),
+            "builtin": _plan("builtin", settings),
+            "model": _plan("model", settings),
+            "judge": _plan("judge", settings),
         }
 
     def admits_canary(self, tier: Tier) -> bool:
@@ -198,14 +231,20 @@ class Sampler:
         controller = self._controllers.get(tier) if self.paced else None
         return controller is None or controller.admit_canary(self._clock())
 
-    def draw(self, trace: Trace, tier: Tier, ratio: float = 1.0) -> SamplingDraw:
+    def rate(self, tier: Tier, service: str) -> float:
+        """Return the rate of a tier for a service, before strata and controllers."""
+        _, default, rates = self._plan[tier]
+        rate = rates.get(service, default)
+        return rate * self.builtin_scale if tier == "builtin" and self.paced else rate
+
+    def draw(self, trace: SampledTrace, tier: Tier, ratio: float = 1.0) -> SamplingDraw:
         """Decide whether a tier scores a trace, whose stratum is drawn `ratio` times as often.
 
         If so, the expected cost is committed and must be settled with the tier's controller.
         """
         service = trace.service
-        key, default, rates = self._plan[tier]
-        rate = rates.get(service, default) * ratio
+        key = self._plan[tier][0]
+        rate = self.rate(tier, service) * ratio
         controller = self._controllers.get(tier) if self.paced else None
         if controller is not None:
             now = self._clock()

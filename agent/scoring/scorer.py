@@ -1,4 +1,8 @@
-"""Score one trace with the cheap tier and draw it for the slow tiers."""
+"""Score one trace with the cheap tier, and draw it for the tiers that are sampled.
+
+Scores of one trace depend on no other trace (`TraceScores`), so any process may compute them; draws
+depend on those before (`Scorer.draw`).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
-from ragmeter.core.score import BUILTIN_SCORER, PendingResult, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import (
+    BUILTIN_SCORER,
+    HashedWording,
+    PendingResult,
+    Score,
+    ScoredTrace,
+    ScoreState,
+)
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import canary_judge_pairs
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
+from ragmeter.sampling.sampler import (
+    REST_STRATUM,
+    Sampler,
+    Stratum,
+    StratumClassifier,
+    drawn_stratum,
+)
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -40,12 +57,56 @@ class CheapScores:
     cheap: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class TraceScores:
+    """The scores of one trace that depend on no other trace: the input of `Scorer.draw`.
+
+    Args:
+        summary: The trace with the results of the cheap tier, or of its reference for a canary.
+        failed: As `Trace.failed`.
+        referenced: Whether the trace has a reference.
+        load: Returns the trace. Where another process has scored it, it is decoded now, and its
+            results get their details.
+        score_builtin: Returns the results of the built-in scorers.
+        wording: The wording of the answer or the reason for none (`WordingBuilder.hash`); None if
+            it was not computed.
+        passages: The value of `ranked_passage_keys`; None if it was not computed.
+    """
+
+    summary: ScoredTrace
+    failed: bool
+    referenced: bool
+    load: Callable[[], Trace]
+    score_builtin: Callable[[], list[Score]]
+    wording: HashedWording | str | None = None
+    passages: tuple[str, ...] | None = None
+
+    @property
+    def trace_id(self) -> str:
+        """Id of the trace."""
+        return self.summary.trace_id
+
+    @property
+    def service(self) -> str:
+        """Service of the trace, as it was sent."""
+        return self.summary.service
+
+    @property
+    def probability(self) -> float:
+        """Upstream inclusion probability of the trace."""
+        return self.summary.probability
+
+    def tag(self, name: str) -> str | None:
+        """Return a tag, as `Trace.tag` does."""
+        return self.summary.tags.get(name)
+
+
 class Scorer:
-    """Scores traces with the cheap tier and draws them for the slow tiers.
+    """Scores traces with the cheap tier and draws them for the tiers that are sampled.
 
     Every trace gets exactly one result for each pair of `pairs`: a scorer that raises leaves
     `unscored` with the reason `internal_error`, a tier that does not draw the trace
-    `sampled_out`. A tier that draws it brings its results later.
+    `sampled_out`. A slow tier that draws it brings its results later.
 
     Canaries are a population of their own: each gets one result for each pair of `canary_pairs`
     and no other. No tier draws one by chance; the judge scores those that its canary budget
@@ -53,7 +114,8 @@ class Scorer:
 
     Args:
         builtin: Whether to compute the built-in quality metrics besides the operational ones.
-        sampler: Makes the draws; needed if there are tiers.
+        sampler: Makes the draws; needed if there are tiers. Without it, the built-in metrics are
+            computed for every trace.
         strata: Classifies traces before the draw; without it, all are in the stratum `rest`.
         ks: The cut-offs of the retrieval metrics of canaries.
 
@@ -77,10 +139,9 @@ class Scorer:
         probe = PreparedTrace(
             Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
         )
-        functions = [score_cheap, score_builtin] if builtin else [score_cheap]
-        self._functions: list[tuple[Callable[[PreparedTrace], list[Score]], list[MetricScorer]]] = [
-            (score, [(result.metric, result.scorer) for result in score(probe)])
-            for score in functions
+        self.cheap_pairs = [(result.metric, result.scorer) for result in score_cheap(probe)]
+        self.builtin_pairs = [
+            (result.metric, result.scorer) for result in (score_builtin(probe) if builtin else ())
         ]
         self._sampler = sampler
         self._strata = strata
@@ -89,12 +150,12 @@ class Scorer:
         }
         self.pairs = [
             pair
-            for pairs in (*(pairs for _, pairs in self._functions), *self._tiers.values())
+            for pairs in (self.cheap_pairs, self.builtin_pairs, *self._tiers.values())
             for pair in pairs
         ]
         self._ks = sorted(set(ks))
         judged = self._tiers.get("judge", ()) if judge_canaries else ()
-        self._reference_pairs = reference_pairs(self._ks)
+        self.reference_pairs = reference_pairs(self._ks)
         self._judged_canary_pairs = canary_judge_pairs(judged)
         self.canary_pairs: tuple[MetricScorer, ...] = expected_canary_pairs(
             self._ks, judged, judge_canaries
@@ -120,47 +181,106 @@ class Scorer:
             return []
         return _score_safely(
             lambda prepared: score_canary(prepared, self._ks, self._monotonic),
-            self._reference_pairs,
+            self.reference_pairs,
             PreparedTrace(trace),
         )
 
     def score_cheap(self, trace: Trace) -> list[Score]:
         """Score a trace by all metrics that need no slow tier."""
         prepared = PreparedTrace(trace)
-        return [
-            score
-            for function, pairs in self._functions
-            for score in _score_safely(function, pairs, prepared)
-        ]
+        return [*self._score_operational(prepared), *self._score_builtin(prepared)]
+
+    def _score_operational(self, prepared: PreparedTrace) -> list[Score]:
+        return _score_safely(score_cheap, self.cheap_pairs, prepared)
+
+    def _score_builtin(self, prepared: PreparedTrace) -> list[Score]:
+        if not self.builtin_pairs:
+            return []
+        return _score_safely(score_builtin, self.builtin_pairs, prepared)
 
     def score(self, trace: Trace, timestamp: float | None = None) -> CheapScores:
-        """Score a trace and draw it for the slow tiers, once: draws depend on earlier ones.
+        """Score a trace and draw it for the sampled tiers, once: draws depend on earlier ones.
 
         `timestamp` (Unix seconds) replaces the trace's own if that was corrected.
         """
+        return self.draw(self.score_alone(trace, timestamp))
+
+    def score_alone(self, trace: Trace, timestamp: float | None = None) -> TraceScores:
+        """Score a trace by what needs no draw; `timestamp` replaces its own."""
+        prepared = PreparedTrace(trace)
+        results = (
+            self.score_reference(trace) if trace.canary else self._score_operational(prepared)
+        )
+        return TraceScores(
+            summarise_trace(trace, results, timestamp),
+            trace.failed,
+            trace.reference is not None,
+            lambda: trace,
+            lambda: self._score_builtin(prepared),
+        )
+
+    def draw(self, scores: TraceScores) -> CheapScores:
+        """Draw a trace for the sampled tiers, once: draws depend on earlier ones."""
+        trace = scores.summary
         if trace.canary:
-            return self._score_canary(trace, timestamp)
-        results = self.score_cheap(trace)
+            return self._draw_canary(scores)
+        results = [*trace.results, *self._builtin_results(scores)]
         if not self._tiers:
-            return CheapScores(summarise_trace(trace, results, timestamp))
+            return CheapScores(replace(trace, results=results))
         assert self._sampler is not None
         cheap = self._helping_scores(results)
-        at = trace.timestamp.timestamp() if timestamp is None else timestamp
         # before the draws: the results of a tier must not choose its stratum
-        stratum = self._strata.classify(trace, results, at) if self._strata else REST_STRATUM
+        stratum = self._classify(scores, results)
         draws: dict[Tier, DrawTerms] = {}
         pending: list[PendingResult] = []
         for tier, pairs in self._tiers.items():
-            draw = self._sampler.draw(trace, tier, stratum.ratio)
-            name = drawn_stratum(stratum.name, draw.probability / trace.probability)
-            terms = DrawTerms(draw.probability, name)
-            if draw.taken:
+            taken, terms = self._draw_tier(scores, tier, stratum)
+            if taken:
                 draws[tier] = terms
-                pending += [(*pair, name, cheap.get(pair[0])) for pair in pairs]
+                pending += [(*pair, terms.stratum, cheap.get(pair[0])) for pair in pairs]
             else:
                 results += _make_unknown(pairs, ScoreState.SAMPLED_OUT, terms, cheap)
-        scored = summarise_trace(trace, results, timestamp)
-        return CheapScores(replace(scored, pending=tuple(pending)), draws, cheap)
+        trace = replace(trace, results=results, pending=tuple(pending))
+        return CheapScores(trace, draws, cheap)
+
+    def _builtin_results(self, scores: TraceScores) -> list[Score]:
+        taken, terms = self.draw_builtin(scores)
+        if not taken:
+            return _make_unknown(self.builtin_pairs, ScoreState.SAMPLED_OUT, terms, {})
+        results = scores.score_builtin()
+        if not terms.stratum:
+            return results
+        share = terms.probability / scores.probability
+        return complete_results(results, self.builtin_pairs, share, stratum=terms.stratum)
+
+    def draw_builtin(self, scores: TraceScores) -> tuple[bool, DrawTerms]:
+        """Return whether the built-in scorers score a trace, and the terms.
+
+        A trace that is drawn with certainty belongs to no stratum. This depends on no earlier
+        draw: another process may ask as well, to compute only what is needed.
+        """
+        sampler = self._sampler
+        if sampler is None or sampler.rate("builtin", scores.service) >= 1:
+            return True, DrawTerms(scores.probability, "")
+        # without the scores that are drawn for here, no trace is `low`
+        taken, terms = self._draw_tier(
+            scores, "builtin", self._classify(scores, scores.summary.results)
+        )
+        certain = terms.probability >= scores.probability
+        return taken, DrawTerms(terms.probability, "") if certain else terms
+
+    def _classify(self, scores: TraceScores, results: Sequence[Score]) -> Stratum:
+        if self._strata is None:
+            return REST_STRATUM
+        return self._strata.classify(scores, results, scores.summary.timestamp)
+
+    def _draw_tier(
+        self, scores: TraceScores, tier: Tier, stratum: Stratum
+    ) -> tuple[bool, DrawTerms]:
+        assert self._sampler is not None
+        draw = self._sampler.draw(scores, tier, stratum.ratio)
+        name = drawn_stratum(stratum.name, draw.probability / scores.probability)
+        return draw.taken, DrawTerms(draw.probability, name)
 
     def _helping_scores(self, results: Sequence[Score]) -> dict[str, float]:
         builtin = {
@@ -176,13 +296,14 @@ class Scorer:
             if helping in builtin
         }
 
-    def _score_canary(self, trace: Trace, timestamp: float | None) -> CheapScores:
-        results = self.score_reference(trace)
+    def _draw_canary(self, scores: TraceScores) -> CheapScores:
+        trace = scores.summary
+        results = list(trace.results)
         draws: dict[Tier, DrawTerms] = {}
         pairs, terms = self._judged_canary_pairs, DrawTerms(trace.probability, "")
         if pairs:
             assert self._sampler is not None
-            if trace.reference is None:  # recorded by the service itself; the sender's is judged
+            if not scores.referenced:  # recorded by the service itself; the sender's is judged
                 results += _make_unknown(
                     pairs, ScoreState.NOT_APPLICABLE, terms, {}, "no_reference"
                 )
@@ -190,7 +311,7 @@ class Scorer:
                 draws["judge"] = terms
             else:
                 results += _make_unknown(pairs, ScoreState.UNSCORED, terms, {}, "budget")
-        return CheapScores(summarise_trace(trace, results, timestamp), draws)
+        return CheapScores(replace(trace, results=results), draws)
 
     def pending_pairs(self, cheap: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:
         """Return the pairs that `tier` scores of a trace that it drew."""
