@@ -368,6 +368,11 @@ class Aggregator:
         """Return what the sampler should know in this turn, after all earlier ones."""
         return self._learner.at(turn)
 
+    @property
+    def latest_control(self) -> SamplingControl:
+        """What the sampler should know of all traces so far."""
+        return self._learner.record
+
     def resample(self, settings: SamplingSettings) -> None:
         """Replace the settings of the strata `low` and `rare`."""
         self._learner.update(settings)

@@ -102,6 +102,16 @@ class WordingBuilder:
         Returns:
             The wording, a reason as a label value, or "" if answers are not compared.
         """
+        wording = self.hash(trace, wants)
+        return "no_answer" if isinstance(wording, HashedWording) and not wording.words else wording
+
+    def hash(
+        self, trace: Trace, wants: Callable[[str], bool] = lambda query: True
+    ) -> HashedWording | str:
+        """Return the value of `of`, but a wording without words for an answer that has none.
+
+        So `wants` can be asked later, about the wording's query.
+        """
         if not self.enabled or trace.canary:
             return ""
         if not trace.query or not trace.query.strip() or "query" in trace.missing:
@@ -112,8 +122,6 @@ class WordingBuilder:
         if not wants(query.hex()):
             return "sampled_out"
         words = tokenize(trace.answer)[:MAX_WORDS]
-        if not words:
-            return "no_answer"
         # 16 bytes, as many as BLAKE2b takes; if near questions are found, answers to different
         # questions are compared, so their words need the same salt
         salt = self._context(trace) if self._near else query

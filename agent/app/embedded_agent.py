@@ -14,9 +14,10 @@ import httpx
 from aiohttp import web
 
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.scoring import ScorerSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
-from ragmeter.core.process import SignalHandlers
+from ragmeter.core.process import SignalHandlers, memory_limit, usable_cores
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
@@ -29,6 +30,7 @@ from ragmeter.exporters.otel.exporter import ResultsExporter
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.exporters.web import metrics_app
 from ragmeter.ingest.files import InputFile
+from ragmeter.scoring.processes import default_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
@@ -143,11 +145,15 @@ async def run_agent(
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
     agent = EmbeddedAgent(
-        settings,
+        _with_processes(settings),
         rules,
         live=not files and not exit_after_replay,
         tiers=lambda saved: build_slow_tiers(settings, saved),
-        outputs=AgentOutputs(senders.notify, senders.announced, exporter.put),
+        outputs=AgentOutputs(
+            senders.notify,
+            senders.announced,
+            exporter.put if settings.results_export.endpoint else None,
+        ),
     )
     await exporter.start(agent)
     agent.start()
@@ -195,6 +201,14 @@ async def run_agent(
     elif not emptied:
         say("stopped with traces in the queue: they are durable and counted at the next start")
     return status
+
+
+def _with_processes(settings: Settings) -> Settings:
+    """Return the settings with the number of scorer processes that this machine allows."""
+    if settings.scorers.processes is not None:
+        return settings
+    processes = default_processes(usable_cores(), memory_limit())
+    return settings.model_copy(update={"scorers": ScorerSettings(processes=processes)})
 
 
 async def _watch_for_stalls(agent: EmbeddedAgent) -> None:

@@ -21,6 +21,12 @@ JudgeFamily = Literal[
 _MAX_NEAR_QUERIES = 500
 
 
+class ScorerSettings(SettingsSection):
+    """The scorers that need no model."""
+
+    processes: int | None = Field(None, ge=0, le=64)
+
+
 class SamplingRates(SettingsSection):
     """Shares of traces that the sampled tiers score."""
 

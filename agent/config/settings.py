@@ -26,6 +26,7 @@ from ragmeter.config.scoring import (
     HhemSettings,
     JudgeSettings,
     SamplingSettings,
+    ScorerSettings,
 )
 from ragmeter.core.clocks import parse_window
 
@@ -68,6 +69,7 @@ class Settings(SettingsSection, BaseSettings):
     windows: NameList = Field(["5m", "1h", "24h"], min_length=1)
     segments: NameList = Field([])
     builtin_scorers: bool = True
+    scorers: ScorerSettings = ScorerSettings()
     http: HttpSettings = HttpSettings()
     otlp: OtlpSettings = OtlpSettings()
     feedback: FeedbackSettings = FeedbackSettings()

@@ -1,4 +1,4 @@
-"""Heartbeats, the stall watchdog and signal handling of a process.
+"""Heartbeats, the stall watchdog, signal handling and resource limits of a process.
 
 The watchdog notices work that waits while nothing moves: the embedded agent shows it its threads
 and its queue, a Kafka worker its partitions. A restart is harmless by design: readiness goes off
@@ -8,8 +8,11 @@ first, so that operators can look, and then the process ends with a failure.
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import signal
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
 from typing import Generic, TypeVar
 
 _HEARTBEAT_SECONDS = 2.0  # of an event loop; a stall is a matter of many seconds
@@ -113,3 +116,49 @@ class SignalHandlers:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.stop.set()
+
+
+def usable_cores(root: Path = Path("/")) -> float:
+    """Return how many cores this process may use, by its affinity and its control groups' quotas.
+
+    Args:
+        root: Where `proc` and `sys` are.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = float(len(affinity(0)) if affinity else os.cpu_count() or 1)
+    for group in _control_groups(root):
+        quota, _, period = _group_value(group / "cpu.max").partition(" ")
+        if not quota:  # version 1 of control groups
+            quota = _group_value(group / "cpu.cfs_quota_us")
+            period = _group_value(group / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit():  # neither `max` nor -1
+            cores = min(cores, int(quota) / int(period))
+    return cores
+
+
+def memory_limit(root: Path = Path("/")) -> float:
+    """Return the memory in bytes that this process's control groups allow, infinity if all."""
+    limits = (
+        _group_value(group / name)
+        for group in _control_groups(root)
+        for name in ("memory.max", "memory.limit_in_bytes")
+    )
+    return min((float(limit) for limit in limits if limit.isdigit()), default=math.inf)
+
+
+def _control_groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of the control groups that this process is in, of both versions."""
+    for line in _group_value(root / "proc/self/cgroup").splitlines():
+        _, controllers, name = line.split(":", 2)
+        for controller in controllers.split(","):
+            mount = root / "sys/fs/cgroup" / controller
+            group = mount / name.lstrip("/")
+            # in a container the mount shows the own group, and the name is the host's
+            yield from {group, *group.parents} - set(mount.parents)
+
+
+def _group_value(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""

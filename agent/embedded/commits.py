@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
 from ragmeter.aggregate.evidence import (
@@ -31,7 +31,20 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
-CountedTraces = Sequence[tuple[Trace, ScoredTrace]]
+
+class CountedScores(NamedTuple):
+    """The scores of a trace as they were counted; `load` returns the trace, too.
+
+    The texts and the details of scores may not be in memory: few traces need them again.
+    """
+
+    scored: ScoredTrace
+    load: Callable[[], tuple[Trace, ScoredTrace]]
+
+    @property
+    def key(self) -> EvidenceKey:
+        """Service and trace id."""
+        return self.scored.service, self.scored.trace_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +63,12 @@ class AgentOutputs:
         make_notifications: Makes the outbox items of an alert that is announced, or its end, at a
             Unix time; they are stored in the same transaction as the alert.
         on_notifications: Called after new outbox items are durable.
-        on_results: Gets the scores of traces after they are durable; it must not raise.
+        on_results: Gets traces and their scores after they are durable; it must not raise.
     """
 
     make_notifications: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: ()
     on_notifications: Callable[[], None] = lambda: None
-    on_results: Callable[[CountedTraces], None] = lambda traces: None
+    on_results: Callable[[Sequence[tuple[Trace, ScoredTrace]]], None] | None = None
 
 
 @dataclass(eq=False)
@@ -133,7 +146,7 @@ class Commits:
         upto: int = 0,
         *,
         alerts: Sequence[Alert] = (),
-        traces: CountedTraces = (),
+        traces: Sequence[CountedScores] = (),
         draws: Sequence[TierDraw] = (),
         finished: Sequence[FinishedDraw] = (),
         feedback: FeedbackChanges | None = None,
@@ -171,7 +184,11 @@ class Commits:
             if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._writes.last:
                 step.forget_evidence = self._keeper.forget(evidence_trace_ids(aggregator))
                 self._collected_at = self._clocks.monotonic()
-        keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in traces]
+        keyed = [
+            (trace.key, *trace.load())
+            for trace in traces
+            if trace.scored.partial or trace.key in worst
+        ]
         step.evidence = self._keeper.rows(worst, keyed, self._earlier_scores)
         step.outbox = [
             item
@@ -180,8 +197,8 @@ class Commits:
         ]
         self._writes.run(lambda: self._store.commit(step))
         self._draws.committed(draws, finished)
-        if traces:
-            self._outputs.on_results(traces)
+        if traces and self._outputs.on_results is not None:
+            self._outputs.on_results([trace.load() for trace in traces])
         if alerts:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator
@@ -23,16 +24,18 @@ from ragmeter.embedded.tier_worker import FinishedDraw, TierWorker
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import Sampler, StratumClassifier
+from ragmeter.sampling.sampler import Sampler, StratumClassifier, overload_scale
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.billing import count_canary
-from ragmeter.scoring.scorer import CheapScores, Scorer
+from ragmeter.scoring.processes import SamplingTerms
+from ragmeter.scoring.scorer import CheapScores, Scorer, TraceScores
 from ragmeter.scoring.slow_tiers import OverloadLog, SlowTiers, sampling_scale_gauges
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
+
+_BUILTIN_LABELS = (("tier", "builtin"), ("service", ""))  # the same for all services
 
 
 def is_canary_draw(pairs: Sequence[MetricScorer]) -> bool:
@@ -63,6 +66,9 @@ class TierDraws:
         self.tiers = tiers
         self._clock = clock
         self._limit = settings.limits.drawn
+        self._queue = settings.limits.queue
+        self._sampling = settings.sampling
+        self._terms = SamplingTerms(settings.sampling)
         self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
         self._strata = StratumClassifier(settings.sampling, settings.segments)
         self.live = False
@@ -107,12 +113,34 @@ class TierDraws:
     def live(self, value: bool) -> None:
         self._sampler.paced = self.tiers.probes.live = value
 
+    def sampling_terms(self, depth: int, aggregator: Aggregator) -> SamplingTerms:
+        """Return the terms of the built-in tier for the next traces of the queue.
+
+        Args:
+            depth: How many traces are in the queue.
+            aggregator: Where the last control record is.
+        """
+        settings, old = self._sampling, self._terms
+        scale = overload_scale(depth / self._queue) if self.live else 1.0
+        rates = [settings.builtin, *(rates.builtin for rates in settings.services.values())]
+        # where every trace is drawn, no stratum matters: the processes need no record
+        control = aggregator.latest_control if scale * min(rates) < 1 else SamplingControl()
+        new = SamplingTerms(settings, control, scale)
+        if new != old:
+            self._terms = new
+        return self._terms
+
+    def apply_terms(self, terms: SamplingTerms) -> None:
+        """Draw the built-in tier by the terms under which the next traces were taken."""
+        self._sampler.builtin_scale = terms.scale
+
     def apply_control(self, control: SamplingControl) -> None:
         """Classify the next traces by another control record."""
         self._strata.apply_control(control)
 
     def resample(self, settings: SamplingSettings) -> None:
         """Draw by other rates, strata or salt from the next trace on."""
+        self._sampling = settings
         self._sampler.update(settings)
         self._strata.update(settings)
 
@@ -138,7 +166,9 @@ class TierDraws:
 
     def gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
         """Return the gauges of the tiers; `label` gives the bounded name of a service."""
-        return [*sampling_scale_gauges(self.tiers.controllers, label), *self.tiers.gauges()]
+        builtin = ("ragmeter_sampling_scale", _BUILTIN_LABELS, self._terms.scale)
+        scales = sampling_scale_gauges(self.tiers.controllers, label)
+        return [builtin, *scales, *self.tiers.gauges()]
 
     def restore(self, meta: Mapping[str, Any]) -> Counter[MetricScorer]:
         """Start from what the store holds; return the number of pending results by pair."""
@@ -197,12 +227,18 @@ class TierDraws:
             )
         return cheap, rows
 
-    def add_wording(self, cheap: CheapScores, trace: Trace, aggregator: Aggregator) -> CheapScores:
-        """Return `cheap` with the wording of the answer, if the aggregator would remember it."""
-        wording = self._wordings.of(
-            trace,
-            lambda query: aggregator.consistency.wants(aggregator.label(trace.service), query),
-        )
+    def draw(self, scores: TraceScores, aggregator: Aggregator) -> CheapScores:
+        """Draw a trace; it gets the wording of its answer, if the aggregator would remember it."""
+        cheap = self.scorer.draw(scores)
+        wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
+        wording = scores.wording
+        if wording is None:
+            wording = self._wordings.of(scores.load(), wants)
+        elif isinstance(wording, HashedWording):
+            if not wants(wording.query):
+                wording = "sampled_out"
+            elif not wording.words:
+                wording = "no_answer"
         if not wording:
             return cheap
         return CheapScores(cheap.trace.with_wording(wording), cheap.draws, cheap.cheap)

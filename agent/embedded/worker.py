@@ -1,18 +1,25 @@
-"""The worker thread: take traces off the queue, score and aggregate them, commit the effect.
+"""The worker thread: take traces off the queue, have them scored, aggregate and commit the effect.
 
-One thread does all of it in queue order, so the result is a function of the queue alone.
+Scores of one trace depend on no other trace, so other processes may compute them ahead
+(`ragmeter.scoring.processes`). Everything else is done by one thread in queue order: the result is
+a function of the queue alone, whatever the number of processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.aggregate.aggregator import (
     IDLE_SECONDS,
@@ -29,18 +36,38 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import EventClock
 from ragmeter.core.counters import CounterKey, GaugeSample
-from ragmeter.core.errors import StateError, StateLostError, UnknownVersion, process_isolated
+from ragmeter.core.errors import (
+    RagmeterError,
+    StateError,
+    StateLostError,
+    UnknownVersion,
+    process_isolated,
+)
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commands import CommandQueue, UnknownService
-from ragmeter.embedded.commits import AgentOutputs, Clocks, Commits, RetriedWrites
+from ragmeter.embedded.commits import (
+    AgentOutputs,
+    Clocks,
+    Commits,
+    CountedScores,
+    RetriedWrites,
+)
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
-from ragmeter.scoring.scorer import CheapScores, summarise_trace
+from ragmeter.scoring.processes import (
+    SamplingTerms,
+    ScoredBody,
+    ScorerPool,
+    ScoringPlan,
+    Unscorable,
+    unpack_scores,
+)
+from ragmeter.scoring.scorer import CheapScores, TraceScores, summarise_trace
 from ragmeter.scoring.slow_tiers import MakeTiers
 from ragmeter.store.pending import FeedbackTable, StoredFeedback
 from ragmeter.store.rows import QueuedTrace, TierDraw
@@ -53,10 +80,34 @@ _T = TypeVar("_T")
 
 _BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
+_SLICE = 32  # traces that a process scores at a time: two messages for 15 ms of work
+_BATCHES_AHEAD = 3  # keeps four processes busy while a batch is committed
 _LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
+
+
+class _Batch(NamedTuple):
+    """Traces of the queue that are being scored.
+
+    Args:
+        rows: The traces.
+        slices: The scores that processes compute; none if the worker itself does.
+        terms: The terms of sampling when the traces were taken.
+    """
+
+    rows: Sequence[QueuedTrace]
+    slices: Sequence[Future[list[ScoredBody]]]
+    terms: SamplingTerms
+
+
+# A trace, and what a process has returned for it.
+_ScoredRow = tuple[QueuedTrace, ScoredBody | None]
+
+
+class _Unscored(RagmeterError):
+    """A trace that no process could score."""
 
 
 class Worker:
@@ -105,6 +156,10 @@ class Worker:
         self.draws = TierDraws(
             settings, store, tiers(store.meta()), clock=clocks.wall, on_finished=self._wake.set
         )
+        processes = settings.scorers.processes or 0
+        self._pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
+        self._restarts = 0  # of scorer processes, as far as they are counted
+        self._ahead: deque[_Batch] = deque()
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         evidence_bytes = settings.limits.evidence_bytes
         self._commits = Commits(
@@ -151,6 +206,8 @@ class Worker:
 
     def start(self) -> None:
         """Start the worker and the slow tiers."""
+        if self._pool is not None:
+            self._pool.start()
         self._thread.start()
         self.draws.thread.start()
 
@@ -160,9 +217,11 @@ class Worker:
         return self._writes.problem
 
     def gauges(self) -> Sequence[GaugeSample]:
-        """Return gauges of the slow tiers, the drift detectors and feedback. Hold `lock`."""
+        """Return gauges of scoring, the drift detectors and feedback. Hold `lock`."""
         tiers = self.draws.gauges(self.aggregator.label)
-        return [*tiers, *self.aggregator.gauges(), *self.feedback.gauges()]
+        alive = 0.0 if self._pool is None else float(self._pool.alive)
+        processes = ("ragmeter_scorer_processes", (), alive)
+        return [*tiers, processes, *self.aggregator.gauges(), *self.feedback.gauges()]
 
     def progress(self) -> dict[str, object | None]:
         """Return marks for the watchdog, which must change; None while there is nothing to do.
@@ -242,11 +301,13 @@ class Worker:
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(max(1.0, deadline - time.monotonic()))
+        if self._pool is not None:
+            self._pool.close()
         self.draws.tiers.close()
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        after = 0
+        after = 0  # the last trace that is done
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -262,11 +323,15 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                batch = self._store.take(after, _BATCH)
-                if batch:
-                    self._process_all(batch)
-                    after = batch[-1].seq
-                    if self.draws.live and len(batch) < _BATCH and not self._stopping:
+                self._take_ahead(after)
+                if self._ahead:
+                    batch = self._ahead.popleft()
+                    rows = self._await_scores(batch)
+                    if rows is None:
+                        break
+                    self._process_all(rows, batch.terms)
+                    after = batch.rows[-1].seq
+                    if self.draws.live and len(rows) < _BATCH and not self._stopping:
                         self._hurry.wait(_LINGER_SECONDS)
                 else:
                     self.oldest_received = None
@@ -313,10 +378,48 @@ class Worker:
         if alerts or self._clocks.monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
             self._commits.commit(self.aggregator, upto, alerts=alerts)
 
-    def _process_all(self, batch: Sequence[QueuedTrace]) -> None:
-        process_isolated(batch, self._process, reset=self._reload, give_up=self._give_up_trace)
+    def _take_ahead(self, after: int) -> None:
+        """Take traces off the queue after row `after`, and give them to the processes, if any."""
+        ahead = _BATCHES_AHEAD if self._pool is not None else 1
+        while len(self._ahead) < ahead:
+            last = self._ahead[-1].rows[-1].seq if self._ahead else after
+            rows = self._store.take(last, _BATCH)
+            if not rows:
+                return
+            terms = self.draws.sampling_terms(self._store.depth, self.aggregator)
+            slices = []
+            if self._pool is not None:
+                bodies = [queued.body for queued in rows]
+                slices = [
+                    self._pool.submit(bodies[start : start + _SLICE], terms)
+                    for start in range(0, len(bodies), _SLICE)
+                ]
+            self._ahead.append(_Batch(rows, slices, terms))
 
-    def _give_up_trace(self, queued: QueuedTrace, error: Exception) -> None:
+    def _await_scores(self, batch: _Batch) -> list[_ScoredRow] | None:
+        """Return the rows of a batch with what processes have scored; None if the agent stops."""
+        if self._pool is None:
+            return [(queued, None) for queued in batch.rows]
+        results: list[ScoredBody] = []
+        for future in batch.slices:
+            while not self._stopping:
+                with contextlib.suppress(FutureTimeout):
+                    results += future.result(IDLE_SECONDS)
+                    break
+                self.heartbeat.beat()
+        if len(results) < len(batch.rows):
+            return None
+        new, self._restarts = self._pool.restarts - self._restarts, self._pool.restarts
+        if new:
+            self.draws.tiers.spending.add("ragmeter_scorer_restarts_total", (), new)
+        return list(zip(batch.rows, results, strict=True))
+
+    def _process_all(self, rows: Sequence[_ScoredRow], terms: SamplingTerms) -> None:
+        self.draws.apply_terms(terms)
+        process_isolated(rows, self._process, reset=self._reload, give_up=self._give_up_trace)
+
+    def _give_up_trace(self, row: _ScoredRow, error: Exception) -> None:
+        queued, _ = row
         log.error("trace %d of the queue cannot be counted; it is a dead letter", queued.seq)
         failure = DecodeFailure(_INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
         self._write_dead_letters([(failure, queued.seq)], _INTERNAL_ERROR)
@@ -331,27 +434,42 @@ class Worker:
                 "ragmeter_dead_letters_total", (("reason", reason),), len(letters)
             )
 
-    def _process(self, batch: Sequence[QueuedTrace]) -> None:
-        self.oldest_received = batch[0].received
-        traces: list[tuple[Trace, ScoredTrace]] = []
-        segments: list[tuple[str, ...]] = []  # of each trace
+    def _score(self, queued: QueuedTrace, result: ScoredBody | None) -> TraceScores | DecodeFailure:
+        """Return the scores of a trace, computed by a process or now.
+
+        Raises:
+            _Unscored: The processes have given it up.
+        """
+        if isinstance(result, Unscorable):
+            raise _Unscored(result.why)
+        if isinstance(result, DecodeFailure):
+            return result
+        if result is not None:
+            return unpack_scores(result, queued.body, self.draws.scorer, queued.timestamp)
+        item = decode_trace(queued.body, len(queued.body))
+        if isinstance(item, DecodeFailure):
+            return item
+        return self.draws.scorer.score_alone(item.trace, queued.timestamp)
+
+    def _process(self, rows: Sequence[_ScoredRow]) -> None:
+        self.oldest_received = rows[0][0].received
+        traces: list[CountedScores] = []
+        counted: list[CountedTrace] = []
         draws: list[TierDraw] = []
         alerts: list[Alert] = []
         unreadable: list[tuple[DecodeFailure, int]] = []
-        for turn, rows in groupby(batch, lambda queued: queued.seq // _LOCK_SLICE):
-            scored: list[tuple[QueuedTrace, Trace, CheapScores]] = []
+        for turn, part in groupby(rows, lambda row: row[0].seq // _LOCK_SLICE):
+            scored: list[tuple[QueuedTrace, TraceScores, CheapScores]] = []
             self.draws.apply_control(self.aggregator.control(turn))
-            for queued in rows:
-                item = decode_trace(queued.body, len(queued.body))
-                if isinstance(item, DecodeFailure):  # queued by a version with another schema
-                    unreadable.append((item, queued.seq))
+            for queued, result in part:
+                scores = self._score(queued, result)
+                if isinstance(scores, DecodeFailure):  # queued by a version with another schema
+                    unreadable.append((scores, queued.seq))
                 else:
-                    cheap = self.draws.scorer.score(item.trace, queued.timestamp)
-                    cheap = self.draws.add_wording(cheap, item.trace, self.aggregator)
-                    scored.append((queued, item.trace, cheap))
+                    scored.append((queued, scores, self.draws.draw(scores, self.aggregator)))
             self.heartbeat.beat()
             with self.lock:
-                for queued, trace, cheap in scored:
+                for queued, scores, cheap in scored:
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
                     pending = [
@@ -361,8 +479,13 @@ class Worker:
                     ]
                     applied = self.aggregator.apply(cheap.trace, pending, turn)
                     alerts += applied.alerts
-                    traces.append((trace, applied.trace))
-                    segments.append(applied.segments)
+                    traces.append(
+                        CountedScores(applied.trace, partial(scores.restore, applied.trace))
+                    )
+                    passages = scores.passages or ranked_passage_keys(scores.load())
+                    counted.append(
+                        CountedTrace(scores.service, passages, applied.trace, applied.segments)
+                    )
                     draws += new_draws
                     draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
                 self.aggregator.settle()
@@ -370,16 +493,10 @@ class Worker:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
         self.time.observe(self.aggregator.windows.now, self._clocks.monotonic())
         with self.lock:
-            feedback = self.feedback.remember(
-                (
-                    CountedTrace(trace.service, ranked_passage_keys(trace), counted, names)
-                    for (trace, counted), names in zip(traces, segments, strict=True)
-                ),
-                self.aggregator,
-            )
+            feedback = self.feedback.remember(counted, self.aggregator)
         self._commits.commit(
             self.aggregator,
-            batch[-1].seq,
+            rows[-1][0].seq,
             alerts=alerts,
             traces=traces,
             draws=draws,
@@ -417,7 +534,7 @@ class Worker:
         self._finish([replace(done, results=complete_draw(done.row.draw, []))])
 
     def _finish(self, finished: Sequence[FinishedDraw]) -> None:
-        traces: list[tuple[Trace, ScoredTrace]] = []
+        traces: list[CountedScores] = []
         with self.lock:
             for done in finished:
                 if done.row.draw.tier == "embedding":
@@ -427,7 +544,8 @@ class Worker:
                 else:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
                     scored = replace(scored, partial=True, timings={})
-                    traces.append((done.trace, self.aggregator.finish(scored)))
+                    scored = self.aggregator.finish(scored)
+                    traces.append(CountedScores(scored, partial(_pair, done.trace, scored)))
             self.aggregator.settle()
         self._commits.commit(self.aggregator, traces=traces, finished=finished)
 
@@ -465,3 +583,7 @@ class Worker:
                 outcomes.append(self.aggregator.index(event, at))
         self._commits.commit(self.aggregator)
         return outcomes
+
+
+def _pair(trace: Trace, scored: ScoredTrace) -> tuple[Trace, ScoredTrace]:
+    return trace, scored

@@ -24,22 +24,39 @@ from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
 RATE_FLOOR = 0.002
 
 
+# Share of the queue that may fill before the built-in tier is drawn less: a burst of half the queue
+# is scored in full. Each eighth beyond halves the scale, four times: then the built-in scorers take
+# a tenth of the time that a trace takes, and less of them would hardly help.
+_QUEUE_ROOM, _QUEUE_STEP, _MOST_STEPS = 0.5, 0.125, 4
+
+
+def overload_scale(filled: float) -> float:
+    """Return the scale of the built-in tier, 1 to 1/16, when a share of the queue is filled."""
+    steps = math.ceil((filled - _QUEUE_ROOM) / _QUEUE_STEP)
+    return 2.0 ** -min(max(steps, 0), _MOST_STEPS)
+
+
 class SampledTrace(Protocol):
     """What a draw depends on: a `Trace`, or its scores where its texts are elsewhere."""
 
     @property
-    def trace_id(self) -> str: ...
+    def trace_id(self) -> str:
+        """Id of the trace."""
 
     @property
-    def service(self) -> str: ...
+    def service(self) -> str:
+        """Its service."""
 
     @property
-    def probability(self) -> float: ...
+    def probability(self) -> float:
+        """Upstream inclusion probability."""
 
     @property
-    def failed(self) -> bool: ...
+    def failed(self) -> bool:
+        """Whether the request failed or brought no answer."""
 
-    def tag(self, name: str) -> str | None: ...
+    def tag(self, name: str) -> str | None:
+        """Return a tag."""
 
 
 class Stratum(NamedTuple):
@@ -91,9 +108,7 @@ class StratumClassifier:
         """Use another record from the next trace on."""
         self._control = control
 
-    def classify(
-        self, trace: SampledTrace, scores: Sequence[Score], timestamp: float
-    ) -> Stratum:
+    def classify(self, trace: SampledTrace, scores: Sequence[Score], timestamp: float) -> Stratum:
         """Return the first stratum that fits a trace, given its scores that are known at once."""
         settings, control = self._settings, self._control
         ratios = settings.ratios

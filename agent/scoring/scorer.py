@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import (
@@ -65,12 +66,12 @@ class TraceScores:
         summary: The trace with the results of the cheap tier, or of its reference for a canary.
         failed: As `Trace.failed`.
         referenced: Whether the trace has a reference.
-        load: Returns the trace. Where another process has scored it, it is decoded now, and its
-            results get their details.
+        load: Returns the trace; it is decoded now if another process has scored it.
         score_builtin: Returns the results of the built-in scorers.
         wording: The wording of the answer or the reason for none (`WordingBuilder.hash`); None if
             it was not computed.
         passages: The value of `ranked_passage_keys`; None if it was not computed.
+        details: Returns the details that the results lack, in their order.
     """
 
     summary: ScoredTrace
@@ -80,6 +81,14 @@ class TraceScores:
     score_builtin: Callable[[], list[Score]]
     wording: HashedWording | str | None = None
     passages: tuple[str, ...] | None = None
+    details: Callable[[], Sequence[dict[str, Any] | None]] = tuple
+
+    def restore(self, counted: ScoredTrace) -> tuple[Trace, ScoredTrace]:
+        """Return the trace, and itself as it was counted with all details of its results."""
+        for score, detail in zip(counted.results, self.details(), strict=False):
+            if detail is not None and score.state is not ScoreState.SAMPLED_OUT:
+                score.detail = detail
+        return self.load(), counted
 
     @property
     def trace_id(self) -> str:
@@ -208,9 +217,7 @@ class Scorer:
     def score_alone(self, trace: Trace, timestamp: float | None = None) -> TraceScores:
         """Score a trace by what needs no draw; `timestamp` replaces its own."""
         prepared = PreparedTrace(trace)
-        results = (
-            self.score_reference(trace) if trace.canary else self._score_operational(prepared)
-        )
+        results = self.score_reference(trace) if trace.canary else self._score_operational(prepared)
         return TraceScores(
             summarise_trace(trace, results, timestamp),
             trace.failed,

@@ -176,8 +176,7 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
         raise RuntimeError("boom")
 
     with running(tmp_path) as instrument:
-        scorer = instrument._worker.draws.scorer
-        scorer._functions[1] = (broken, scorer._functions[1][1])
+        monkeypatch.setattr("ragmeter.scoring.scorer.score_builtin", broken)
         feed(instrument, mixed(20))
         counters = picture(instrument)["counters"]
     unscored = {

@@ -381,12 +381,13 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
         instrument.wait_idle()
         with instrument.lock():
             gauges = instrument.gauges()
-            found = [labels for name, labels, _ in gauges if name == "ragmeter_sampling_scale"]
+            scales = [labels for name, labels, _ in gauges if name == "ragmeter_sampling_scale"]
             known = instrument.windows.services()
     finally:
         instrument.stop(2)
     assert len(known) == 3  # two and `__other__`
-    assert found == [(("tier", "judge"), ("service", name)) for name in sorted(known)]
+    judged = [(("tier", "judge"), ("service", name)) for name in sorted(known)]
+    assert scales == [(("tier", "builtin"), ("service", "")), *judged]
 
 
 def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:

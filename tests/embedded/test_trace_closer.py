@@ -187,7 +187,8 @@ def test_a_full_queue_or_disk_delays_and_loses_nothing(bench: Bench) -> None:
     assert bench.closer.problem is not None
     assert "disk full" in bench.closer.problem
     bench.closer._intake.accept = accept  # type: ignore[method-assign]
-    bench.agent._worker._process(bench.agent._store.take(0, 10))  # the queue is worked off
+    waiting = bench.agent._store.take(0, 10)
+    bench.agent._worker._process([(queued, None) for queued in waiting])  # it is worked off
     assert bench.closer._step() == 0.25
     assert bench.closer.problem is None
     assert [name for name, _ in bench.queued()] == ["2-0", "3-0", "4-0"]

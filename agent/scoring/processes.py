@@ -1,0 +1,649 @@
+"""Score traces in other processes, on the cores that the interpreter's lock leaves idle.
+
+`ScorerPool` sends slices of trace bodies to processes and returns their scores. Scores of one trace
+depend on no other trace, so the number of processes changes no result, and a process that is killed
+costs nothing but time: its traces are scored again. `concurrent.futures.ProcessPoolExecutor` is not
+used, since one killed process breaks the whole pool, a hanging one cannot be ended, and processes
+outlive a killed parent (https://github.com/python/cpython/issues/111873).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from ragmeter.aggregate.feedback_join import ranked_passage_keys
+from ragmeter.aggregate.wordings import WordingBuilder
+from ragmeter.config.scoring import SamplingSettings
+from ragmeter.config.settings import Settings
+from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
+from ragmeter.core.tiers import MetricScorer
+from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter.sampling.control import SamplingControl
+from ragmeter.sampling.sampler import Sampler, StratumClassifier
+from ragmeter.scoring.scorer import Scorer, TraceScores
+from ragmeter.trace import Trace
+
+log = logging.getLogger(__name__)
+
+# A process has two parts: it scores one while the other is on its way.
+_PARTS_UNDER_WAY = 2
+
+# Seconds a process may take for one trace. The scorers bound their work to less than a second of
+# CPU, so this is for a defect, in a user's own metric perhaps, and for a stopped process.
+TRACE_SECONDS = 30.0
+
+# Deaths of processes on the same trace after which it is given up.
+_MAX_DEATHS = 2
+
+_START_SECONDS = 60.0  # to import everything on a busy machine; one second on an idle one
+_MAX_PAUSE = 60.0  # seconds between two attempts to start a process
+_POLL_SECONDS = 1.0  # between two looks at what a process has done
+
+# Seconds after which the thread that receives may have the interpreter's lock: while it waits for
+# it, the parent's thread is blocked in the middle of a message.
+_SWITCH_SECONDS = 0.0005
+
+_MAX_PROCESSES = 4  # of the default: by then the aggregate half is as busy as they are
+_AGENT_BYTES, _PROCESS_BYTES = 256 * 2**20, 64 * 2**20  # of a memory limit, see `default_processes`
+
+_PR_SET_PDEATHSIG = 1
+
+# The first statements of a process. The module search path is the parent's, and the parent's main
+# module is not imported: `ragmeter.cli` takes half a second and 30 MB.
+_BOOTSTRAP = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from ragmeter.scoring.processes import serve
+serve(*map(int, sys.argv[2:]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTerms:
+    """By what the built-in tier is drawn: see `Sampler` and `StratumClassifier`."""
+
+    settings: SamplingSettings
+    control: SamplingControl = field(default_factory=SamplingControl)
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringPlan:
+    """What a process computes of each trace.
+
+    Args:
+        builtin: Whether to compute the built-in quality metrics.
+        ks: The cut-offs of the retrieval metrics of canaries.
+        segments: The tags that windows distinguish.
+        terms: The first terms of sampling.
+        wordings: Makes the wordings of answers.
+        passages: Whether to hash the ids of passages, to join feedback.
+    """
+
+    builtin: bool
+    ks: tuple[int, ...]
+    segments: tuple[str, ...]
+    terms: SamplingTerms
+    wordings: WordingBuilder
+    passages: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> ScoringPlan:
+        """Return the plan of an agent."""
+        return cls(
+            settings.builtin_scorers,
+            tuple(settings.judge.k),
+            tuple(settings.segments),
+            SamplingTerms(settings.sampling),
+            WordingBuilder(settings.consistency, settings.privacy),
+            settings.feedback.traces > 0,
+        )
+
+
+class PackedScores(NamedTuple):
+    """`TraceScores` as plain values: to pickle and rebuild objects takes three times as long.
+
+    Args:
+        summary: The fields of `ScoredTrace` up to `cost_usd`, with packed results.
+        builtin: Packed results of the built-in scorers, None if they were not computed.
+        details: The pickled details of all results in order; empty if none has any.
+        wording: The fields of a `HashedWording`, or why there is none.
+    """
+
+    summary: tuple[Any, ...]
+    canary: bool
+    failed: bool
+    referenced: bool
+    builtin: list[Any] | None
+    details: bytes
+    wording: tuple[str, str] | str
+    passages: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unscorable:
+    """In place of scores: why a trace cannot be scored; its processes have died, perhaps."""
+
+    why: str
+
+
+ScoredBody = PackedScores | DecodeFailure | Unscorable
+
+
+def _pack_results(
+    scores: Sequence[Score], pairs: Sequence[MetricScorer], probability: float
+) -> list[Any]:
+    """Return of each score its value, or its state and reason as one text.
+
+    Scores that a pair and its trace's probability do not describe are returned as they are.
+    """
+    plain = len(scores) == len(pairs) and all(
+        (score.metric, score.scorer) == pair
+        and score.probability == probability
+        and not (score.fingerprint or score.stratum)
+        and score.cheap is None
+        for score, pair in zip(scores, pairs, strict=True)
+    )
+    if not plain:
+        return list(scores)
+    return [
+        score.value
+        if score.state is ScoreState.SCORED
+        # interned: pickle writes the same object once for a whole slice
+        else sys.intern(score.state if score.reason is None else f"{score.state}:{score.reason}")
+        for score in scores
+    ]
+
+
+@lru_cache(1024)
+def _parse_state(text: str) -> tuple[ScoreState, str | None]:
+    state, colon, reason = text.partition(":")
+    return ScoreState(state), reason if colon else None
+
+
+def _unpack_results(
+    packed: list[Any], pairs: Sequence[MetricScorer], probability: float
+) -> list[Score]:
+    if packed and isinstance(packed[0], Score):
+        return packed
+    scores = []
+    scored = ScoreState.SCORED
+    for (metric, scorer), value in zip(pairs, packed, strict=True):
+        if type(value) is str:
+            state, reason = _parse_state(value)
+            scores.append(Score(metric, scorer, state, None, reason, probability))
+        else:
+            scores.append(Score(metric, scorer, scored, value, None, probability))
+    return scores
+
+
+class BodyScorer:
+    """Scores bodies of traces by a plan, as a process does.
+
+    Attributes:
+        terms: The last terms of sampling.
+    """
+
+    def __init__(self, plan: ScoringPlan) -> None:
+        self._plan = plan
+        self.terms = plan.terms
+        self._sampler = Sampler(plan.terms.settings)
+        self._strata = StratumClassifier(plan.terms.settings, plan.segments)
+        self._scorer = Scorer(plan.builtin, sampler=self._sampler, strata=self._strata, ks=plan.ks)
+
+    def score_all(self, bodies: Sequence[bytes], terms: SamplingTerms) -> Iterator[ScoredBody]:
+        """Score bodies; traces that `terms` do not draw get no built-in scores."""
+        if terms is not self.terms:
+            self.terms = terms
+            self._apply(terms)
+        for body in bodies:
+            try:
+                yield self._score(body)
+            except MemoryError:  # no fault of the trace
+                raise
+            except Exception as error:
+                log.exception("a trace cannot be scored")
+                yield Unscorable(repr(error)[:200])
+
+    def _apply(self, terms: SamplingTerms) -> None:
+        self._sampler.update(terms.settings)
+        self._sampler.builtin_scale = terms.scale
+        self._strata.update(terms.settings)
+        self._strata.apply_control(terms.control)
+
+    def _score(self, body: bytes) -> PackedScores | DecodeFailure:
+        item = decode_trace(body, len(body))
+        if isinstance(item, DecodeFailure):
+            return item
+        trace, scorer = item.trace, self._scorer
+        scores = scorer.score_alone(trace)
+        summary, p = scores.summary, trace.probability
+        results, builtin = list(summary.results), None
+        if not trace.canary and scorer.draw_builtin(scores)[0]:
+            builtin = scores.score_builtin()
+            results += builtin
+        pairs = scorer.reference_pairs if trace.canary else scorer.cheap_pairs
+        details = [score.detail for score in results]
+        wording = self._plan.wordings.hash(trace)
+        return PackedScores(
+            (
+                *(summary.trace_id, summary.service, summary.timestamp, summary.status),
+                _pack_results(summary.results, pairs, p),
+                *(p, summary.timings, summary.tags),
+                *(summary.input_tokens, summary.output_tokens, summary.cost_usd),
+            ),
+            trace.canary,
+            scores.failed,
+            scores.referenced,
+            None if builtin is None else _pack_results(builtin, scorer.builtin_pairs, p),
+            pickle.dumps(details) if any(details) else b"",
+            wording if isinstance(wording, str) else (wording.query, wording.words),
+            ranked_passage_keys(trace) if self._plan.passages else None,
+        )
+
+
+def unpack_scores(
+    packed: PackedScores, body: bytes, scorer: Scorer, timestamp: float | None = None
+) -> TraceScores:
+    """Return the scores that a process has packed.
+
+    Args:
+        packed: What the process has returned.
+        body: The body that it was given.
+        scorer: A scorer of the same settings.
+        timestamp: Unix seconds that replace the trace's own.
+    """
+    trace_id, service, own_time, status, results, p, timings, tags, *usage = packed.summary
+    pairs = scorer.reference_pairs if packed.canary else scorer.cheap_pairs
+    at = own_time if timestamp is None else timestamp
+    scores = _unpack_results(results, pairs, p)
+    summary = ScoredTrace(
+        *(trace_id, service, at, status, scores, p, timings, tags, *usage, False, packed.canary)
+    )
+
+    def load() -> Trace:
+        item = decode_trace(body, len(body))
+        assert not isinstance(item, DecodeFailure)  # it was decoded before
+        return item.trace
+
+    def score_builtin() -> list[Score]:
+        if packed.builtin is None:  # drawn by other terms than those that the process had
+            return scorer.score_alone(load()).score_builtin()
+        return _unpack_results(packed.builtin, scorer.builtin_pairs, p)
+
+    return TraceScores(
+        summary,
+        packed.failed,
+        packed.referenced,
+        load,
+        score_builtin,
+        packed.wording if isinstance(packed.wording, str) else HashedWording(*packed.wording),
+        packed.passages,
+        lambda: pickle.loads(packed.details) if packed.details else [],
+    )
+
+
+def serve(connection_fd: int, begun_fd: int, parent: int) -> None:
+    """Score slices that come over a connection until it ends: the main function of a process."""
+    # systemd signals the whole control group: while the agent drains its queue, it needs this
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    with contextlib.suppress(AttributeError, OSError):  # elsewhere the connection's end will do
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+    os.dup2(2, 1)  # what users' metrics print is no output of the agent
+    logging.basicConfig(level=logging.INFO, format="scorer process: %(levelname)s %(message)s")
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    os.set_blocking(begun_fd, False)
+    connection = Connection(connection_fd)
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
+    scorer = BodyScorer(pickle.loads(inbox.get()))
+    connection.send_bytes(pickle.dumps("ready"))
+    while True:
+        bodies, terms = pickle.loads(inbox.get())
+        results, scores = [], scorer.score_all(bodies, terms or scorer.terms)
+        for _ in bodies:
+            with contextlib.suppress(BlockingIOError):  # nobody has read 65,536 of them
+                os.write(begun_fd, b".")
+            results.append(next(scores))
+        connection.send_bytes(pickle.dumps(results, pickle.HIGHEST_PROTOCOL))
+
+
+def _receive_all(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> None:
+    """Receive in a thread of its own: the parent never waits until a slice is scored."""
+    try:
+        while True:
+            inbox.put(connection.recv_bytes())
+    except (EOFError, OSError):
+        os._exit(0)  # the parent has ended
+
+
+@dataclass(eq=False)
+class _Slice:
+    """Bodies that were submitted together; `deaths` counts those of processes by index."""
+
+    bodies: Sequence[bytes]
+    terms: SamplingTerms
+    results: list[ScoredBody | None]
+    left: int
+    future: Future[list[ScoredBody]] = field(default_factory=Future)
+    deaths: dict[int, int] = field(default_factory=dict)
+
+    def finish(self, start: int, results: Sequence[ScoredBody]) -> None:
+        """Set the results from index `start` on."""
+        self.results[start : start + len(results)] = results
+        self.left -= len(results)
+        if not self.left:
+            self.future.set_result([result for result in self.results if result is not None])
+
+
+class _Part(NamedTuple):
+    """The stretch of a slice that a process scores at once."""
+
+    whole: _Slice
+    start: int
+    stop: int
+
+    def split(self, at: int) -> list[_Part]:
+        """Return what to score again after a process has ended on the trace at index `at`."""
+        whole, start, stop = self
+        deaths = whole.deaths[at] = whole.deaths.get(at, 0) + 1
+        again = [(start, at), (at, at + 1), (at + 1, stop)]
+        if deaths >= _MAX_DEATHS:
+            del again[1]
+            whole.finish(at, [Unscorable(f"{deaths} processes ended while they scored it")])
+        return [_Part(whole, first, end) for first, end in again if first < end]
+
+
+class _ProcessEnded(Exception):
+    """A process has ended, or has to be ended; the text says why."""
+
+
+class _Process:
+    """A process that scores slices, as its parent sees it.
+
+    Args:
+        terms: The terms that it begins with.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, terms: SamplingTerms) -> None:
+        ours, theirs = socket.socketpair()
+        self._begun_fd, begun = os.pipe()
+        fds = (theirs.fileno(), begun)
+        arguments = [json.dumps(sys.path), *map(str, (*fds, os.getpid()))]
+        try:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, *arguments],
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                start_new_session=True,  # Ctrl-C is for the agent
+                # threads of a numeric library would take the cores of the other processes
+                env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **os.environ},
+            )
+        except BaseException:
+            ours.close()
+            os.close(self._begun_fd)
+            raise
+        finally:
+            theirs.close()
+            os.close(begun)
+        self._connection = Connection(ours.detach())
+        os.set_blocking(self._begun_fd, False)
+        self._begun = 0
+        self._terms = terms
+
+    def prepare(self, plan: ScoringPlan) -> None:
+        """Send the plan; the process answers when it is ready."""
+        self._connection.send_bytes(pickle.dumps(plan))
+
+    def send(self, part: _Part) -> None:
+        """Send a part, with its terms if the part before had others."""
+        terms = part.whole.terms
+        new, self._terms = None if terms is self._terms else terms, terms
+        bodies = part.whole.bodies[part.start : part.stop]
+        self._connection.send_bytes(pickle.dumps((bodies, new), pickle.HIGHEST_PROTOCOL))
+
+    def receive(self, seconds: float) -> Any:
+        """Return the next message, None if none comes in time.
+
+        Raises:
+            _ProcessEnded: The process has ended.
+        """
+        try:
+            if self._connection.poll(seconds):
+                return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._popen.wait(_POLL_SECONDS)
+                why = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+                raise _ProcessEnded(why) from None
+            raise _ProcessEnded("it closed its connection") from None
+        return None
+
+    def count_begun(self) -> int:
+        """Return the number of traces that it has begun to score."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._begun_fd, 65_536):
+                self._begun += len(data)
+        return self._begun
+
+    def kill(self) -> None:
+        """End the process at once: it holds nothing that is not here as well."""
+        self._popen.kill()
+
+    def close(self) -> None:
+        """End the process and wait for its end."""
+        self._popen.kill()
+        self._popen.wait()
+        self._connection.close()
+        os.close(self._begun_fd)
+
+
+class ScorerPool:
+    """Processes that score slices of traces.
+
+    A process that dies, or is busy with one trace for `trace_seconds`, is replaced, and its traces
+    are scored again; a trace on which that happens twice is `Unscorable`. While no process can be
+    started, threads of this process score. The processes end with this one, however it ends.
+
+    Args:
+        plan: What is computed of a trace.
+        processes: How many; at least one.
+        trace_seconds: Seconds that a trace may take.
+
+    Attributes:
+        restarts: How many processes were replaced.
+    """
+
+    def __init__(
+        self, plan: ScoringPlan, processes: int, *, trace_seconds: float = TRACE_SECONDS
+    ) -> None:
+        self._plan = plan
+        self._trace_seconds = trace_seconds
+        self._parts: deque[_Part] = deque()
+        self._changed = threading.Condition()  # held while a slice or `_parts` is changed
+        self._closing = threading.Event()
+        self._ready: set[_Process] = set()
+        self.restarts = 0
+        # Linux kills a process when the thread ends that has started it: each has one to itself
+        self._threads = [
+            threading.Thread(target=self._run, name=f"ragmeter-scorers-{n}", daemon=True)
+            for n in range(processes)
+        ]
+
+    def start(self) -> None:
+        """Start the processes; they are ready in a second or so."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def alive(self) -> int:
+        """The number of processes that are ready."""
+        return len(self._ready)
+
+    def submit(self, bodies: Sequence[bytes], terms: SamplingTerms) -> Future[list[ScoredBody]]:
+        """Score a slice of traces.
+
+        Returns:
+            A future of one result for each body, in order.
+        """
+        whole = _Slice(bodies, terms, [None] * len(bodies), len(bodies))
+        with self._changed:
+            self._parts.append(_Part(whole, 0, len(bodies)))
+            self._changed.notify()
+        return whole.future
+
+    def close(self) -> None:
+        """End the processes; slices that are not done are cancelled."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        for process in list(self._ready):
+            process.kill()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        for part in self._parts:
+            part.whole.future.cancel()
+
+    def _take(self, seconds: float, here: bool = False) -> _Part | None:
+        """Return the next part, None if there is none in time.
+
+        Args:
+            seconds: How long to wait for it.
+            here: Whether this process will score it: it leaves what other processes died on.
+        """
+        with self._changed:
+            for wait in (seconds, 0.0):
+                for part in self._parts:
+                    if not (here and part.whole.deaths):
+                        self._parts.remove(part)
+                        return part
+                if wait and not self._closing.is_set():
+                    self._changed.wait(wait)
+        return None
+
+    def _finish(self, part: _Part, results: Sequence[ScoredBody]) -> None:
+        with self._changed:
+            part.whole.finish(part.start, results)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._closing.is_set():
+            process = None
+            try:
+                process = _Process(self._plan.terms)
+                self._await_ready(process)
+                failures = 0
+                self._serve(process)
+            except (_ProcessEnded, OSError) as error:
+                if self._closing.is_set():
+                    return
+                if process in self._ready:
+                    self.restarts += 1
+                    log.warning("a scorer process has ended (%s) and is replaced", error)
+                    continue
+                failures += 1
+                pause = min(_MAX_PAUSE, 2.0**failures)
+                log.error(
+                    "a scorer process cannot be started: %s; next try in %.0f s", error, pause
+                )
+                self._score_here(pause)
+            finally:
+                if process is not None:
+                    self._ready.discard(process)
+                    process.close()
+
+    def _await_ready(self, process: _Process) -> None:
+        process.prepare(self._plan)
+        end = time.monotonic() + _START_SECONDS
+        while process.receive(_POLL_SECONDS / 10) is None:
+            if self._closing.is_set() or time.monotonic() > end:
+                raise _ProcessEnded(f"it is not ready after {_START_SECONDS:.0f} s")
+        self._ready.add(process)
+
+    def _serve(self, process: _Process) -> None:
+        """Have a process score until this pool closes.
+
+        Raises:
+            _ProcessEnded, OSError: The process has ended, or works on one trace for too long.
+        """
+        under_way: deque[_Part] = deque()
+        done = begun = 0  # traces whose scores have come, and that were begun
+        since = time.monotonic()
+        try:
+            while not self._closing.is_set():
+                while len(under_way) < _PARTS_UNDER_WAY:
+                    part = self._take(0.0 if under_way else _POLL_SECONDS)
+                    if part is None:
+                        break
+                    under_way.append(part)
+                    process.send(part)
+                    since = time.monotonic() if len(under_way) == 1 else since
+                results = process.receive(_POLL_SECONDS if under_way else 0.0)
+                if results is not None:
+                    self._finish(under_way.popleft(), results)
+                    done += len(results)
+                    since = time.monotonic()
+                elif (now_begun := process.count_begun()) != begun:
+                    begun, since = now_begun, time.monotonic()
+                elif under_way and time.monotonic() - since > self._trace_seconds:
+                    raise _ProcessEnded(f"busy with one trace for {self._trace_seconds:.0f} s")
+        finally:
+            at = -1 if self._closing.is_set() else process.count_begun() - done - 1
+            self._put_back(under_way, at)
+
+    def _put_back(self, parts: Iterable[_Part], at: int) -> None:
+        """Have parts scored again; `at` is the index in them of the trace to blame, -1 for none."""
+        again: list[_Part] = []
+        with self._changed:
+            for part in parts:
+                size = part.stop - part.start
+                again += part.split(part.start + at) if 0 <= at < size else [part]
+                at -= size
+            self._parts.extendleft(reversed(again))  # they are the oldest
+            self._changed.notify(len(again))
+
+    def _score_here(self, seconds: float) -> None:
+        scorer = BodyScorer(self._plan)
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._closing.is_set():
+            part = self._take(min(left, _POLL_SECONDS), here=True)
+            if part is not None:
+                bodies = part.whole.bodies[part.start : part.stop]
+                self._finish(part, list(scorer.score_all(bodies, part.whole.terms)))
+
+
+def default_processes(cores: float, memory: float) -> int:
+    """Return how many processes an agent starts unless it is told.
+
+    Args:
+        cores: What `usable_cores` returns; one is left to the agent itself.
+        memory: What `memory_limit` returns. The agent keeps 256 MiB of it, and a process takes 64.
+    """
+    room = (memory - _AGENT_BYTES) / _PROCESS_BYTES
+    return int(max(0.0, min(cores - 1, room, _MAX_PROCESSES)))
