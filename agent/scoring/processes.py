@@ -210,6 +210,11 @@ class BodyScorer:
         self._strata = StratumClassifier(plan.terms.settings, plan.segments)
         self._scorer = Scorer(plan.builtin, sampler=self._sampler, strata=self._strata, ks=plan.ks)
 
+    @property
+    def pairs(self) -> list[MetricScorer]:
+        """The pairs of all results, with those of canaries; users' own metrics may change them."""
+        return [*self._scorer.pairs, *self._scorer.reference_pairs]
+
     def score_all(self, bodies: Sequence[bytes], terms: SamplingTerms) -> Iterator[ScoredBody]:
         """Score bodies; traces that `terms` do not draw get no built-in scores."""
         if terms is not self.terms:
@@ -319,7 +324,7 @@ def serve(connection_fd: int, begun_fd: int, parent: int) -> None:
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
     scorer = BodyScorer(pickle.loads(inbox.get()))
-    connection.send_bytes(pickle.dumps("ready"))
+    connection.send_bytes(pickle.dumps(scorer.pairs))
     while True:
         bodies, terms = pickle.loads(inbox.get())
         results, scores = [], scorer.score_all(bodies, terms or scorer.terms)
@@ -417,7 +422,7 @@ class _Process:
         self._terms = terms
 
     def prepare(self, plan: ScoringPlan) -> None:
-        """Send the plan; the process answers when it is ready."""
+        """Send the plan; the process answers with its pairs when it is ready."""
         self._connection.send_bytes(pickle.dumps(plan))
 
     def send(self, part: _Part) -> None:
@@ -483,6 +488,7 @@ class ScorerPool:
         self, plan: ScoringPlan, processes: int, *, trace_seconds: float = TRACE_SECONDS
     ) -> None:
         self._plan = plan
+        self._pairs = BodyScorer(plan).pairs
         self._trace_seconds = trace_seconds
         self._parts: deque[_Part] = deque()
         self._changed = threading.Condition()  # held while a slice or `_parts` is changed
@@ -581,9 +587,11 @@ class ScorerPool:
     def _await_ready(self, process: _Process) -> None:
         process.prepare(self._plan)
         end = time.monotonic() + _START_SECONDS
-        while process.receive(_POLL_SECONDS / 10) is None:
+        while (pairs := process.receive(_POLL_SECONDS / 10)) is None:
             if self._closing.is_set() or time.monotonic() > end:
                 raise _ProcessEnded(f"it is not ready after {_START_SECONDS:.0f} s")
+        if pairs != self._pairs:
+            raise _ProcessEnded("it has other metrics; restart the agent if packages have changed")
         self._ready.add(process)
 
     def _serve(self, process: _Process) -> None:

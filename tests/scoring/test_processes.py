@@ -21,6 +21,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import HashedWording, ScoreState
 from ragmeter.ingest.native import DecodeFailure
+from ragmeter.metrics.registry import metric_catalogue
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scoring.processes import (
     BodyScorer,
@@ -173,14 +174,17 @@ def mine(trace):
 
 
 @pytest.fixture
-def own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "mine.py").write_text(MINE)
     info = tmp_path / "mine-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[ragmeter.metrics]\nmine = mine:mine\n")
     monkeypatch.syspath_prepend(str(tmp_path))  # processes have the path of their parent
-    return tmp_path
+    metric_catalogue.cache_clear()
+    yield tmp_path
+    metric_catalogue.cache_clear()
+    sys.modules.pop("mine", None)
 
 
 @pytest.mark.parametrize("query", ["die", "hang"])
@@ -189,17 +193,29 @@ def test_a_trace_that_ends_two_processes_is_given_up_and_no_other(
 ) -> None:
     bodies = [trace_line(n, query=query if n == 13 else "How?") for n in range(32)]
     with running(1, seconds=1.0 if query == "hang" else PATIENCE) as pool:
-        futures = [pool.submit(bodies, pool._plan.terms) for _ in range(2)]
-        first = futures[0].result(PATIENCE)
+        results = scored(pool, bodies)
         assert pool.restarts == 2
-        second = futures[1].result(PATIENCE)
-        assert pool.restarts == 4
-    for results in (first, second):
-        given_up = [n for n, result in enumerate(results) if isinstance(result, Unscorable)]
-        assert given_up == [13]
-        packed = results[0]
-        assert isinstance(packed, PackedScores)
-        assert packed.summary[4][-1] == 0.5  # the user's own
+    given_up = [n for n, result in enumerate(results) if isinstance(result, Unscorable)]
+    assert given_up == [13]
+    packed = results[0]
+    assert isinstance(packed, PackedScores)
+    assert packed.summary[4][-1] == 0.5  # the user's own
+
+
+def test_a_process_with_other_metrics_than_the_agent_scores_nothing(
+    own_metric: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = ScorerPool(plan(), 1)
+    (own_metric / "mine-1.0.dist-info" / "entry_points.txt").write_text("")  # removed meanwhile
+    pool.start()
+    try:
+        (result,) = scored(pool, [trace_line(1)])
+        assert isinstance(result, PackedScores)
+        assert result.summary[4][-1] == 0.5
+        assert "other metrics" in caplog.text
+        assert pool.alive == 0
+    finally:
+        pool.close()
 
 
 def test_without_a_process_that_starts_threads_score(monkeypatch: pytest.MonkeyPatch) -> None:
