@@ -229,19 +229,15 @@ class TierDraws:
 
     def draw(self, scores: TraceScores, aggregator: Aggregator) -> CheapScores:
         """Draw a trace; it gets the wording of its answer, if the aggregator would remember it."""
-        cheap = self.scorer.draw(scores)
         wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
         wording = scores.wording
         if wording is None:
-            wording = self._wordings.of(scores.load(), wants)
-        elif isinstance(wording, HashedWording):
-            if not wants(wording.query):
-                wording = "sampled_out"
-            elif not wording.words:
-                wording = "no_answer"
-        if not wording:
-            return cheap
-        return CheapScores(cheap.trace.with_wording(wording), cheap.draws, cheap.cheap)
+            scores.wording = self._wordings.of(scores.load(), wants)
+        elif isinstance(wording, HashedWording) and not wants(wording.query):
+            scores.wording = "sampled_out"
+        elif isinstance(wording, HashedWording) and not wording.words:
+            scores.wording = "no_answer"
+        return self.scorer.draw(scores)
 
     def make_embedding_rows(
         self, queued: QueuedTrace, scored: ScoredTrace, aggregator: Aggregator

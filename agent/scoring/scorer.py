@@ -233,7 +233,7 @@ class Scorer:
             return self._draw_canary(scores)
         results = [*trace.results, *self._builtin_results(scores)]
         if not self._tiers:
-            return CheapScores(replace(trace, results=results))
+            return CheapScores(_complete_trace(scores, results))
         assert self._sampler is not None
         cheap = self._helping_scores(results)
         # before the draws: the results of a tier must not choose its stratum
@@ -247,8 +247,7 @@ class Scorer:
                 pending += [(*pair, terms.stratum, cheap.get(pair[0])) for pair in pairs]
             else:
                 results += _make_unknown(pairs, ScoreState.SAMPLED_OUT, terms, cheap)
-        trace = replace(trace, results=results, pending=tuple(pending))
-        return CheapScores(trace, draws, cheap)
+        return CheapScores(_complete_trace(scores, results, pending), draws, cheap)
 
     def _builtin_results(self, scores: TraceScores) -> list[Score]:
         taken, terms = self.draw_builtin(scores)
@@ -318,7 +317,7 @@ class Scorer:
                 draws["judge"] = terms
             else:
                 results += _make_unknown(pairs, ScoreState.UNSCORED, terms, {}, "budget")
-        return CheapScores(replace(trace, results=results), draws)
+        return CheapScores(_complete_trace(scores, results), draws)
 
     def pending_pairs(self, cheap: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:
         """Return the pairs that `tier` scores of a trace that it drew."""
@@ -372,6 +371,19 @@ def summarise_trace(
         output_tokens=usage.output_tokens if usage else None,
         cost_usd=usage.cost_usd if usage else None,
         canary=trace.canary,
+    )
+
+
+def _complete_trace(
+    scores: TraceScores, results: Sequence[Score], pending: Sequence[PendingResult] = ()
+) -> ScoredTrace:
+    wording = scores.wording or ""
+    return replace(
+        scores.summary,
+        results=results,
+        pending=tuple(pending),
+        wording=None if isinstance(wording, str) else wording,
+        wording_reason=wording if isinstance(wording, str) else "",
     )
 
 
