@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 class CountedScores(NamedTuple):
-    """The scores of a trace as they were counted; `load` returns the trace, too.
+    """The scores of a trace as they were counted; `load` decodes the trace where it has to.
 
-    The texts and the details of scores may not be in memory: few traces need them again.
+    The texts may not be in memory: few traces need them again.
     """
 
     scored: ScoredTrace
-    load: Callable[[], tuple[Trace, ScoredTrace]]
+    load: Callable[[], Trace]
 
     @property
     def key(self) -> EvidenceKey:
@@ -185,7 +185,7 @@ class Commits:
                 step.forget_evidence = self._keeper.forget(evidence_trace_ids(aggregator))
                 self._collected_at = self._clocks.monotonic()
         keyed = [
-            (trace.key, *trace.load())
+            (trace.key, trace.load(), trace.scored)
             for trace in traces
             if trace.scored.partial or trace.key in worst
         ]
@@ -198,7 +198,7 @@ class Commits:
         self._writes.run(lambda: self._store.commit(step))
         self._draws.committed(draws, finished)
         if traces and self._outputs.on_results is not None:
-            self._outputs.on_results([trace.load() for trace in traces])
+            self._outputs.on_results([(trace.load(), trace.scored) for trace in traces])
         if alerts:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)

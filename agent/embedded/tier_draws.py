@@ -232,7 +232,7 @@ class TierDraws:
         wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
         wording = scores.wording
         if wording is None:
-            scores.wording = self._wordings.of(scores.load(), wants)
+            scores.wording = self._wordings.of(scores.prepare().trace, wants)
         elif isinstance(wording, HashedWording) and not wants(wording.query):
             scores.wording = "sampled_out"
         elif isinstance(wording, HashedWording) and not wording.words:

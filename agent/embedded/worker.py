@@ -44,7 +44,6 @@ from ragmeter.core.errors import (
     process_isolated,
 )
 from ragmeter.core.process import Heartbeat
-from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import (
     AgentOutputs,
@@ -59,13 +58,13 @@ from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.scoring.processes import (
     SamplingTerms,
     ScoredBody,
     ScorerPool,
     ScoringPlan,
     Unscorable,
-    unpack_scores,
 )
 from ragmeter.scoring.scorer import CheapScores, TraceScores, summarise_trace
 from ragmeter.scoring.slow_tiers import MakeTiers
@@ -445,11 +444,16 @@ class Worker:
         if isinstance(result, DecodeFailure):
             return result
         if result is not None:
-            return unpack_scores(result, queued.body, self.draws.scorer, queued.timestamp)
+            result.prepare = partial(_prepare, queued.body)
+            if result.summary.timestamp != queued.timestamp:
+                result.summary = replace(result.summary, timestamp=queued.timestamp)
+            return result
         item = decode_trace(queued.body, len(queued.body))
         if isinstance(item, DecodeFailure):
             return item
-        return self.draws.scorer.score_alone(item.trace, queued.timestamp)
+        scores = self.draws.scorer.score_alone(item.trace, queued.timestamp)
+        scores.passages = ranked_passage_keys(item.trace)
+        return scores
 
     def _process(self, rows: Sequence[_ScoredRow]) -> None:
         self.oldest_received = rows[0][0].received
@@ -479,12 +483,11 @@ class Worker:
                     ]
                     applied = self.aggregator.apply(cheap.trace, pending, turn)
                     alerts += applied.alerts
-                    traces.append(
-                        CountedScores(applied.trace, partial(scores.restore, applied.trace))
-                    )
-                    passages = scores.passages or ranked_passage_keys(scores.load())
+                    traces.append(CountedScores(applied.trace, partial(_load, scores)))
                     counted.append(
-                        CountedTrace(scores.service, passages, applied.trace, applied.segments)
+                        CountedTrace(
+                            *(scores.service, scores.passages, applied.trace, applied.segments)
+                        )
                     )
                     draws += new_draws
                     draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
@@ -545,7 +548,7 @@ class Worker:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
                     scored = replace(scored, partial=True, timings={})
                     scored = self.aggregator.finish(scored)
-                    traces.append(CountedScores(scored, partial(_pair, done.trace, scored)))
+                    traces.append(CountedScores(scored, partial(_load, done.trace)))
             self.aggregator.settle()
         self._commits.commit(self.aggregator, traces=traces, finished=finished)
 
@@ -585,5 +588,11 @@ class Worker:
         return outcomes
 
 
-def _pair(trace: Trace, scored: ScoredTrace) -> tuple[Trace, ScoredTrace]:
-    return trace, scored
+def _prepare(body: bytes) -> PreparedTrace:
+    item = decode_trace(body, len(body))
+    assert not isinstance(item, DecodeFailure)  # it was decoded before
+    return PreparedTrace(item.trace)
+
+
+def _load(source: Trace | TraceScores) -> Trace:
+    return source if isinstance(source, Trace) else source.prepare().trace

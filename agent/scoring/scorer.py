@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import (
@@ -58,6 +57,10 @@ class CheapScores:
     cheap: Mapping[str, float] = field(default_factory=dict)
 
 
+def _prepare_nothing() -> PreparedTrace:
+    raise LookupError("the trace is in another process")
+
+
 @dataclass(slots=True)
 class TraceScores:
     """The scores of one trace that depend on no other trace: the input of `Scorer.draw`.
@@ -66,29 +69,22 @@ class TraceScores:
         summary: The trace with the results of the cheap tier, or of its reference for a canary.
         failed: As `Trace.failed`.
         referenced: Whether the trace has a reference.
-        load: Returns the trace; it is decoded now if another process has scored it.
-        score_builtin: Returns the results of the built-in scorers.
+        builtin: The results of the built-in scorers; None if they were not computed.
         wording: The wording of the answer or the reason for none (`WordingBuilder.hash`); None if
             it was not computed.
         passages: The value of `ranked_passage_keys`; None if it was not computed.
-        details: Returns the details that the results lack, in their order.
+        prepare: Returns the trace; where another process has scored it, it is decoded anew.
     """
 
     summary: ScoredTrace
     failed: bool
     referenced: bool
-    load: Callable[[], Trace]
-    score_builtin: Callable[[], list[Score]]
+    builtin: list[Score] | None = None
     wording: HashedWording | str | None = None
     passages: tuple[str, ...] | None = None
-    details: Callable[[], Sequence[dict[str, Any] | None]] = tuple
-
-    def restore(self, counted: ScoredTrace) -> tuple[Trace, ScoredTrace]:
-        """Return the trace, and itself as it was counted with all details of its results."""
-        for score, detail in zip(counted.results, self.details(), strict=False):
-            if detail is not None and score.state is not ScoreState.SAMPLED_OUT:
-                score.detail = detail
-        return self.load(), counted
+    prepare: Callable[[], PreparedTrace] = field(
+        default=_prepare_nothing, compare=False, repr=False
+    )
 
     @property
     def trace_id(self) -> str:
@@ -197,12 +193,13 @@ class Scorer:
     def score_cheap(self, trace: Trace) -> list[Score]:
         """Score a trace by all metrics that need no slow tier."""
         prepared = PreparedTrace(trace)
-        return [*self._score_operational(prepared), *self._score_builtin(prepared)]
+        return [*self._score_operational(prepared), *self.score_builtin(prepared)]
 
     def _score_operational(self, prepared: PreparedTrace) -> list[Score]:
         return _score_safely(score_cheap, self.cheap_pairs, prepared)
 
-    def _score_builtin(self, prepared: PreparedTrace) -> list[Score]:
+    def score_builtin(self, prepared: PreparedTrace) -> list[Score]:
+        """Score a trace by the built-in scorers."""
         if not self.builtin_pairs:
             return []
         return _score_safely(score_builtin, self.builtin_pairs, prepared)
@@ -222,8 +219,7 @@ class Scorer:
             summarise_trace(trace, results, timestamp),
             trace.failed,
             trace.reference is not None,
-            lambda: trace,
-            lambda: self._score_builtin(prepared),
+            prepare=lambda: prepared,
         )
 
     def draw(self, scores: TraceScores) -> CheapScores:
@@ -253,7 +249,9 @@ class Scorer:
         taken, terms = self.draw_builtin(scores)
         if not taken:
             return _make_unknown(self.builtin_pairs, ScoreState.SAMPLED_OUT, terms, {})
-        results = scores.score_builtin()
+        results = scores.builtin
+        if results is None:
+            results = self.score_builtin(scores.prepare())
         if not terms.stratum:
             return results
         share = terms.probability / scores.probability

@@ -93,7 +93,9 @@ def test_a_scale_holds_for_live_traffic_alone_and_is_carried() -> None:
     assert half.score(make_trace(1)).trace.results[-1].probability == 1
 
 
-def population(rng: random.Random, half: Scorer, scales: bool) -> Iterator[tuple[float, Scores]]:
+def population(
+    rng: random.Random, half: Scorer, scales: bool
+) -> Iterator[tuple[float, TraceScores]]:
     """The judge's grade of each trace, and its scores.
 
     A tenth has no built-in score and bad grades; the traces of a new model are worse than others
@@ -118,10 +120,7 @@ def population(rng: random.Random, half: Scorer, scales: bool) -> Iterator[tuple
         ]
         if scales and half._sampler is not None:  # a queue that fills and empties
             half._sampler.builtin_scale = (1.0, 0.25, 0.0625, 0.5)[n * 4 // 2500]
-        yield grade, TraceScores(summary, False, False, make_trace, lambda b=builtin: b)  # type: ignore[misc]
-
-
-Scores = TraceScores
+        yield grade, TraceScores(summary, False, False, builtin)
 
 
 @pytest.mark.parametrize("scales", [False, True])
@@ -140,7 +139,8 @@ def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> N
             weight = 1 / scores.probability
             graded += weight * grade
             whole += weight
-            relevance = scores.score_builtin()[0]
+            assert scores.builtin is not None
+            relevance = scores.builtin[0]
             if relevance.value is not None:
                 cheap_sum += weight * relevance.value
                 cheap_weight += weight

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import HashedWording, ScoreState
@@ -25,17 +26,16 @@ from ragmeter.metrics.registry import metric_catalogue
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scoring.processes import (
     BodyScorer,
-    PackedScores,
     SamplingTerms,
     ScoredBody,
     ScorerPool,
     ScoringPlan,
     Unscorable,
     default_processes,
-    unpack_scores,
+    dump_scores,
 )
-from ragmeter.scoring.scorer import Scorer
-from tests.traces import START, make_trace, trace_dict, trace_line
+from ragmeter.scoring.scorer import Scorer, TraceScores
+from tests.traces import make_trace, trace_dict, trace_line
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
@@ -80,45 +80,39 @@ MIXED: list[dict[str, Any]] = [
 ]
 
 
-def test_scores_that_were_packed_are_those_of_the_trace() -> None:
+def test_scores_of_a_process_are_those_of_the_trace() -> None:
     """Field by field, with the details, and of canaries as well."""
     scorer = Scorer()
-    traces = [make_trace(n, **change) for n, change in enumerate(MIXED)]
     bodies = [trace_line(n, **change) for n, change in enumerate(MIXED)]
-    packed = list(BodyScorer(plan()).score_all(bodies, plan().terms))
-    for trace, body, item in zip(traces, bodies, pickle.loads(pickle.dumps(packed)), strict=True):
-        assert isinstance(item, PackedScores)
-        scores = unpack_scores(item, body, scorer, START + 7)
-        drawn, counted = scorer.draw(scores), scorer.score(trace, START + 7)
-        loaded, whole = scores.restore(drawn.trace)
-        assert loaded == trace
-        assert whole == counted.trace
-        assert [type(one.value) for one in whole.results] == [
-            type(one.value) for one in counted.trace.results
-        ]
-        assert any(one.detail for one in whole.results) == any(
-            one.detail for one in counted.trace.results
-        )
-    assert isinstance(packed[0].wording, tuple)  # type: ignore[union-attr]
-    empty = unpack_scores(packed[4], bodies[4], scorer)  # type: ignore[arg-type]
-    assert empty.wording == HashedWording(empty.wording.query, "")  # type: ignore[union-attr]
-    assert len(packed[0].passages) == 2  # type: ignore[arg-type, union-attr]
+    sent = pickle.loads(dump_scores(list(BodyScorer(plan()).score_all(bodies, plan().terms))))
+    for n, (change, scores) in enumerate(zip(MIXED, sent, strict=True)):
+        trace = make_trace(n, **change)
+        own = scorer.score_alone(trace)
+        own.wording = scores.wording
+        assert scorer.draw(scores).trace == scorer.draw(own).trace
+        assert scores.passages == ranked_passage_keys(trace)
+        with pytest.raises(LookupError):
+            scores.prepare()
+    assert isinstance(sent[0].wording, HashedWording)
+    assert sent[4].wording == HashedWording(sent[4].wording.query, "")
+    assert sent[5].wording == "no_query"
+    assert sent[0].builtin[0].detail == {"grades": [2.48, 0.0]}
 
 
 def test_what_a_process_did_not_draw_is_computed_when_it_is_drawn_after_all() -> None:
     tree = {"sampling": {"builtin": 0.3}}
     settings = load_settings(environ={}, overrides=tree).sampling
     bodies = [trace_line(n) for n in range(60)]
-    packed = list(BodyScorer(plan(**tree)).score_all(bodies, SamplingTerms(settings, scale=0.5)))
-    computed = [item.builtin is not None for item in packed]  # type: ignore[union-attr]
-    assert 2 < sum(computed) < 20
+    sent = list(BodyScorer(plan(**tree)).score_all(bodies, SamplingTerms(settings, scale=0.5)))
     scorer = Scorer(sampler=Sampler(settings), strata=StratumClassifier(settings))
-    late = 0
-    for n, (body, item) in enumerate(zip(bodies, packed, strict=True)):
-        scores = unpack_scores(item, body, scorer)  # type: ignore[arg-type]
-        _, result = scores.restore(scorer.draw(scores).trace)
-        assert result.results == scorer.score(make_trace(n)).trace.results
-        late += result.results[-1].state is ScoreState.SCORED and not computed[n]
+    computed = late = 0
+    for n, scores in enumerate(sent):
+        assert isinstance(scores, TraceScores)
+        result, own = scorer.draw(scores).trace, scorer.score(make_trace(n)).trace
+        assert result.results == own.results
+        computed += scores.builtin is not None
+        late += result.results[-1].state is ScoreState.SCORED and scores.builtin is None
+    assert 2 < computed < 20
     assert late > 2
 
 
@@ -128,7 +122,7 @@ def test_an_unreadable_trace_and_one_that_raises_cost_themselves_only(
     with running() as pool:
         results = scored(pool, [b"{", trace_line(1)])
     assert isinstance(results[0], DecodeFailure)
-    assert isinstance(results[1], PackedScores)
+    assert isinstance(results[1], TraceScores)
 
     def broken(*_: object) -> None:
         raise ValueError("no words")
@@ -197,9 +191,8 @@ def test_a_trace_that_ends_two_processes_is_given_up_and_no_other(
         assert pool.restarts == 2
     given_up = [n for n, result in enumerate(results) if isinstance(result, Unscorable)]
     assert given_up == [13]
-    packed = results[0]
-    assert isinstance(packed, PackedScores)
-    assert packed.summary[4][-1] == 0.5  # the user's own
+    assert isinstance(results[0], TraceScores)
+    assert results[0].summary.results[-1].value == 0.5  # the user's own
 
 
 def test_a_process_with_other_metrics_than_the_agent_scores_nothing(
@@ -210,8 +203,8 @@ def test_a_process_with_other_metrics_than_the_agent_scores_nothing(
     pool.start()
     try:
         (result,) = scored(pool, [trace_line(1)])
-        assert isinstance(result, PackedScores)
-        assert result.summary[4][-1] == 0.5
+        assert isinstance(result, TraceScores)
+        assert result.summary.results[-1].value == 0.5
         assert "other metrics" in caplog.text
         assert pool.alive == 0
     finally:
@@ -223,7 +216,7 @@ def test_without_a_process_that_starts_threads_score(monkeypatch: pytest.MonkeyP
     with running(2) as pool:
         results = scored(pool, [trace_line(n) for n in range(5)])
         assert pool.alive == pool.restarts == 0
-    assert all(isinstance(result, PackedScores) for result in results)
+    assert all(isinstance(result, TraceScores) for result in results)
 
 
 def test_a_closed_pool_leaves_no_process_and_cancels_what_waits(own_metric: Path) -> None:
@@ -238,6 +231,7 @@ def test_a_closed_pool_leaves_no_process_and_cancels_what_waits(own_metric: Path
 
 PARENT = """
 import sys, time
+from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.scoring.processes import ScorerPool, ScoringPlan
 from tests.traces import trace_line
@@ -263,7 +257,8 @@ def test_the_processes_end_with_their_parent_however_it_ends(own_metric: Path, q
         cwd=ROOT,
     )
     assert parent.stdout is not None
-    children = [int(pid) for pid in parent.stdout.readline().split()]
+    line = next(line for line in parent.stdout if line[0].isdigit())  # its metric prints, too
+    children = [int(pid) for pid in line.split()]
     assert len(children) == 2
     for number in (signal.SIGINT, signal.SIGTERM):  # both are the parent's to answer
         os.kill(children[0], number)
