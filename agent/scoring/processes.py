@@ -64,7 +64,7 @@ _POLL_SECONDS = 1.0  # between two looks at what a process has done
 _SWITCH_SECONDS = 0.0005
 
 _MAX_PROCESSES = 4  # of the default: by then the aggregate half is as busy as they are
-_AGENT_BYTES, _PROCESS_BYTES = 256 * 2**20, 64 * 2**20  # of a memory limit, see `default_processes`
+_AGENT_BYTES, _PROCESS_BYTES = 256 * 2**20, 96 * 2**20  # of a memory limit, see `default_processes`
 
 _PR_SET_PDEATHSIG = 1
 
@@ -551,7 +551,7 @@ def default_processes(cores: float, memory: float) -> int:
 
     Args:
         cores: What `usable_cores` returns; one is left to the agent itself.
-        memory: What `memory_limit` returns. The agent keeps 256 MiB of it, and a process takes 64.
+        memory: What `memory_limit` returns. The agent keeps 256 MiB of it, and a process gets 96.
     """
     room = (memory - _AGENT_BYTES) / _PROCESS_BYTES
     return int(max(0.0, min(cores - 1, room, _MAX_PROCESSES)))

@@ -330,7 +330,14 @@ def test_quotas_of_both_versions_of_control_groups_are_respected(
     ("cores", "memory", "number"),
     [
         *((0.5, 2**40, 0), (1, 2**40, 0), (1.9, 2**40, 0), (2, 2**40, 1), (3.5, 2**40, 2)),
-        *((4, math.inf, 3), (64, math.inf, 4), (64, 2**28, 0), (64, 2**29, 4), (64, 2**27, 0)),
+        *(
+            (4, math.inf, 3),
+            (64, math.inf, 4),
+            (64, 2**28, 0),
+            (64, 2**29, 2),
+            (64, 2**30, 4),
+            (64, 2**27, 0),
+        ),
     ],
 )
 def test_the_default_leaves_a_core_to_the_agent_and_fits_its_memory(
