@@ -77,8 +77,15 @@ def _way() -> list[Panel]:
         lines(
             "Traces that wait to be scored",
             "Accepted and durable. It grows when more comes in than is worked off; a full queue"
-            " answers 429.",
-            {"{{instance}}": target("ragmeter_queue_depth")},
+            " answers 429. Beyond half a queue fewer are scored by the built-in scorers. Processes"
+            " that score are replaced when they end.",
+            {
+                "{{instance}}": target("ragmeter_queue_depth"),
+                "{{instance}} processes": target("ragmeter_scorer_processes"),
+                "{{instance}} replaced": (
+                    f"increase({target('ragmeter_scorer_restarts_total')}[{INTERVAL}])"
+                ),
+            },
             size=THIRD, alerts=["RagmeterStalled"],
         ),
         lines(
