@@ -380,9 +380,9 @@ class Worker:
     def _take_ahead(self, after: int) -> None:
         """Take traces off the queue after row `after`, and give them to the processes, if any."""
         ahead = _BATCHES_AHEAD if self._pool is not None else 1
+        rows: Sequence[QueuedTrace] = self._ahead[-1].rows if self._ahead else ()
         while len(self._ahead) < ahead:
-            last = self._ahead[-1].rows[-1].seq if self._ahead else after
-            rows = self._store.take(last, _BATCH)
+            rows = self._store.take(rows[-1].seq if rows else after, _BATCH)
             if not rows:
                 return
             terms = self.draws.sampling_terms(self._store.depth, self.aggregator)
@@ -394,6 +394,8 @@ class Worker:
                     for start in range(0, len(bodies), _SLICE)
                 ]
             self._ahead.append(_Batch(rows, slices, terms))
+            if len(rows) < _BATCH:  # what comes now is gathered for the next commit
+                return
 
     def _await_scores(self, batch: _Batch) -> list[_ScoredRow] | None:
         """Return the rows of a batch with what processes have scored; None if the agent stops."""
