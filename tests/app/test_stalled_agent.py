@@ -15,7 +15,7 @@ from tests.waiting import until
 
 # What hangs, each as a bug would make it: for ever, and in the thread that does the work.
 HANGS = {
-    "the worker": "from ragmeter.scoring.scorer import Scorer\nScorer.score = hang",
+    "the worker": "from ragmeter.scoring.scorer import Scorer\nScorer.draw = hang",
     "the closing of traces": "from ragmeter.embedded.trace_closer import TraceCloser\n"
     "TraceCloser.close_due = hang",
     "the queue": "from ragmeter.store.sqlite import SqliteStore\n"

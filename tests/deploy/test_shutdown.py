@@ -25,11 +25,11 @@ ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
 SLOW = """
 from ragmeter.scoring.scorer import Scorer
 from tests.waiting import until
-real = Scorer.score
+real = Scorer.draw
 def score(self, *arguments):
     time.sleep(0.2)
     return real(self, *arguments)
-Scorer.score = score
+Scorer.draw = score
 """
 
 
