@@ -124,7 +124,10 @@ def extract_features(
     hedges = sum(map(_HEDGES.__contains__, marked))
     negations = len(marked) - hedges
     record = (
-        find_conflicts(read_record(pages.texts), "\n".join([claim.text for claim in claims]))
+        find_conflicts(
+            read_record([p.record for p in pages.passages]),
+            "\n".join([claim.text for claim in claims]),
+        )
         if pages.structured
         else _NO_CONFLICTS
     )
@@ -136,9 +139,8 @@ def extract_features(
     query_rarity = [(idf[w], w) for w in stems]
     query_mass = sum([rarity for rarity, _ in query_rarity])
     repeated = answer.content.intersection(stems)
-    forms = new_forms = frozenset(words)
-    for passage in pages.passages:
-        new_forms = new_forms.difference(passage.forms)
+    forms = set(words)
+    new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [

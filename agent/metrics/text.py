@@ -6,6 +6,7 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
 from importlib import resources
 from sys import intern
 from typing import Any
@@ -35,7 +36,10 @@ def load_yaml(name: str) -> Any:
 # Word lists and patterns.
 ENGLISH = load_yaml("english.yaml")
 STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
-_SUFFIXES: tuple[tuple[str, int], ...] = tuple(ENGLISH["suffixes"].items())
+# by their last letter, as most words end in none of them
+_SUFFIXES: dict[str, list[tuple[str, int]]] = {}
+for _suffix, _keep in ENGLISH["suffixes"].items():
+    _SUFFIXES.setdefault(_suffix[-1], []).append((_suffix, _keep))
 
 
 def normalise_text(text: str) -> tuple[str, bool]:
@@ -104,7 +108,7 @@ def stem_word(word: str) -> str:
     """Return a light stem of a lower-case word: one for "parks", "parked" and "parking"."""
     if len(word) < 4 or word[0].isdigit():
         return word
-    for suffix, keep in _SUFFIXES:
+    for suffix, keep in _SUFFIXES.get(word[-1], ()):
         if word.endswith(suffix) and len(word) - len(suffix) >= keep:
             word = word[: -len(suffix)]
             break
@@ -114,10 +118,14 @@ def stem_word(word: str) -> str:
 
 
 class _StemCache(dict[str, str]):
-    """Maps a word to its stem, a stop word to "". Words repeat, so most are looked up in C."""
+    """Maps a word to its stem, one of `skipped` to "". Words repeat, so most are looked up in C."""
+
+    def __init__(self, skipped: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.skipped = skipped
 
     def __missing__(self, word: str) -> str:
-        stem = "" if word in STOP_WORDS else intern(stem_word(word))
+        stem = "" if word in self.skipped else intern(stem_word(word))
         if len(word) <= _STEM_CACHE_WORD_CHARS:
             if len(self) >= _STEM_CACHE_LIMIT:
                 self.clear()
@@ -125,12 +133,17 @@ class _StemCache(dict[str, str]):
         return stem
 
 
-_STEM_CACHE = _StemCache()
+_CONTENT_STEMS, _ALL_STEMS = _StemCache(STOP_WORDS), _StemCache()
 
 
-def content_stems(words: list[str]) -> list[str]:
+def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the words that are no stop words, in order."""
-    return list(filter(None, map(_STEM_CACHE.__getitem__, words)))
+    return list(filter(None, map(_CONTENT_STEMS.__getitem__, words)))
+
+
+def all_stems(words: Iterable[str]) -> list[str]:
+    """Return the stems of the words, stop words included, in order."""
+    return list(map(_ALL_STEMS.__getitem__, words))
 
 
 class _Idf(dict[str, float]):

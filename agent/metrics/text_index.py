@@ -8,11 +8,18 @@ text and gains nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress, repeat
+from sys import intern
 
-from ragmeter.metrics.structured import looks_structured, spread_camel_case
+from ragmeter.metrics.structured import (
+    RecordEntries,
+    looks_structured,
+    read_entries,
+    spread_camel_case,
+)
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
     content_stems,
@@ -25,7 +32,7 @@ from ragmeter.metrics.text import (
     tokenize,
 )
 
-_MAX_CACHED_CHARS = 2_000_000  # some 1,000 passages of 2 KB, about 20 MB of memory
+_MAX_CACHED_CHARS = 6_000_000  # some 5,000 passages of 1.2 KB, about XX MB of memory
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
@@ -50,17 +57,28 @@ _MAX_QUERY = 4_000  # characters
 class PassageText:
     """The parsed text of one passage; traces share it, so it never changes."""
 
-    __slots__ = ("_flat", "_numbers", "forms", "stems", "structured", "text")
+    __slots__ = ("_flat", "_numbers", "_record", "forms", "stems", "structured", "text")
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
-        words = tokenize(self.text)
-        self.forms = frozenset(words)
-        # the "" ends it in a stream of passages: it matches nothing
-        self.stems = (*content_stems(words), "")
+        self.forms: Collection[str] = tokenize(self.text)  # until it is cached, with duplicates
+        self.stems = content_stems(self.forms)
+        self.stems.append("")  # ends it in a stream of passages: it matches nothing
         self._flat: str | None = None
         self._numbers: frozenset[str] | None = None
+        self._record: RecordEntries | None = None
+
+    def compact(self) -> None:
+        """Drop duplicate forms and share the others with all passages."""
+        self.forms = tuple(map(intern, set(self.forms)))
+
+    @property
+    def record(self) -> RecordEntries:
+        """Flags and opening hours of a structured text."""
+        if self._record is None:
+            self._record = read_entries(self.text)
+        return self._record
 
     @property
     def flat(self) -> str:
@@ -115,6 +133,7 @@ class PassageCache:
             once.add(key)
         elif text not in passages:
             once.discard(key)
+            passage.compact()
             passages[text] = passage
             self.chars += len(text) + _CACHE_ENTRY_CHARS
             while self.chars > self.limit:
@@ -189,17 +208,12 @@ class PassageIndex:
 
     def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
         """Return the positions in the stream, ascending, of each stem of `wanted` that occurs."""
-        positions: dict[str, list[int]] = {}
-        stream, get = self.stream, positions.get
+        positions: defaultdict[str, list[int]] = defaultdict(list)
+        stream = self.stream
         # the filter runs in C: this is the innermost loop of everything here
         for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
-            word = stream[at]
-            here = get(word)
-            if here is None:
-                positions[word] = [at]
-            else:
-                here.append(at)
-        return positions
+            positions[stream[at]].append(at)
+        return dict(positions)
 
     def has_number(self, form: str, raw: str) -> bool:
         """Return whether a passage has the number, as it is written or in another form.

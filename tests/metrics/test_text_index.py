@@ -15,7 +15,7 @@ def test_a_text_is_kept_from_its_second_coming_on() -> None:
     first, second = memo.read("Parks open at 9:30."), memo.read("Parks open at 9:30.")
     assert first is not second
     assert memo.read("Parks open at 9:30.") is second
-    assert first.stems == second.stems == ("park", "open", "9", "30", "")
+    assert first.stems == second.stems == ["park", "open", "9", "30", ""]
     assert second.numbers == {"t570"}
 
 
