@@ -17,10 +17,11 @@ from typing import NamedTuple
 from ragmeter.metrics.text import (
     NUMBER_PATTERN,
     STOP_WORDS,
-    all_stems,
+    WordCutter,
     canonical_number,
     extract_numbers,
     idf,
+    stem_set,
     stem_word,
     tokenize,
 )
@@ -38,9 +39,8 @@ _CLAUSE = re.compile(
 _NO = re.compile(
     r"\b(?:not|no|never|without|none|neither|nor|unavailable|lacks?|cannot)\b|n't\b|n’t\b"
 )
-# a clause that `_NO` matches has one of these words, or "n't"
-_NO_WORDS = frozenset("not no never without none neither nor unavailable lack lacks cannot".split())
 _HOURS = re.compile(r"\d{1,2}:\d{1,2}\s?-\s?\d{1,2}:\d{1,2}\Z")
+_TIME = re.compile(r"\d\s?[:ap]")  # in each time of day
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAY = re.compile(
     r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?"
@@ -105,7 +105,7 @@ def _key_words(key: str) -> tuple[str, ...]:
 def _flag_names(own: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Return the stems by each of which an answer may name the flag of these words."""
     names: list[tuple[str, ...]] = []
-    parts = tuple(all_stems(own))
+    parts = tuple([stem_word(word) for word in own])
     best = max(parts, key=idf.__getitem__, default="")
     if best and idf[best] >= _RARE:
         names.append((best,))
@@ -177,37 +177,43 @@ def _days(clause: str) -> set[int]:
 def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
     """Compare the answer, clause by clause, with the record."""
     out = RecordConflicts()
-    if not record.flags and not record.hours:
-        return out
     by_first: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     for name, verdict in record.flags.items():
         if verdict:
             by_first.setdefault(name[0], []).append((name, verdict))
+    text = spread_camel_case(answer)[:_MAX_ANSWER].lower()
+    timed = bool(record.hours) and _TIME.search(text) is not None
+    if not by_first and not timed:
+        return out
     firsts = by_first.keys()
+    no, unread = False, []  # whether a clause denies what follows; clauses not searched for that
     days: set[int] = set()
-    no = False
-    pieces = _CLAUSE.split(spread_camel_case(answer)[:_MAX_ANSWER].lower())
+    pieces = _CLAUSE.split(text)
+    words = WordCutter(text)
+    start = 0
     for clause, border in zip_longest(pieces[::2], pieces[1::2], fillvalue=""):
-        words = tokenize(clause)
+        end = start + len(clause)
+        stems = stem_set(words.cut(start, end))
+        start = end + len(border)
         # "does not offer valet, music or parking": a no holds through a list, not beyond "but"
-        no = no or (
-            (not _NO_WORDS.isdisjoint(words) or "n't" in clause or "n’t" in clause)
-            and _NO.search(clause) is not None
-        )
-        stems = set(all_stems(words))
-        for first in firsts & stems:
-            for name, verdict in by_first[first]:
-                if len(name) > 1 and not stems.issuperset(name):
-                    continue
-                if verdict == "unknown":
-                    out.unknown += 1
-                elif no == (verdict == "no"):
-                    out.agreed += 1
-                else:
-                    out.denied += 1
+        unread.append(clause)
+        if not firsts.isdisjoint(stems):
+            no = no or any(map(_NO.search, unread))
+            unread.clear()
+            for first in firsts & stems:
+                for name, verdict in by_first[first]:
+                    if len(name) > 1 and not stems.issuperset(name):
+                        continue
+                    if verdict == "unknown":
+                        out.unknown += 1
+                    elif no == (verdict == "no"):
+                        out.agreed += 1
+                    else:
+                        out.denied += 1
         if border != ", ":
             no = False
-        if record.hours:
+            unread.clear()
+        if timed:
             days = _days(clause) or days
             times = {
                 canonical_number(raw)

@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from importlib import resources
 from sys import intern
 from typing import Any
@@ -67,7 +68,7 @@ def normalise_text(text: str) -> tuple[str, bool]:
 
 
 def split_words(text: str, unspaced: bool) -> list[str]:
-    """Split the text (or a part of it) that `normalise_text` returned into words."""
+    """Split the text that `normalise_text` returned into words."""
     if unspaced:
         return [piece for word in text.split() for piece in _pieces(word)]
     return text.split()
@@ -76,6 +77,26 @@ def split_words(text: str, unspaced: bool) -> list[str]:
 def tokenize(text: str) -> list[str]:
     """Return the lower-case words of letters and digits, in order; linear in the text."""
     return split_words(*normalise_text(text))
+
+
+class WordCutter:
+    """Tokenizes pieces of a text: it is normalised once and cut.
+
+    Where lower case changes the length of the text, each piece is normalised by itself.
+    """
+
+    __slots__ = ("_aligned", "_flat", "_text", "_unspaced")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._flat, self._unspaced = normalise_text(text)
+        self._aligned = len(self._flat) == len(text)
+
+    def cut(self, start: int, end: int) -> list[str]:
+        """Return the words of [start, end)."""
+        if self._aligned:
+            return split_words(self._flat[start:end], self._unspaced)
+        return tokenize(self._text[start:end])
 
 
 def _pieces(word: str) -> list[str]:
@@ -141,9 +162,9 @@ def content_stems(words: Iterable[str]) -> list[str]:
     return list(filter(None, map(_CONTENT_STEMS.__getitem__, words)))
 
 
-def all_stems(words: Iterable[str]) -> list[str]:
-    """Return the stems of the words, stop words included, in order."""
-    return list(map(_ALL_STEMS.__getitem__, words))
+def stem_set(words: Iterable[str]) -> set[str]:
+    """Return the stems of the words, stop words included."""
+    return set(map(_ALL_STEMS.__getitem__, words))
 
 
 class _Idf(dict[str, float]):
@@ -170,6 +191,7 @@ NUMBER_PATTERN = re.compile(
 )
 
 
+@lru_cache(4_096)  # of at most 60 characters each
 def canonical_number(raw: str) -> str:
     """Return the form that all ways to write a number share: "1,000.0" gives "1000".
 

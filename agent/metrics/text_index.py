@@ -22,13 +22,12 @@ from ragmeter.metrics.structured import (
 )
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
+    WordCutter,
     content_stems,
     detect_script,
     extract_numbers,
     find_sentence_spans,
     idf,
-    normalise_text,
-    split_words,
     tokenize,
 )
 
@@ -226,7 +225,13 @@ class PassageIndex:
         if form.isdecimal():
             # "1000" against "1,000"; anything else of plain digits would be a word of its own
             return len(form) > 3 and any(f"{int(form):,}" in text for text in self.texts)
-        if any(form in passage.numbers for passage in self.passages):
+        # all ways to write a decimal share its end, from the thousands separator on
+        end = form[max(0, form.find(".") - 3) :] if "." in form else ""
+        if any(
+            form in passage.numbers
+            for passage in self.passages
+            if end in passage.text or not passage.text.isascii()
+        ):
             return True
         if form[0] == "t" and int(form[1:]) % 60 == 0:
             hour = int(form[1:]) // 60 or 12
@@ -306,16 +311,14 @@ def parse_answer(text: str) -> AnswerText:
     spans = find_sentence_spans(text)
     if "[" in text or "【" in text:
         text = _MARKER.sub(lambda match: " " * len(match.group()), text)
-    # normalised once and cut; where lower case changes the length, each piece is normalised
-    flat, unspaced = normalise_text(text)
-    aligned = len(flat) == len(text)
+    all_words = WordCutter(text)
     rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = AnswerText()
     firsts = set()
     for start, end in spans:
         item = None if text[start].isupper() else _ITEM.match(text, start, end)
         first = item.end() if item else start
-        words = split_words(flat[first:end], unspaced) if aligned else tokenize(text[first:end])
+        words = all_words.cut(first, end)
         if not words:
             continue
         out.words += words
