@@ -82,20 +82,20 @@ def tokenize(text: str) -> list[str]:
 class WordCutter:
     """Tokenizes pieces of a text: it is normalised once and cut.
 
-    Where lower case changes the length of the text, each piece is normalised by itself.
+    Where a script has no spaces or lower case changes the length, each piece is normalised.
     """
 
-    __slots__ = ("_aligned", "_flat", "_text", "_unspaced")
+    __slots__ = ("_flat", "_spaced", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._flat, self._unspaced = normalise_text(text)
-        self._aligned = len(self._flat) == len(text)
+        self._flat, unspaced = normalise_text(text)
+        self._spaced = not unspaced and len(self._flat) == len(text)
 
     def cut(self, start: int, end: int) -> list[str]:
         """Return the words of [start, end)."""
-        if self._aligned:
-            return split_words(self._flat[start:end], self._unspaced)
+        if self._spaced:
+            return self._flat[start:end].split()
         return tokenize(self._text[start:end])
 
 

@@ -311,14 +311,14 @@ def parse_answer(text: str) -> AnswerText:
     spans = find_sentence_spans(text)
     if "[" in text or "【" in text:
         text = _MARKER.sub(lambda match: " " * len(match.group()), text)
-    all_words = WordCutter(text)
+    cut_words = WordCutter(text).cut
     rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = AnswerText()
     firsts = set()
     for start, end in spans:
         item = None if text[start].isupper() else _ITEM.match(text, start, end)
         first = item.end() if item else start
-        words = all_words.cut(first, end)
+        words = cut_words(first, end)
         if not words:
             continue
         out.words += words
