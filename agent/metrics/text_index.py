@@ -31,7 +31,7 @@ from ragmeter.metrics.text import (
     tokenize,
 )
 
-_MAX_CACHED_CHARS = 6_000_000  # some 5,000 passages of 1.2 KB, about XX MB of memory
+_MAX_CACHED_CHARS = 6_000_000  # some 4,000 passages of 1.3 KB, about 20 MB of memory
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
