@@ -2,16 +2,16 @@
 trace, and the cost of 1,000 traces at given prices.
 
     python -m benchmarks.tiers [--input-usd 0.15 --output-usd 0.60] [--hhem DIR]
-    python -m benchmarks.tiers --stages [FILE]
+    python -m benchmarks.tiers --stages FILE
 
 The judge is the stub of the tests: its verdicts are random, so the number of nuggets and of
 passages worth reading is that of a coin. Tokens are characters / 4. Prices are USD per million
 tokens. HHEM needs a converted model; the tiny one of the tests says nothing about speed.
 
-With `--stages` the built-in scorers alone, by stage, on the traces of a file (default: the bundled
-ones, each with a word of its own in every text, so that nothing comes from a cache). Stages are the
-median over chunks, as a ratio to `json.loads` of the same lines just before and after: a busy
-machine is slower at both. They overlap: coverage, conflicts and sentences are part of the features.
+With `--stages` the built-in scorers alone, by stage, on the traces of a file, as
+`python -m benchmarks.workload` writes it. Figures are medians over chunks, also as a ratio to
+`json.loads` of the same lines just before and after: a busy machine is slower at both. Stages
+overlap: coverage, conflicts and sentence features are part of the features.
 """
 
 from __future__ import annotations
@@ -22,19 +22,25 @@ import contextlib
 import json
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.throughput import distinct
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
-from ragmeter.metrics import builtin, grounding, grounding_features
+from ragmeter.metrics import (
+    builtin,
+    citation_support,
+    grounding,
+    grounding_features,
+    relevance,
+    text_index,
+)
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
@@ -47,17 +53,17 @@ TRACES = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 IN_FLIGHT = 16
 CHUNK = 100  # traces between two looks at the machine's speed
 STAGES: tuple[tuple[Any, str], ...] = (
-    (builtin.PassageIndex, "read"),
+    (text_index.PassageIndex, "read"),
     (builtin, "parse_answer"),
-    (builtin.PassageIndex, "locate"),
+    (text_index.PassageIndex, "locate"),
     (builtin, "extract_features"),
     (grounding_features, "measure_coverage"),
     (grounding_features, "find_conflicts"),
     (grounding_features, "sentence_features"),
     (grounding, "grounding_probability"),
     (grounding, "explain_grounding"),
-    (builtin.relevance, "grade_passages"),
-    (builtin.citation_support, "score_support"),
+    (relevance, "grade_passages"),
+    (citation_support, "score_support"),
 )
 
 
@@ -83,7 +89,7 @@ async def judged(tier: TierScorer, todo: list[Trace]) -> tuple[ScoringCost, Coun
 
 def stages(lines: list[bytes]) -> None:
     """Print the microseconds of each stage of the built-in scorers and its ratio to the JSON."""
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
 
     def timed(name: str, call: Any) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -136,13 +142,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output-usd", type=float, default=0.60)
     parser.add_argument("--hhem", type=Path)
     parser.add_argument("--limit", type=int, default=10**9)
-    parser.add_argument("--stages", nargs="?", type=Path, const=TRACES)
+    parser.add_argument("--stages", type=Path)
     args = parser.parse_args(arguments)
     if args.stages:
-        lines = args.stages.read_bytes().splitlines()[: args.limit]
-        if args.stages == TRACES:
-            lines = [line for edition in range(10) for line in distinct(lines, edition)]
-        stages(lines)
+        stages(args.stages.read_bytes().splitlines()[: args.limit])
         return
     todo = traces(load_settings(environ={}))[: args.limit]
     print(f"{len(todo)} traces, process CPU\n")

@@ -15,11 +15,11 @@ from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from ragmeter.metrics.text import (
-    NUMBER_PATTERN,
     STOP_WORDS,
     WordCutter,
     canonical_number,
     extract_numbers,
+    find_numbers,
     idf,
     stem_set,
     stem_word,
@@ -217,7 +217,7 @@ def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
             days = _days(clause) or days
             times = {
                 canonical_number(raw)
-                for raw in NUMBER_PATTERN.findall(clause)
+                for raw in find_numbers(clause)
                 if ":" in raw or raw[-1] == "m"
             }
             if times:

@@ -23,6 +23,7 @@ from ragmeter.metrics.structured import (
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
     WordCutter,
+    compile_pattern,
     content_stems,
     detect_script,
     extract_numbers,
@@ -37,7 +38,7 @@ _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set i
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
 _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"(\d)(?=(,\d{3}))")
-_NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
+_NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
 _ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
 # "Sure! Here is a summary of the article in 200 words:" claims nothing.
@@ -352,7 +353,7 @@ def parse_answer(text: str) -> AnswerText:
             text = text[:start] + " " * (item.end() - start) + text[item.end() :]
     if _DIGIT.search(text):
         out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
-    names = [m.group() for m in _NAME.finditer(text) if m.start() not in firsts]
+    names = [m.group() for m in _NAME[text.isascii()].finditer(text) if m.start() not in firsts]
     if names:
         out.names = content_stems(tokenize(" ".join(names)))
     return out
