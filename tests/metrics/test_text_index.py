@@ -1,5 +1,8 @@
 """What is read from a passage is remembered within bounds, from the second time on."""
 
+import random
+import tracemalloc
+
 import pytest
 
 from ragmeter.metrics.text_index import (
@@ -39,6 +42,25 @@ def test_the_oldest_give_way_at_the_bound() -> None:
     kept = {text: memo.read(text) is memo.read(text) for text in "dcb"}
     assert kept == {"d": True, "c": True, "b": True}
     assert memo.read("a") is not memo.read("a")
+
+
+def test_a_cached_passage_takes_a_few_bytes_a_character() -> None:
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randrange(2, 10))) for _ in range(1_000)]
+    texts = [" ".join(rng.choices(words, k=200)) for _ in range(100)]
+    for text in texts:
+        PassageIndex.read([text])  # fills the table of stems
+    memo = PassageCache()
+    tracemalloc.start()
+    try:
+        for text in texts:
+            memo.read(text)
+            memo.read(text)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(memo) == len(texts)
+    assert taken < 4 * memo.chars  # besides the texts, which the traces brought
 
 
 def test_whole_documents_are_not_held() -> None:
