@@ -33,6 +33,8 @@ TimedLabels = dict[tuple[str, str], tuple[float, bool]]
 
 _ANSWER_KEY = ""
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes an encoder each time
+
 
 class MergedLabels(NamedTuple):
     """The labels that hold, of passages by id or hash and of the answer."""
@@ -105,7 +107,7 @@ class FeedbackLabels(NamedTuple):
 
     def dump(self) -> str:
         """Return the labels as JSON."""
-        return json.dumps([dump_labels(self.label_values), self.probability], separators=(",", ":"))
+        return _encode([dump_labels(self.label_values), self.probability])
 
     @classmethod
     def load(cls, text: str) -> FeedbackLabels:
@@ -186,7 +188,7 @@ class FeedbackTrace:
             for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
-        return json.dumps([*body, self.passages, feedback], separators=(",", ":")).encode("ascii")
+        return _encode([*body, self.passages, feedback]).encode("ascii")
 
     @classmethod
     def load(cls, body: bytes) -> FeedbackTrace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,6 +40,10 @@ log = logging.getLogger(__name__)
 _WAIT_REPORT_SECONDS = 2.0
 
 _POLL_SECONDS = 0.5
+
+# New objects between two collections of the youngest generation. Traces come in hundreds and hold
+# no cycles: at Python's 700 the collector took a tenth of the time of an import and freed nothing.
+_GC_THRESHOLD = 50_000
 
 
 @contextlib.asynccontextmanager
@@ -150,6 +155,8 @@ async def run_agent(
         outputs=AgentOutputs(senders.notify, senders.announced, exporter.put),
     )
     await exporter.start(agent)
+    gc.freeze()  # modules and settings stay: no collection visits them again
+    gc.set_threshold(_GC_THRESHOLD)
     agent.start()
     watching = asyncio.create_task(_watch_for_stalls(agent))
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())

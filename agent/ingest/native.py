@@ -180,7 +180,7 @@ def _separators(text: bytes) -> int:
 def _check_size(raw: bytes, limit: int) -> DecodeFailure | None:
     if len(raw) > limit:
         why = f"{len(raw)} bytes are over the limit of {limit} (limits.trace_bytes)"
-    elif has_values_over(raw, MAX_TRACE_VALUES):
+    elif len(raw) > MAX_TRACE_VALUES and has_values_over(raw, MAX_TRACE_VALUES):
         why = f"more than {MAX_TRACE_VALUES} JSON values in one trace"
     else:
         return None

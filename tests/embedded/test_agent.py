@@ -332,6 +332,8 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
     instrument = EmbeddedAgent(settings(tmp_path), [])
     instrument.accept([good(1), good(2)], "test")
     instrument._store._db.execute("UPDATE inbox SET body = x'7b7d' WHERE seq = 1")
+    instrument._store.close()  # a restart reads the bodies; until then the traces are in memory
+    instrument = EmbeddedAgent(settings(tmp_path), [])
     instrument.start()
     instrument.wait_idle()
     instrument.stop(10)
