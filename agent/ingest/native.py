@@ -165,7 +165,8 @@ def is_json_object(line: bytes) -> bool:
 
 def has_values_over(text: bytes, most: int) -> bool:
     """Return whether JSON has more than about `most` commas and brackets outside strings."""
-    if _separators(text) <= most:  # with those in strings; nearly always decides
+    # the size decides nearly always, separators with those in strings else
+    if len(text) <= most or _separators(text) <= most:
         return False
     # cutting strings out costs 90 bytes each; most quotes in texts are escaped and no string's end
     if text.count(b'"') - text.count(b'\\"') > 2 * most:
@@ -180,7 +181,7 @@ def _separators(text: bytes) -> int:
 def _check_size(raw: bytes, limit: int) -> DecodeFailure | None:
     if len(raw) > limit:
         why = f"{len(raw)} bytes are over the limit of {limit} (limits.trace_bytes)"
-    elif len(raw) > MAX_TRACE_VALUES and has_values_over(raw, MAX_TRACE_VALUES):
+    elif has_values_over(raw, MAX_TRACE_VALUES):
         why = f"more than {MAX_TRACE_VALUES} JSON values in one trace"
     else:
         return None
