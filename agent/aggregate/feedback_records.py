@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -94,6 +95,7 @@ def hash_passage_ids(passages: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if passages is None else tuple(map(_passage_key, passages[:MAX_PASSAGES]))
 
 
+@lru_cache(4_096)  # passages repeat: a hash is most of what it takes to remember a trace
 def _passage_key(passage_id: str) -> str:
     # 64 bits: it has to differ from those of one trace only
     return blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

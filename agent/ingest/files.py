@@ -163,9 +163,10 @@ class InputFile:
             ended = line.endswith(b"\n")
             if len(line) > limit and not ended:
                 position += file.skip_line()
-            if not line.strip():
+            line = line.strip()
+            if not line:
                 continue
-            item = decode_trace(line.strip(), limit)
+            item = decode_trace(line, limit)
             broken = isinstance(item, DecodeFailure) and item.reason == "invalid_json"
             if broken and growing and not ended:
                 self.unfinished = True
