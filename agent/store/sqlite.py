@@ -420,15 +420,15 @@ def _remember_keys(db: sqlite3.Connection, generation: int, keys: Sequence[bytes
         f" WHERE NOT EXISTS (SELECT 1 FROM seen_{1 - generation} WHERE key=?1)"
     )
     rows = [(key,) for key in keys]
-    if not rows:
-        return []
-    # all at once tells only how many were new, which nearly always is enough
-    db.execute("SAVEPOINT keys")
-    if db.executemany(insert, rows).rowcount == len(rows):
+    if len(rows) > 1:
+        # all at once tells only how many were new, which nearly always is enough
+        db.execute("SAVEPOINT keys")
+        added = db.executemany(insert, rows).rowcount
+        if added < len(rows):
+            db.execute("ROLLBACK TO keys")
         db.execute("RELEASE keys")
-        return [True] * len(rows)
-    db.execute("ROLLBACK TO keys")
-    db.execute("RELEASE keys")
+        if added == len(rows):
+            return [True] * added
     return [bool(db.execute(insert, row).rowcount) for row in rows]
 
 
