@@ -77,11 +77,14 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
+# Traces a commit: as many as take a quarter of a second, so that a kill costs no more work than
+# that. What changes with each trace, buckets above all, is written once for all of them.
+_MIN_BATCH, _BATCH = 32, 512
+_BATCH_SECONDS = 0.25
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
 _SLICE = 32  # traces that a process scores at a time: two messages for 15 ms of work
 _BATCHES_AHEAD = 3  # keeps four processes busy while a batch is committed
-_LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
+_LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
@@ -94,11 +97,13 @@ class _Batch(NamedTuple):
         rows: The traces.
         slices: The scores that processes compute; none if the worker itself does.
         terms: The terms of sampling when the traces were taken.
+        full: Whether more traces may have waited.
     """
 
     rows: Sequence[QueuedTrace]
     slices: Sequence[Future[list[ScoredBody]]]
     terms: SamplingTerms
+    full: bool
 
 
 # A trace, and what a process has returned for it.
@@ -306,7 +311,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        after = 0  # the last trace that is done
+        after, size = 0, _MIN_BATCH  # the last trace that is done, traces of the next commit
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -322,15 +327,19 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                self._take_ahead(after)
+                self._take_ahead(after, size)
                 if self._ahead:
                     batch = self._ahead.popleft()
                     rows = self._await_scores(batch)
                     if rows is None:
                         break
+                    began = self._clocks.monotonic()
                     self._process_all(rows, batch.terms)
                     after = batch.rows[-1].seq
-                    if self.draws.live and len(rows) < _BATCH and not self._stopping:
+                    seconds = self._clocks.monotonic() - began
+                    size = int(len(rows) * _BATCH_SECONDS / max(seconds, 1e-3))
+                    size = min(max(size, _MIN_BATCH), _BATCH)
+                    if self.draws.live and not batch.full and not self._stopping:
                         self._hurry.wait(_LINGER_SECONDS)
                 else:
                     self.oldest_received = None
@@ -377,12 +386,12 @@ class Worker:
         if alerts or self._clocks.monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
             self._commits.commit(self.aggregator, upto, alerts=alerts)
 
-    def _take_ahead(self, after: int) -> None:
+    def _take_ahead(self, after: int, size: int) -> None:
         """Take traces off the queue after row `after`, and give them to the processes, if any."""
         ahead = _BATCHES_AHEAD if self._pool is not None else 1
         rows: Sequence[QueuedTrace] = self._ahead[-1].rows if self._ahead else ()
         while len(self._ahead) < ahead:
-            rows = self._store.take(rows[-1].seq if rows else after, _BATCH)
+            rows = self._store.take(rows[-1].seq if rows else after, size)
             if not rows:
                 return
             terms = self.draws.sampling_terms(self._store.depth, self.aggregator)
@@ -393,8 +402,9 @@ class Worker:
                     self._pool.submit(bodies[start : start + _SLICE], terms)
                     for start in range(0, len(bodies), _SLICE)
                 ]
-            self._ahead.append(_Batch(rows, slices, terms))
-            if len(rows) < _BATCH:  # what comes now is gathered for the next commit
+            full = len(rows) == size
+            self._ahead.append(_Batch(rows, slices, terms, full))
+            if not full:  # what comes now is gathered for the next commit
                 return
 
     def _await_scores(self, batch: _Batch) -> list[_ScoredRow] | None:
@@ -446,15 +456,15 @@ class Worker:
         if isinstance(result, DecodeFailure):
             return result
         if result is not None:
-            result.prepare = partial(_prepare, queued.body)
+            result.prepare = partial(_prepare, queued)
             if result.summary.timestamp != queued.timestamp:
                 result.summary = replace(result.summary, timestamp=queued.timestamp)
             return result
-        item = decode_trace(queued.body, len(queued.body))
-        if isinstance(item, DecodeFailure):
-            return item
-        scores = self.draws.scorer.score_alone(item.trace, queued.timestamp)
-        scores.passages = ranked_passage_keys(item.trace)
+        trace = _decode(queued)
+        if isinstance(trace, DecodeFailure):
+            return trace
+        scores = self.draws.scorer.score_alone(trace, queued.timestamp)
+        scores.passages = ranked_passage_keys(trace)
         return scores
 
     def _process(self, rows: Sequence[_ScoredRow]) -> None:
@@ -590,10 +600,17 @@ class Worker:
         return outcomes
 
 
-def _prepare(body: bytes) -> PreparedTrace:
-    item = decode_trace(body, len(body))
-    assert not isinstance(item, DecodeFailure)  # it was decoded before
-    return PreparedTrace(item.trace)
+def _decode(queued: QueuedTrace) -> Trace | DecodeFailure:
+    if queued.trace is not None:
+        return queued.trace
+    item = decode_trace(queued.body, len(queued.body))
+    return item if isinstance(item, DecodeFailure) else item.trace
+
+
+def _prepare(queued: QueuedTrace) -> PreparedTrace:
+    trace = _decode(queued)
+    assert not isinstance(trace, DecodeFailure)  # it was decoded before
+    return PreparedTrace(trace)
 
 
 def _load(source: Trace | TraceScores) -> Trace:

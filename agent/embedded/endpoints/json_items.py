@@ -20,6 +20,7 @@ from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
     READ_SECONDS,
+    SMALL_BODY,
     BodyReader,
     GroupCommit,
     RequestRefused,
@@ -63,7 +64,7 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
 
     @abstractmethod
     def _decode(self, body: bytes) -> list[_ItemT]:
-        """Decode the items of a body, in a thread; may raise `BodyLimitExceeded`."""
+        """Decode the items of a body; may raise `BodyLimitExceeded`."""
 
     @abstractmethod
     def _write(self, requests: Sequence[list[_ItemT]]) -> Sequence[_ResultT]:
@@ -92,8 +93,11 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
         """Handle a request."""
         try:
             async with self._bodies.read(request) as body:
-                async with self._bodies.busy:
-                    items = await asyncio.to_thread(self._decode, body)
+                if len(body) <= SMALL_BODY:
+                    items = self._decode(body)
+                else:
+                    async with self._bodies.busy:
+                        items = await asyncio.to_thread(self._decode, body)
                 if not self._has_room(items):
                     raise QueueFull
                 result = await self._group.commit(items, len(items))
