@@ -24,7 +24,7 @@ _MAX_NEAR_QUERIES = 500
 class SamplingRates(SettingsSection):
     """Shares of traces that the sampled tiers score."""
 
-    model: Share = 1.0
+    model: Share = 0.05
     judge: Share = 0.05
 
 
