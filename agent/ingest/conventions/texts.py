@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import Any
 
 from ragmeter.ingest.conventions.span_content import ContentGap
@@ -17,9 +19,11 @@ from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
     is_hidden,
+    is_python_form,
     is_repr,
     is_truncated,
     looks_like_json,
+    parse_json_or_literal,
     parse_nested_json,
     repr_role,
     repr_text,
@@ -227,6 +231,81 @@ def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
     return _find(value, value_keys().answer, "assistant", ContentGap.ANSWER_TRUNCATED)
 
 
+_MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
+_MAX_PASSAGE_HEAD = 200  # characters of a passage that are looked for
+_MAX_COMPARED = 20  # passages
+
+
+@cache
+def _labels() -> re.Pattern[str]:
+    """Return the pattern of the labels and tags that stand before the parts of a prompt."""
+    keys = value_keys()
+    groups = (
+        ("question", keys.question_labels),
+        ("context", keys.context_labels),
+        ("other", keys.other_labels),
+    )
+    names = "|".join(
+        f"(?P<{group}>" + "|".join(sorted(map(re.escape, labels), key=len, reverse=True)) + ")"
+        for group, labels in groups
+    )
+    words = rf"[ \t]*(?:[#*>-]+[ \t]*)?(?:the |your )?(?:{names})\**(?::\**|\.?[ \t]*$)"
+    tags = "|".join(re.escape(label) for label in keys.question_labels + keys.context_labels)
+    return re.compile(rf"^{words}|</?(?P<tag>{tags})>", re.MULTILINE | re.IGNORECASE)
+
+
+def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | None:
+    """Return the question in a prompt that holds passages or a block of context.
+
+    Args:
+        text: What is taken for the question.
+        passages: The texts that were retrieved.
+        is_prompt: Whether the text is known to be what a model was sent.
+
+    Returns:
+        The text itself if it is no such prompt, None if the prompt does not tell its question.
+    """
+    holds_passage = _holds_any(text, passages)
+    if not holds_passage and ":" not in text and ">" not in text and "\n" not in text:
+        return text
+    marks = list(_labels().finditer(text))
+    kinds = [_label_kind(mark) for mark in marks]
+    starts = is_prompt and kinds[:1] == ["question"] and marks[0].start() == 0
+    if not holds_passage and "context" not in kinds and not starts:
+        return text
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    questions = [
+        text[mark.end() : end].strip()
+        for mark, kind, end in zip(marks, kinds, ends, strict=True)
+        if kind == "question"
+    ]
+    question = next((part for part in reversed(questions) if part), None)
+    if question is not None:
+        first, _, rest = question.partition("\n\n")
+        question = first.rstrip() if rest and first.rstrip().endswith("?") else question
+        return None if _holds_any(question, passages) else question
+    return None if holds_passage or is_prompt else text
+
+
+def _label_kind(mark: re.Match[str]) -> str:
+    tag = mark["tag"]
+    if tag is None:
+        return mark.lastgroup or ""
+    if mark[0].startswith("</"):
+        return "other"
+    return "question" if tag.lower() in value_keys().question_labels else "context"
+
+
+def _holds_any(text: str, passages: Sequence[str]) -> bool:
+    heads = (" ".join(passage[: 2 * _MAX_PASSAGE_HEAD].split()) for passage in passages)
+    heads = (head[:_MAX_PASSAGE_HEAD] for head in islice(heads, _MAX_COMPARED))
+    long = [head for head in heads if len(head) >= _MIN_PASSAGE]
+    if not long or len(text) < _MIN_PASSAGE:
+        return False
+    normal = " ".join(text.split())
+    return any(head in normal for head in long)
+
+
 def with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
     """Return text unless it is hidden, with the gap that it shows."""
     if is_hidden(text):
@@ -240,11 +319,11 @@ def _find(
     if isinstance(value, str):
         if is_hidden(value):
             return None, ContentGap.HIDDEN
-        opened = parse_nested_json(value)
+        opened = parse_json_or_literal(value)
         if isinstance(opened, str):
             if is_embedding(opened):
                 return None, None
-            if looks_like_json(opened):  # cut in the middle, or too large
+            if looks_like_json(opened) or is_python_form(opened):  # cut in the middle, or too large
                 text = _salvage(opened, keys)
                 return text, truncated if text is None else None
             text = scalar_text(opened)

@@ -75,7 +75,7 @@ def extract_requests(spans: Sequence[Span], settings: OtlpSettings) -> Extracted
 def _extract(
     trace_id: str, tree: SpanTree, settings: OtlpSettings, extracted: ExtractedRequests
 ) -> None:
-    annotate_tree(tree.root, frozenset(settings.tool_names))
+    annotate_tree(tree.root, settings)
     nodes = find_requests(tree.root)
     below = _requests_below(tree.root, nodes)
     candidates = [(node, compose_request(node, _server(node, below), settings)) for node in nodes]
