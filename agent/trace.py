@@ -11,7 +11,7 @@ import json
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -53,7 +53,8 @@ class Guess(StrEnum):
 
 
 # What is read from spans and may be guessed. Session and user are there or not.
-GUESSED_FIELDS = ("query", "passages", "answer", "tokens", "model")
+GuessedField = Literal["query", "passages", "answer", "tokens", "model"]
+GUESSED_FIELDS: tuple[GuessedField, ...] = get_args(GuessedField)
 _GUESSES = tuple(Guess)
 
 
@@ -90,7 +91,7 @@ def _read_missing(value: object) -> dict[str, str]:
     }
 
 
-def _read_guessed(value: object) -> dict[str, str] | None:
+def _read_guessed(value: object) -> dict[GuessedField, object] | None:
     """Keep known fields with known reasons."""
     if not isinstance(value, dict):
         return None
@@ -326,7 +327,7 @@ class Trace(_TraceModel):
         description="`query`, `passages`, `answer` that are not there, or not whole, and why: "
         + ", ".join(sorted(MISSING_REASONS)),
     )
-    guessed: Annotated[dict[str, str] | None, BeforeValidator(_read_guessed)] = Field(
+    guessed: Annotated[dict[GuessedField, Guess] | None, BeforeValidator(_read_guessed)] = Field(
         default=None,
         description="fields read from spans that may be wrong, and why: " + ", ".join(_GUESSES),
     )

@@ -29,6 +29,7 @@ def retrieve(tracer: Tracer, request: Request, did: Did) -> list[tuple[str, str,
         attributes={"openinference.span.kind": "RETRIEVER", "input.value": request.question},
     ) as span:
         found = search(request, did, request.question)
+        span.set_attribute("output.value", "[]" if not found else "")
         for n, (name, text, _) in enumerate(found):
             span.set_attribute(f"retrieval.documents.{n}.document.id", name)
             span.set_attribute(f"retrieval.documents.{n}.document.content", text)

@@ -32,7 +32,7 @@ def main(service: str, _: str) -> None:
             callback_handler=None,
             trace_attributes={"session.id": did.session},
         )
-        did.answer = str(agent(request.question)).removesuffix("\n")
+        did.answer = str(agent(request.question))
 
     serve(tracing, ask, AGENT_REQUESTS)
 

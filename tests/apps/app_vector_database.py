@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import sys
 
+from collections.abc import Callable
+
 from openai import OpenAI
 from opentelemetry import trace
 from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
 
 from tests.apps.shop import (
     AGENT_REQUESTS,
@@ -25,6 +28,8 @@ from tests.apps.shop import (
     serve,
 )
 
+Find = Callable[[str], list[tuple[str, str, float]]]
+
 
 def main(service: str, instrumentation: str) -> None:
     tracing = provider(service)
@@ -35,7 +40,7 @@ def main(service: str, instrumentation: str) -> None:
     def ask(request: Request, did: Did) -> None:
         client = OpenAI(base_url=base_url(), api_key="none", max_retries=0)
         with tracer.start_as_current_span("answer_question"):
-            did.passages = [] if request.search == "empty" else find(request.question)
+            did.passages = find(request.question)
             reply = client.chat.completions.create(
                 model=request.model,
                 messages=[{"role": "user", "content": prompt(request.question, did.passages)}],
@@ -45,7 +50,7 @@ def main(service: str, instrumentation: str) -> None:
     serve(tracing, ask, AGENT_REQUESTS)
 
 
-def qdrant(tracing):
+def qdrant(tracing: TracerProvider) -> Find:
     from opentelemetry.instrumentation.qdrant import QdrantInstrumentor
     from qdrant_client import QdrantClient
     from qdrant_client.models import Distance, PointStruct, VectorParams
@@ -63,14 +68,14 @@ def qdrant(tracing):
         ],
     )
 
-    def find(question: str):
+    def find(question: str) -> list[tuple[str, str, float]]:
         found = client.query_points("pages", query=embedding(question), limit=TOP).points
         return [(one.payload["id"], one.payload["text"], one.score) for one in found]
 
     return find
 
 
-def chroma(tracing):
+def chroma(tracing: TracerProvider) -> Find:
     import chromadb
     from opentelemetry.instrumentation.chromadb import ChromaInstrumentor
 
@@ -80,7 +85,7 @@ def chroma(tracing):
     texts = list(DOCUMENTS.values())
     pages.add(ids=list(DOCUMENTS), documents=texts, embeddings=[embedding(t) for t in texts])
 
-    def find(question: str):
+    def find(question: str) -> list[tuple[str, str, float]]:
         found = pages.query(query_embeddings=[embedding(question)], n_results=TOP)
         columns = (found["ids"][0], found["documents"][0], found["distances"][0])
         return list(zip(*columns, strict=True))

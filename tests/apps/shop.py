@@ -153,9 +153,9 @@ def serve(
             did.status = "timeout" if any("Timeout" in name for name in names) else "error"
             did.error = f"{type(error).__name__}: {error}"
         print(json.dumps(asdict(did)), flush=True)
-    tracing.shutdown()
     if logs is not None:
         logs.shutdown()
+    tracing.shutdown()
 
 
 def base_url() -> str:

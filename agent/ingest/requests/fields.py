@@ -34,6 +34,7 @@ _MAX_PASSAGE = 131_072
 _MAX_PASSAGES_TEXT = 1_048_576
 _MAX_CITATIONS = 1_000
 _MAX_COST = 1e9  # USD; more is an error of the sender
+_MAX_NAMED_TOOLS = 8  # that `ragmeter inspect` names
 _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
 # attributes that name the model that answered; others may name the one that was asked for
 _SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.response.model")
@@ -70,7 +71,8 @@ class ComposedRequest:
         values: Fields of a `Trace`, without id, service, time, sampling and span.
         end: End of the request in Unix nanoseconds.
         is_request: False without any model call, anything retrieved and any run of an agent.
-        origins: The nodes that hold query, answer and passages, by field.
+        origins: The nodes that hold query, answer and passages, by field; under `tools` those
+            whose results may be passages.
     """
 
     values: dict[str, Any]
@@ -138,6 +140,7 @@ def compose_request(
             "query": [query.node] if query.node else [],
             "answer": [answer.node] if answer.node else [],
             "passages": request.retrieved.spans,
+            "tools": [node for node in request.nodes if node.tool_use][:_MAX_NAMED_TOOLS],
         },
     )
 
@@ -365,11 +368,10 @@ class _RequestFields:
             if model is not None:
                 return _replace_surrogates(model), None
         for node in (*answering, *reversed(self.calls), *self.nodes):
-            if node.preview.model:
-                # the key for both in OpenInference, whose instrumentors differ in what they write
-                known = node.preview.convention != "otel_genai"
-                guess = None if known else Guess.REQUESTED_MODEL
-                return _replace_surrogates(node.preview.model), guess
+            model = node.preview.model
+            if model:
+                guess = Guess.REQUESTED_MODEL if _may_be_requested(model, node) else None
+                return _replace_surrogates(model), guess
         return None, None
 
     def usage(self) -> tuple[dict[str, Any] | None, Guess | None]:
@@ -393,6 +395,17 @@ class _RequestFields:
             for call in silent
         )
         return usage, Guess.PARTIAL_USAGE if partial else None
+
+
+def _may_be_requested(model: str, node: SpanNode) -> bool:
+    """Return whether a model that a span names may be the one asked for, not the one that answered.
+
+    OpenInference has one key for both: it is that of the reply where the request is told apart.
+    """
+    attributes = node.span.attributes
+    if "llm.model_name" in attributes:
+        return '"model":' not in str(attributes.get("llm.invocation_parameters"))
+    return model == attributes.get("gen_ai.request.model")
 
 
 def _overlap(first: SpanNode, second: SpanNode) -> bool:
