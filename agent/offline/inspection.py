@@ -188,9 +188,9 @@ _ADVICE = {
 
 def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
     """Yield what was guessed and how to change it."""
-    for name, guess in (trace.guessed or {}).items():
+    for field_name, guess in (trace.guessed or {}).items():
         if guess in _ADVICE:
-            yield f"{name}: {_ADVICE[guess]}"
+            yield f"{field_name}: {_ADVICE[guess]}"
     taken = {origin.span_id for origin in origins.get("passages", ())}
     tools = {origin.name: origin.span_id in taken for origin in origins.get("tools", ())}
     for name, is_taken in tools.items():

@@ -1,4 +1,4 @@
-"""An agent of AutoGen AgentChat, by its own spans (`python -m tests.apps.app_autogen SERVICE _`)."""
+"""An AutoGen AgentChat agent, by its own spans (`python -m tests.apps.app_autogen SERVICE _`)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def main(service: str, _: str) -> None:
                 structured_output=False,
             ),
         )
-        agent = AssistantAgent(
-            "shop_helper", client, tools=[search_docs], reflect_on_tool_use=True
-        )
+        agent = AssistantAgent("shop_helper", client, tools=[search_docs], reflect_on_tool_use=True)
         result = await agent.run(task=request.question)
         did.answer = result.messages[-1].to_text()
 

@@ -1,4 +1,4 @@
-"""A CrewAI crew without its model's instrumentation (`python -m tests.apps.app_crewai SERVICE _`)."""
+"""A CrewAI crew whose model is not instrumented (`python -m tests.apps.app_crewai SERVICE _`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 os.environ.update(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false")
 
-from crewai import LLM, Agent, Crew, Task  # noqa: E402
-from crewai.tools import tool  # noqa: E402
-from openinference.instrumentation.crewai import CrewAIInstrumentor  # noqa: E402
+from crewai import LLM, Agent, Crew, Task
+from crewai.tools import tool
+from openinference.instrumentation.crewai import CrewAIInstrumentor
 
-from tests.apps.shop import (  # noqa: E402
+from tests.apps.shop import (
     AGENT_REQUESTS,
     Did,
     Request,

@@ -40,8 +40,10 @@ def main(service: str, _: str) -> None:
         class Shop(Workflow):
             @step
             async def retrieve(self, ctx: Context, event: StartEvent) -> Retrieved:
-                retriever = Empty() if request.search == "empty" else index.as_retriever(
-                    similarity_top_k=TOP
+                retriever = (
+                    Empty()
+                    if request.search == "empty"
+                    else index.as_retriever(similarity_top_k=TOP)
                 )
                 found = await retriever.aretrieve(event.query)
                 did.passages = [

@@ -1,6 +1,6 @@
-"""An agent of Semantic Kernel, by its own spans (`python -m tests.apps.app_semantic_kernel SERVICE _`).
+"""A Semantic Kernel agent, by its own spans and log events.
 
-It sends content as log events.
+`python -m tests.apps.app_semantic_kernel SERVICE _`
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import sys
 
 os.environ["SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE"] = "true"
 
-from openai import AsyncOpenAI  # noqa: E402
-from opentelemetry import trace  # noqa: E402
-from semantic_kernel.agents import ChatCompletionAgent  # noqa: E402
-from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion  # noqa: E402
-from semantic_kernel.functions import kernel_function  # noqa: E402
+from openai import AsyncOpenAI
+from opentelemetry import trace
+from semantic_kernel.agents import ChatCompletionAgent
+from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion
+from semantic_kernel.functions import kernel_function
 
-from tests.apps.shop import (  # noqa: E402
+from tests.apps.shop import (
     AGENT_REQUESTS,
     Did,
     Request,

@@ -16,7 +16,9 @@ from tests.apps.shop import AGENT_REQUESTS, Did, Request, base_url, provider, se
 class RetrieverTool(Tool):  # type: ignore[misc]
     name = "retriever"
     description = "Retrieves the pages of the shop that are nearest to a query."
-    inputs = {"query": {"type": "string", "description": "What to look for."}}
+    inputs = {  # noqa: RUF012 - the library reads it from the class
+        "query": {"type": "string", "description": "What to look for."}
+    }
     output_type = "string"
 
     def __init__(self, request: Request, did: Did) -> None:

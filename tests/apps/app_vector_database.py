@@ -7,7 +7,6 @@ the question: it is in the prompt only.
 from __future__ import annotations
 
 import sys
-
 from collections.abc import Callable
 
 from openai import OpenAI

@@ -104,7 +104,9 @@ class Handler(BaseHTTPRequestHandler):
         """Reply as Gemini does; the model's name is in the path."""
         name = self.path.rpartition("/")[2].partition(":")[0]
         if name.endswith(BROKEN):
-            self.reply(500, {"error": {"code": 500, "message": "out of memory", "status": "INTERNAL"}})
+            self.reply(
+                500, {"error": {"code": 500, "message": "out of memory", "status": "INTERNAL"}}
+            )
             return
         parts = [part for content in body["contents"] for part in content["parts"]]
         prompt = "\n".join(part.get("text") or "" for part in parts)
@@ -160,9 +162,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + json.dumps(document).encode() + b"\n\n")
 
 
-def tool_to_call(
-    schemas: dict[str, dict[str, Any]], has_result: bool
-) -> tuple[str, bool] | None:
+def tool_to_call(schemas: dict[str, dict[str, Any]], has_result: bool) -> tuple[str, bool] | None:
     """The tool to call and whether it is asked to search (else it takes the answer), if any."""
     for name, schema in schemas.items():
         if has_result == ("answer" in schema.get("properties", {})):

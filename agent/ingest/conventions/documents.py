@@ -46,7 +46,7 @@ _METADATA_KEYS = ("document.metadata", "metadata", "meta", "extra_info", "payloa
 _METADATA_ID_KEYS = ("chunk_id", "id", "doc_id", "_id", "doc_uri")
 _DISTANCE_KEYS = ("distance", "_distance")  # searched after `document_similarity`
 _TOOL_TEXT_KEYS = ("content", "result", "output", "text")
-_END_TAG = re.compile(r"\s*(?:</\w+>\s*)+$")
+_END_TAG = re.compile(r"</\w+>$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
@@ -275,8 +275,11 @@ def _open_tool_output(value: Any) -> Any:
 
 def _holds_messages(value: Any) -> bool:
     """Return whether a tool gave back messages: what an agent has written is no passage."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and (
-        "role" in value[0]
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and isinstance(value[0], dict)
+        and ("role" in value[0])
     )
 
 
@@ -316,7 +319,10 @@ def split_joined_documents(text: str) -> list[RetrievedDocument] | None:
             continue
         ends = [*(mark.start() for mark in marks[1:]), len(text)]
         pieces = [
-            (mark.groupdict().get("id") or "", _END_TAG.sub("", text[mark.end() : end]).strip())
+            (
+                mark.groupdict().get("id") or "",
+                _END_TAG.sub("", text[mark.end() : end].strip()).strip(),
+            )
             for mark, end in zip(marks, ends, strict=True)
         ]
         return [_document(piece, id=name[:MAX_ID]) for name, piece in pieces if piece]

@@ -142,7 +142,9 @@ def _fill_content(span: Span, content: SpanContent) -> None:
             content.documents_gap = ContentGap.PASSAGES_TRUNCATED if cut else None
 
 
-def _crew_question(attributes: Mapping[str, AttributeValue]) -> tuple[str | None, ContentGap | None]:
+def _crew_question(
+    attributes: Mapping[str, AttributeValue],
+) -> tuple[str | None, ContentGap | None]:
     """Return what a crew of CrewAI was asked: its inputs, else the description of its only task."""
     asked = find_question(attributes.get("crew_inputs"))
     tasks = parse_nested_json(attributes.get("crew_tasks")) if asked == (None, None) else None

@@ -273,7 +273,7 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     starts = is_prompt and kinds[:1] == ["question"] and marks[0].start() == 0
     if not holds_passage and "context" not in kinds and not starts:
         return text
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
     questions = [
         text[mark.end() : end].strip()
         for mark, kind, end in zip(marks, kinds, ends, strict=True)

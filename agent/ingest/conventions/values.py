@@ -95,9 +95,11 @@ class ValueKeys:
 @cache
 def value_keys() -> ValueKeys:
     """Return the lists of `value_keys.yaml`, which is read at the first call."""
-    keys = {name: tuple(names) for name, names in load_yaml("value_keys.yaml").items()}
-    sets: Any = {name: frozenset(keys.pop(name)) for name in ("skipped", "other_tools")}
-    return ValueKeys(**sets, **keys)
+    keys: dict[str, Any] = {
+        name: (frozenset if name in ("skipped", "other_tools") else tuple)(names)
+        for name, names in load_yaml("value_keys.yaml").items()
+    }
+    return ValueKeys(**keys)
 
 
 def load_yaml(name: str) -> Any:
@@ -302,5 +304,7 @@ def repr_role(text: str) -> str:
 def repr_text(text: str) -> str | None:
     """Return the text that a repr holds whole, None if it holds none."""
     head = text[:_MAX_REPR]
-    match = _BARE.match(head) or _RESULT.match(head) or _TEXT.search(head)
+    match = _BARE.match(head) or _RESULT.match(head)
+    if match is None and (_OBJECT.match(head) is not None or not _CALL.match(head)):
+        match = _TEXT.search(head)  # in an object of any other class it may be anything
     return unquote_repr(match[1]) or None if match is not None else None
