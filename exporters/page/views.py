@@ -159,7 +159,7 @@ class ServiceView:
     hidden_segments: int = 0
     compared: dict[str, AnswerComparison] = field(default_factory=dict)
     breakdown: Breakdown | None = None
-    guessed: dict[str, float] = field(default_factory=dict)
+    guessed: dict[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[tuple[str, list[MetricRow]]]:
@@ -332,7 +332,7 @@ def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> S
             view.worst = _worst(windows, service, view.rows, base)
             keys = {name: (("service", service), ("field", name)) for name in GUESSED_FIELDS}
             view.guessed = {
-                name: number
+                name: int(number)
                 for name, key in keys.items()
                 if (number := agent.counters.get("rag_guessed_fields_total", key))
             }

@@ -234,6 +234,7 @@ def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
 _MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
 _MAX_PASSAGE_HEAD = 200  # characters of a passage that are looked for
 _MAX_COMPARED = 20  # passages
+_NUMBERED = re.compile(r"^\[[1-9]\]:? ", re.MULTILINE)
 
 
 @cache
@@ -249,7 +250,8 @@ def _labels() -> re.Pattern[str]:
         f"(?P<{group}>" + "|".join(sorted(map(re.escape, labels), key=len, reverse=True)) + ")"
         for group, labels in groups
     )
-    words = rf"[ \t]*(?:[#*>-]+[ \t]*)?(?:the |your )?(?:{names})\**(?::\**|\.?[ \t]*$)"
+    start = r"[ \t]*(?:\[\[ )?(?:[#*>-]+[ \t]*)?(?:the |your )?"
+    words = rf"{start}(?:{names})\**(?: ## \]\]|:\**|\.?[ \t]*$)"
     tags = "|".join(re.escape(label) for label in keys.question_labels + keys.context_labels)
     return re.compile(rf"^{words}|</?(?P<tag>{tags})>", re.MULTILINE | re.IGNORECASE)
 
@@ -260,18 +262,21 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     Args:
         text: What is taken for the question.
         passages: The texts that were retrieved.
-        is_prompt: Whether the text is known to be what a model was sent.
+        is_prompt: Whether the text is what a model was sent. Else it is taken for a prompt only if
+            it holds two passages, or all: a user may ask about a text of the knowledge base.
 
     Returns:
         The text itself if it is no such prompt, None if the prompt does not tell its question.
     """
-    holds_passage = _holds_any(text, passages)
-    if not holds_passage and ":" not in text and ">" not in text and "\n" not in text:
+    held, given = _count_held(text, passages)
+    holds_passages = held >= (1 if is_prompt else min(2, given)) and held > 0
+    if not holds_passages and ":" not in text and "\n" not in text and ">" not in text:
         return text
     marks = list(_labels().finditer(text))
     kinds = [_label_kind(mark) for mark in marks]
-    starts = is_prompt and kinds[:1] == ["question"] and marks[0].start() == 0
-    if not holds_passage and "context" not in kinds and not starts:
+    has_context = "context" in kinds or len(_NUMBERED.findall(text)) > 1
+    is_template = is_prompt and "question" in kinds
+    if not holds_passages and not has_context and not is_template:
         return text
     ends = [*(mark.start() for mark in marks), len(text)][1:]
     questions = [
@@ -283,8 +288,8 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     if question is not None:
         first, _, rest = question.partition("\n\n")
         question = first.rstrip() if rest and first.rstrip().endswith("?") else question
-        return None if _holds_any(question, passages) else question
-    return None if holds_passage or is_prompt else text
+        return None if _count_held(question, passages)[0] else question
+    return None if holds_passages or is_prompt else text
 
 
 def _label_kind(mark: re.Match[str]) -> str:
@@ -296,14 +301,15 @@ def _label_kind(mark: re.Match[str]) -> str:
     return "question" if tag.lower() in value_keys().question_labels else "context"
 
 
-def _holds_any(text: str, passages: Sequence[str]) -> bool:
+def _count_held(text: str, passages: Sequence[str]) -> tuple[int, int]:
+    """Return how many passages a text holds, and of how many that are long enough to tell."""
     heads = (" ".join(passage[: 2 * _MAX_PASSAGE_HEAD].split()) for passage in passages)
     heads = (head[:_MAX_PASSAGE_HEAD] for head in islice(heads, _MAX_COMPARED))
     long = [head for head in heads if len(head) >= _MIN_PASSAGE]
     if not long or len(text) < _MIN_PASSAGE:
-        return False
+        return 0, len(long)
     normal = " ".join(text.split())
-    return any(head in normal for head in long)
+    return sum(head in normal for head in long), len(long)
 
 
 def with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:

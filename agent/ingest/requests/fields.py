@@ -190,35 +190,34 @@ class _RequestFields:
 
         The model words the query of a tool, so that comes last. A prompt is cut to its question.
         """
-        of_trace = self._of_trace(_QUERY) if self.node.content().query is None else None
-        if of_trace is not None:
-            return of_trace
+        texts = [document.text or "" for document in self.retrieved.documents or ()]
         missing = _FieldChoice()
-        for node, guess in self._questioners():
-            choice = self._first([node], _QUERY)
+        for choice, guess in self._questions():
             if choice.text is not None:
-                texts = [document.text or "" for document in self.retrieved.documents or ()]
-                question = cut_prompt(choice.text, texts, node.role is SpanRole.LLM)
+                is_prompt = choice.node is not None and choice.node.role is SpanRole.LLM
+                question = cut_prompt(choice.text, texts, is_prompt)
                 if question == choice.text:
                     return replace(choice, guess=guess)
                 if question is not None:
                     return replace(choice, text=question, guess=Guess.CUT_FROM_PROMPT)
-                choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, node)
+                choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, choice.node)
             if missing.gap is None and choice.gap is not None:
                 missing = choice
         return missing
 
-    def _questioners(self) -> Iterator[tuple[SpanNode, Guess | None]]:
-        """Yield the spans that may hold the question, best first, and what doubt there is."""
-        yield self.node, None
+    def _questions(self) -> Iterator[tuple[_FieldChoice, Guess | None]]:
+        """Yield what may be the question, best first, and what doubt there is."""
+        if self.node.content().query is None:
+            yield self._of_trace(_QUERY) or _FieldChoice(), None
+        yield self._first([self.node], _QUERY), None
         for retrieval in self.retrievals:
             if retrieval.role is not SpanRole.TOOL:
-                yield retrieval, Guess.RETRIEVAL_QUERY
+                yield self._first([retrieval], _QUERY), Guess.RETRIEVAL_QUERY
         for call in reversed(self.calls):
-            yield call, Guess.USER_MESSAGE if self.retrievals else None
+            yield self._first([call], _QUERY), Guess.USER_MESSAGE if self.retrievals else None
         for retrieval in self.retrievals:
             if retrieval.role is SpanRole.TOOL:
-                yield retrieval, Guess.TOOL_ARGUMENTS
+                yield self._first([retrieval], _QUERY), Guess.TOOL_ARGUMENTS
 
     def answer(self) -> _FieldChoice:
         """Choose the answer of the application, else the reply of its last model call."""

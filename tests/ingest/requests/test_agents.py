@@ -19,7 +19,8 @@ from ragmeter.trace import Trace
 from tests.ingest.building import Run, documents, messages, only, read
 
 KIND = "openinference.span.kind"
-A, B = "Refunds take five days after the parcel came.", "Returns are free for thirty days."
+A = "Refunds take five days after the parcel came."
+B = "Returns are free for thirty days after the parcel came."
 QUESTION = "How long do refunds take after the parcel came?"
 FAILING = "Can vouchers be paid out?"
 REPLY = "Passage one says so [1]. This is reply {}."
@@ -223,6 +224,13 @@ CONTEXT = f"Answer from the context.\n\nContext:\n[1] {A}\n[2] {B}\n\n"
         ),
         (f"{CONTEXT}How long?", None),  # nothing says where the question begins
         (f"Use this: {A} How long?", None),
+        ("[[ ## context ## ]]\n[1] «x»\n\n[[ ## question ## ]]\nHow long?\n", "How long?"),
+        # passages that no span has
+        (
+            "Use this context to answer.\n\nSomething.\n\nQuestion: How long?\nHelpful Answer:",
+            "How long?",
+        ),
+        ("Sources of the shop\n[1] x\n[2] y\n\nHow long?", None),
         (f"{CONTEXT}Question: is it true that {A}", None),
         ("New task:\nHow long?", "How long?"),
         ("How long?", "How long?"),
@@ -237,6 +245,9 @@ def test_a_user_may_write_of_a_context() -> None:
     text = "Context: I have two orders.\nWhere is the second?"
     assert cut_prompt(text, [A], is_prompt=False) == text
     assert cut_prompt(text, [A], is_prompt=True) is None
+    text = f"Is it true what you write, {A}?"
+    assert cut_prompt(text, [A, B], is_prompt=False) == text
+    assert cut_prompt(f"{text} {B}", [A, B], is_prompt=False) is None
 
 
 def test_a_prompt_that_holds_a_passage_is_never_the_query() -> None:
