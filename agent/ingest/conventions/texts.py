@@ -262,7 +262,7 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     Args:
         text: What is taken for the question.
         passages: The texts that were retrieved.
-        is_prompt: Whether the text is what a model was sent. Else it is taken for a prompt only if
+        is_prompt: Whether the text is what a model or an agent was sent. Else it is taken for a prompt only if
             it holds two passages, or all: a user may ask about a text of the knowledge base.
 
     Returns:

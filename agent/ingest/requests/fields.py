@@ -194,13 +194,14 @@ class _RequestFields:
         missing = _FieldChoice()
         for choice, guess in self._questions():
             if choice.text is not None:
-                is_prompt = choice.node is not None and choice.node.role is SpanRole.LLM
+                node = choice.node
+                is_prompt = node is not None and (node.role is SpanRole.LLM or is_run(node))
                 question = cut_prompt(choice.text, texts, is_prompt)
                 if question == choice.text:
                     return replace(choice, guess=guess)
                 if question is not None:
                     return replace(choice, text=question, guess=Guess.CUT_FROM_PROMPT)
-                choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, choice.node)
+                choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, node)
             if missing.gap is None and choice.gap is not None:
                 missing = choice
         return missing

@@ -260,6 +260,14 @@ def test_a_prompt_that_holds_a_passage_is_never_the_query() -> None:
     assert trace.missing["query"] == "prompt_only"
 
 
+def test_what_an_agent_is_sent_is_cut_too() -> None:
+    run = Run()
+    asked = "Use this context to answer.\n\nSomething.\n\nQuestion: How long?"
+    run.span("run", None, (0, 9), {KIND: "AGENT", "input.value": asked, "output.value": "A"})
+    trace = only(run)
+    assert (trace.query, trace.guessed) == ("How long?", {"query": "cut_from_prompt"})
+
+
 @pytest.mark.parametrize(
     ("output", "answer"),
     [
