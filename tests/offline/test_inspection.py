@@ -63,7 +63,7 @@ def test_a_table_says_which_span_gave_a_field() -> None:
 
 
 def test_fields_are_graded_and_tools_named_with_the_setting_that_changes_them() -> None:
-    rows = printed(OTLP / "agents.otlp.jsonl.gz").split("smolagents ")[1].splitlines()
+    rows = printed(OTLP / "agents" / "agents.otlp.jsonl.gz").split("smolagents ")[1].splitlines()
     grades = {
         cells[0].strip(): cells[2].strip() for row in rows if len(cells := row.split("│")[1:]) > 3
     }
@@ -76,7 +76,9 @@ def test_fields_are_graded_and_tools_named_with_the_setting_that_changes_them() 
         "tool final_answer: its result gives no passages; otlp.tool_names: [final_answer]" in text
     )
     assert "model: is the one that was asked for" in text
-    document = inspection_to_dict(inspect_files([OTLP / "agents.otlp.jsonl.gz"], OtlpSettings()))
+    document = inspection_to_dict(
+        inspect_files([OTLP / "agents" / "agents.otlp.jsonl.gz"], OtlpSettings())
+    )
     grade = {one["trace"]["service"]: one["grades"] for one in document["requests"]}
     assert grade["crewai"]["tokens"] == "missing"
 

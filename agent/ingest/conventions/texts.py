@@ -303,11 +303,11 @@ def _label_kind(mark: re.Match[str]) -> str:
 
 def _count_held(text: str, passages: Sequence[str]) -> tuple[int, int]:
     """Return how many passages a text holds, and of how many that are long enough to tell."""
+    if len(text) < _MIN_PASSAGE:  # most questions
+        return 0, 0
     heads = (" ".join(passage[: 2 * _MAX_PASSAGE_HEAD].split()) for passage in passages)
     heads = (head[:_MAX_PASSAGE_HEAD] for head in islice(heads, _MAX_COMPARED))
     long = [head for head in heads if len(head) >= _MIN_PASSAGE]
-    if not long or len(text) < _MIN_PASSAGE:
-        return 0, len(long)
     normal = " ".join(text.split())
     return sum(head in normal for head in long), len(long)
 

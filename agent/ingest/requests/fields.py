@@ -198,7 +198,7 @@ class _RequestFields:
                 is_prompt = node is not None and (node.role is SpanRole.LLM or is_run(node))
                 question = cut_prompt(choice.text, texts, is_prompt)
                 if question == choice.text:
-                    return replace(choice, guess=guess)
+                    return replace(choice, guess=guess) if guess else choice
                 if question is not None:
                     return replace(choice, text=question, guess=Guess.CUT_FROM_PROMPT)
                 choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, node)

@@ -60,7 +60,7 @@ AGENTS: dict[str, tuple[int | None, list[str] | None, str | None, int | None, st
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, list[Trace]]:
-    file = Path(__file__).parents[2] / "data" / "otlp" / "agents.otlp.jsonl.gz"
+    file = Path(__file__).parents[2] / "data" / "otlp" / "agents" / "agents.otlp.jsonl.gz"
     inspection = inspect_files([file], OtlpSettings(hash_ids=False))
     assert not inspection.dropped
     assert not inspection.rejected
