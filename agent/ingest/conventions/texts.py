@@ -262,8 +262,9 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     Args:
         text: What is taken for the question.
         passages: The texts that were retrieved.
-        is_prompt: Whether the text is what a model or an agent was sent. Else it is taken for a prompt only if
-            it holds two passages, or all: a user may ask about a text of the knowledge base.
+        is_prompt: Whether the text is what a model or an agent was sent. Else it is taken for a
+            prompt only if it holds two passages, or all: a user may ask about a text of the
+            knowledge base.
 
     Returns:
         The text itself if it is no such prompt, None if the prompt does not tell its question.

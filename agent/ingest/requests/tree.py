@@ -367,11 +367,11 @@ def is_run(node: SpanNode) -> bool:
 
 
 def _is_agent(node: SpanNode) -> bool:
-    kinds = (node.span.attributes.get(key) for key in _KINDS)
-    return any(
-        isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow")
-        for kind in kinds
-    )
+    for key in _KINDS:
+        kind = node.span.attributes.get(key)
+        if isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow"):
+            return True
+    return False
 
 
 def _question(node: SpanNode) -> str | None:
