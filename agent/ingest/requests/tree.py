@@ -31,7 +31,8 @@ _KINDS = (
     *("openinference.span.kind", "traceloop.span.kind", "gen_ai.operation.name"),
     *("langfuse.observation.type", "mlflow.spanType"),
 )
-_MAX_QUESTION_SPANS = 100  # spans searched for the question; real traces have it among three
+# spans searched below one for a question or a model call; real traces have it among three
+_MAX_SEARCHED = 100
 MISSING = Span("", "")  # in the place of a span that is not there
 
 
@@ -274,7 +275,8 @@ def _is_agent_as_tool(node: SpanNode) -> bool:
     documents = node.preview.documents
     if documents is None or len(documents) > 1:
         return False
-    return any(below.role is SpanRole.LLM for below in node.walk())
+    below = islice(node.walk(), _MAX_SEARCHED)  # tools in tools in tools
+    return any(one.role is SpanRole.LLM for one in below)
 
 
 def _reads_database(node: SpanNode) -> bool:
@@ -376,7 +378,7 @@ def _is_agent(node: SpanNode) -> bool:
 
 def _question(node: SpanNode) -> str | None:
     """Return the question of the topmost span that has one."""
-    queries = (below.content().query for below in islice(node.walk(), _MAX_QUESTION_SPANS))
+    queries = (below.content().query for below in islice(node.walk(), _MAX_SEARCHED))
     return next((query for query in queries if query is not None), None)
 
 
