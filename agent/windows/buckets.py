@@ -7,6 +7,8 @@ included. Its totals are maintained by adding on arrival and subtracting on expi
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import lt
@@ -317,15 +319,19 @@ class BucketRing:
                     total = span.totals[owner] = WindowTotal()
                 total.add(delta)
 
-    def advance(self, newest: int) -> bool:
-        """Move on to the bucket `newest`, expiring old ones; return whether any total changed.
+    def advance(self, newest: int) -> Iterator[tuple[str, str]]:
+        """Move on to the bucket `newest`, expiring old ones.
 
         The work is proportional to what expires, not to the gap.
+
+        Yields:
+            (service, window) of each total that changed, some more than once.
         """
         if self.newest is not None and newest <= self.newest:
-            return False
+            return
         self.newest = newest
-        changed = [self._expire(span, newest - span.buckets + 1) for span in self.spans]
+        for span in self.spans:
+            yield from self._expire(span, newest - span.buckets + 1)
         for index in self._indexes_before(self.oldest):
             for owner, bucket in self.rows.pop(index).items():
                 self._dirty.discard((index, owner))
@@ -335,13 +341,27 @@ class BucketRing:
             self._open.discard(index)
             for bucket in self.rows.get(index, {}).values():
                 bucket.seal()
-        return any(changed)
+
+    def next_expiry(self) -> float:
+        """Return the earliest time at which a bucket leaves a window, infinity without any."""
+        indexes = sorted(self.rows)
+        edges = [
+            (indexes[at] + span.buckets) * self.width
+            for span in self.spans
+            if (at := bisect_left(indexes, span.oldest)) < len(indexes)
+        ]
+        return min(edges, default=math.inf)
 
     def _indexes_before(self, oldest: int) -> list[int]:
         return sorted(index for index in self.rows if index < oldest)
 
-    def _expire(self, span: WindowSpan, oldest: int) -> bool:
+    def _expire(self, span: WindowSpan, oldest: int) -> Iterator[tuple[str, str]]:
         expired = [index for index in self._indexes_before(oldest) if index >= span.oldest]
+        span.oldest = oldest
+        if expired and all(index < oldest for index in self.rows):  # nothing is left to subtract
+            yield from ((service, span.name) for service, _ in span.totals)
+            span.totals.clear()
+            return
         for index in expired:
             for owner, bucket in self.rows[index].items():
                 total = span.totals.get(owner)
@@ -350,8 +370,7 @@ class BucketRing:
                 total.subtract(bucket)
                 if total.empty:
                     del span.totals[owner]
-        span.oldest = oldest
-        return bool(expired)
+                yield owner[0], span.name
 
     def buckets(self, span: WindowSpan) -> Iterator[tuple[int, dict[SegmentKey, Bucket]]]:
         """Iterate over the filled buckets of a span as (index, buckets by owner), oldest first."""

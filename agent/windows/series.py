@@ -84,18 +84,25 @@ class SeriesResolver:
 
     def series_of(self, total: WindowTotal) -> list[SeriesKey]:
         """Return (metric, scorer) of every series; the current one goes by the scorer's name."""
+        cache_key = ("series", *self.current.items())
+        cached: list[SeriesKey] | None = total.cache.get(cache_key)
+        if cached is None:
+            cached = total.cache[cache_key] = list(self._find_series(total))
+        return list(cached)
+
+    def _find_series(self, total: WindowTotal) -> dict[SeriesKey, None]:
         names = {
             (metric, series): (metric, name) for (metric, name), series in self.current.items()
         }
         keys: dict[SeriesKey, None] = {}
         for key, cell in total.cells(self._slots):
-            if not any(cell.states().values()):
+            if not (cell.scored or any(cell.states().values())):
                 continue  # traces of a scorer whose versions have series of their own
             name = names.get(key, key)
             keys[name] = None
-            if cell.scored and cell.has_cheap:
+            if cell.strata and cell.scored and cell.has_cheap:
                 keys[name[0], assisted_scorer(name[1])] = None
-        return list(keys)
+        return keys
 
     def cell(self, sums: WindowTotal | Bucket | None, metric: str, scorer: str) -> ScoreSums | None:
         """Return the sums of one series in a total or bucket, None without any."""

@@ -161,8 +161,7 @@ class WindowState:
 
     The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
     first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
-    the longest window. `changes` grows whenever an estimate may have changed. `ignored_stages`
-    counts timings that were dropped because their service has `_MAX_STAGES` stages already.
+    the longest window. `additions` counts calls of `add`, `ignored_stages` timings that were dropped because their service has `_MAX_STAGES` stages already.
     """
 
     def __init__(
@@ -176,7 +175,7 @@ class WindowState:
             raise ValueError("windows: name at least one, and none twice")
         self.names: tuple[str, ...] = tuple(windows)
         self.now: float | None = None
-        self.changes = 0
+        self.additions = 0
         self.ignored_stages = 0
         self.worst_of = frozenset(worst_of)
         self.slots = SeriesSlots(specs)
@@ -197,6 +196,8 @@ class WindowState:
         self._next_edge = -math.inf  # when the next bucket of the finest grain begins
         self._pending: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._pending_count = 0
+        self._added: set[str] = set()  # services with traces since `take_changed`
+        self._expired: dict[str, set[str]] = {}  # windows that lost traces since, by service
         self._stages: dict[str, set[str]] = {}
         self._name_worst = name_worst
         self._new_worst: set[tuple[str, str]] = set()
@@ -218,7 +219,8 @@ class WindowState:
         if forget:
             self.fold()  # pending traces must enter first, or their stages would be forgotten
         for ring in self.rings:
-            self.changes += ring.advance(int(now // ring.width))
+            for service, window in ring.advance(int(now // ring.width)):
+                self._expired.setdefault(service, set()).add(window)
         if forget:
             self._restore_stages()
         self._oldest_open = min(float(ring.oldest * ring.width) for ring in self.rings)
@@ -261,7 +263,8 @@ class WindowState:
         else:
             traces.append(scored)
         self._pending_count += 1
-        self.changes += 1
+        self.additions += 1
+        self._added.add(service)
         if self._pending_count >= _MAX_PENDING:
             self.fold()
         return True
@@ -278,7 +281,18 @@ class WindowState:
         for segment in dict.fromkeys(("", *segments)):
             for ring in self.rings:
                 ring.retract(index * self._finest // ring.width, (service, segment), delta)
-        self.changes += 1
+        self._added.add(service)
+
+    def next_expiry(self) -> float:
+        """Return when traces next leave a window if none come, infinity without any."""
+        self.fold()
+        return min(ring.next_expiry() for ring in self.rings)
+
+    def take_changed(self) -> dict[str, Collection[str]]:
+        """Return the windows whose estimates may have changed since the last call, by service."""
+        expired, self._expired = self._expired, {}
+        added, self._added = self._added, set()
+        return {**expired, **dict.fromkeys(added, self.names)}
 
     def too_late(self, timestamp: float) -> bool:
         """Return whether every window has closed for an event of this time (Unix seconds)."""
@@ -431,3 +445,4 @@ class WindowState:
                 for owner, start, bucket in saved[max(finer)]:
                     ring.fold(start // ring.width, owner, bucket)
         self._restore_stages()
+        self._added.update(service for service, _ in self.longest.totals)
