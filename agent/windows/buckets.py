@@ -319,19 +319,20 @@ class BucketRing:
                     total = span.totals[owner] = WindowTotal()
                 total.add(delta)
 
-    def advance(self, newest: int) -> Iterator[tuple[str, str]]:
+    def advance(self, newest: int) -> set[tuple[str, str]]:
         """Move on to the bucket `newest`, expiring old ones.
 
         The work is proportional to what expires, not to the gap.
 
-        Yields:
-            (service, window) of each total that changed, some more than once.
+        Returns:
+            (service, window) of the totals that changed.
         """
         if self.newest is not None and newest <= self.newest:
-            return
+            return set()
         self.newest = newest
-        for span in self.spans:
-            yield from self._expire(span, newest - span.buckets + 1)
+        changed = {
+            pair for span in self.spans for pair in self._expire(span, newest - span.buckets + 1)
+        }
         for index in self._indexes_before(self.oldest):
             for owner, bucket in self.rows.pop(index).items():
                 self._dirty.discard((index, owner))
@@ -341,6 +342,7 @@ class BucketRing:
             self._open.discard(index)
             for bucket in self.rows.get(index, {}).values():
                 bucket.seal()
+        return changed
 
     def next_expiry(self) -> float:
         """Return the earliest time at which a bucket leaves a window, infinity without any."""
