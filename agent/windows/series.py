@@ -171,16 +171,22 @@ class SeriesEstimator:
         """Estimate a series of `total`; None with fewer than `min_samples` scored traces."""
         key = self._resolver.cache_key(metric, scorer)
         if key not in total.cache:
-            cell = self._resolver.cell(total, metric, scorer)
+            cell = self._cell(total, metric, scorer)
             enough = cell is not None and cell.scored >= self._min_samples
             total.cache[key] = self.interval(cell, metric, scorer) if cell and enough else None
         estimate: Estimate | None = total.cache[key]
         return estimate
 
+    def _cell(self, total: WindowTotal, metric: str, scorer: str) -> ScoreSums | None:
+        key = ("cell", metric, unassisted_scorer(scorer), self._resolver.current.get((metric, scorer)))
+        if key not in total.cache:
+            total.cache[key] = self._resolver.cell(total, metric, scorer)
+        cell: ScoreSums | None = total.cache[key]
+        return cell
+
     def interval(self, cell: ScoreSums, metric: str, scorer: str) -> Estimate | None:
         """Estimate a series from its sums; None without a scored trace."""
-        states = cell.states()
-        samples = states["scored"]
+        samples = cell.scored
         if not samples:
             return None
         bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
@@ -189,14 +195,14 @@ class SeriesEstimator:
         if cell.unscored or cell.shed:
             missing = cell.unscored_share() or 0.0
             interval = widen_for_missing(interval, missing, *bounds)
-        return Estimate(*interval, samples, states, missing)
+        return Estimate(*interval, samples, cell.states(), missing)
 
     def unscored(self, total: WindowTotal, metric: str, scorer: str) -> tuple[float, int] | None:
         """Return what `Windows.unscored` returns."""
         key = ("unscored", *self._resolver.cache_key(metric, unassisted_scorer(scorer)))
         cached: tuple[float, int] | None = total.cache.get(key)
         if cached is None:
-            cell = self._resolver.cell(total, metric, scorer)
+            cell = self._cell(total, metric, scorer)
             number = cell.scored + cell.unscored + cell.shed if cell else 0
             share = cell.unscored_share() if cell else None
             cached = total.cache[key] = (share or 0.0, number)
