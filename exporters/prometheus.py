@@ -123,7 +123,9 @@ class PrometheusExporter:
         shares: dict[str, list[str]] = {metric: [] for metric in self._families}
         for service, metric, scorer, window, share in snapshot.unscored:
             if base_name(metric) in shares:
-                block = prefixes.quality(service, "", scorer, parse_cutoff(metric), window)
+                k = parse_cutoff(metric)
+                key = (service, "", f"{k}@{scorer}" if k else scorer, window)
+                block = blocks.get(key) or prefixes.quality(service, "", scorer, k, window)
                 shares[base_name(metric)].append(f"{block}{share:.10g}\n")
         for metric, pairs in rows.items():
             mean, lower, upper, samples, unscored = self._families[metric]

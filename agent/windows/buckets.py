@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import lt
 from typing import Any
 
@@ -161,9 +162,27 @@ class Bucket(_BucketSums):
         self.worst: dict[SeriesKey, PackedEntries] = {}
         self.saved = False
 
+    @classmethod
+    def total(cls, parts: Sequence[Bucket], with_worst: bool) -> Bucket:
+        """Return a new bucket with the sum of several; far faster than to add them one by one."""
+        new = cls()
+        new.trace_count = sum([part.trace_count for part in parts])
+        columns = zip_longest(*[part.counts for part in parts], fillvalue=0)
+        new.counts = list(map(sum, columns))
+        for part in parts:
+            for offset, strata in part.strata.items():
+                new.strata[offset] = add_strata(new.strata.get(offset), strata)
+            if part.failures:
+                new.failures = add_failures(new.failures, part.failures)
+            new._add_rest(part, with_worst)
+        return new
+
     def add(self, other: Bucket, with_worst: bool) -> None:
         """Merge another bucket; afterwards the two share nothing that is changed in place."""
         self._add_sums(other)
+        self._add_rest(other, with_worst)
+
+    def _add_rest(self, other: Bucket, with_worst: bool) -> None:
         for stage, sketch in other.sketches.items():
             own = self.sketches.get(stage)
             if own is None:
@@ -270,7 +289,14 @@ class BucketRing:
         assert self.newest is not None
         return self.newest - self._capacity + 1
 
-    def fold(self, index: int, owner: SegmentKey, delta: Bucket, adopt: bool = False) -> None:
+    def fold(
+        self,
+        index: int,
+        owner: SegmentKey,
+        delta: Bucket,
+        adopt: bool = False,
+        with_worst: bool = True,
+    ) -> None:
         """Add `delta` to its bucket and to the totals of every span that reaches back to it.
 
         An expired bucket is ignored. `adopt`: nobody else uses `delta`, it may become the bucket.
@@ -281,14 +307,14 @@ class BucketRing:
         row = self.rows.setdefault(index, {})
         bucket = row.get(owner)
         if bucket is not None:
-            bucket.add(delta, self.worst)
+            bucket.add(delta, self.worst and with_worst)
         elif adopt:
             row[owner] = delta
-            if not self.worst:
+            if not (self.worst and with_worst):
                 delta.worst = {}
         else:
             row[owner] = bucket = Bucket()
-            bucket.add(delta, self.worst)
+            bucket.add(delta, self.worst and with_worst)
         self._dirty.add((index, owner))
         self._open.add(index)
 

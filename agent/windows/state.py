@@ -313,40 +313,64 @@ class WindowState:
         if not self._pending:
             return
         pending, self._pending, self._pending_count = self._pending, {}, 0
+        # Traces with many tags have each a sum of their own. First those of an owner are added up:
+        # a bucket of a ring and a total take much longer to change than a sum to be added.
+        parts: dict[SegmentKey, dict[int, list[Bucket]]] = {}
         for (service, segments, index), traces in pending.items():
             delta = build_bucket(traces, self.slots)
-            worst = delta.worst
-            targets = [(ring, index * self._finest // ring.width) for ring in self.rings]
-            for ring, at in reversed(targets):
-                alone = ring is self.rings[0] and not segments
-                ring.fold(at, (service, ""), delta, adopt=alone)
-            if self._name_worst:
-                self._remember_worst((service, ""), worst, targets)
-            for segment in dict.fromkeys(segments):
-                with_worst = segment.partition("=")[0] in self.worst_of
-                delta.worst = worst if with_worst else {}
-                for ring, at in targets:
-                    ring.fold(at, (service, segment), delta)
-                if with_worst and self._name_worst:
-                    self._remember_worst((service, segment), worst, targets)
+            for segment in dict.fromkeys(("", *segments)):
+                parts.setdefault((service, segment), {}).setdefault(index, []).append(delta)
+        tagged = {service for service, segment in parts if segment}
+        for owner, by_index in parts.items():
+            self._fold_owner(owner, by_index, shared=owner[0] in tagged)
+
+    def _fold_owner(
+        self, owner: SegmentKey, by_index: dict[int, list[Bucket]], shared: bool
+    ) -> None:
+        """Fold the sums of one owner, by finest bucket; `shared`: other owners have them, too."""
+        service, segment = owner
+        with_worst = not segment or segment.partition("=")[0] in self.worst_of
+        deltas = {
+            index: parts[0] if len(parts) == 1 else Bucket.total(parts, with_worst)
+            for index, parts in by_index.items()
+        }
+        for ring in reversed(self.rings):
+            by_bucket: dict[int, list[int]] = {}
+            for index in deltas:
+                by_bucket.setdefault(index * self._finest // ring.width, []).append(index)
+            for at, indexes in by_bucket.items():
+                if len(indexes) > 1:
+                    delta = Bucket.total([deltas[index] for index in indexes], with_worst)
+                    ring.fold(at, owner, delta, adopt=True, with_worst=with_worst)
+                    continue
+                (index,) = indexes
+                # the last ring may take it, unless it is the sum of others as well
+                own = not shared or len(by_index[index]) > 1
+                adopt = own and ring is self.rings[0]
+                ring.fold(at, owner, deltas[index], adopt=adopt, with_worst=with_worst)
+            if with_worst and self._name_worst and ring.worst:
+                for at, indexes in by_bucket.items():
+                    self._remember_worst(owner, ring, at, [deltas[index] for index in indexes])
 
     def _remember_worst(
         self,
         owner: SegmentKey,
-        worst: dict[SeriesKey, PackedEntries],
-        targets: list[tuple[BucketRing, int]],
+        ring: BucketRing,
+        at: int,
+        deltas: Sequence[Bucket],
     ) -> None:
-        """Remember which of the `worst` of a fold became entries of a bucket."""
-        for ring, at in targets:
-            if ring.worst and at >= ring.oldest:
-                of_bucket = ring.rows[at][owner].worst
-                for key, entries in worst.items():
-                    present = set(unpack_entries(of_bucket[key]))
-                    self._new_worst.update(
-                        (owner[0], entry.trace_id)
-                        for entry in unpack_entries(entries)
-                        if entry in present
-                    )
+        """Remember which of the worst traces of `deltas` became entries of a bucket."""
+        if at < ring.oldest:
+            return
+        of_bucket = ring.rows[at][owner].worst
+        for delta in deltas:
+            for key, entries in delta.worst.items():
+                present = set(unpack_entries(of_bucket[key]))
+                self._new_worst.update(
+                    (owner[0], entry.trace_id)
+                    for entry in unpack_entries(entries)
+                    if entry in present
+                )
 
     def take_new_worst(self) -> set[tuple[str, str]]:
         """Return (service, trace id) of new worst traces of buckets since the last call."""
