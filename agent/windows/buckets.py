@@ -174,24 +174,30 @@ class Bucket(_BucketSums):
                 new.strata[offset] = add_strata(new.strata.get(offset), strata)
             if part.failures:
                 new.failures = add_failures(new.failures, part.failures)
-            new._add_rest(part, with_worst)
+            if with_worst:
+                new._add_worst(part)
+        sketches: dict[str, list[SparseLogHistogram]] = {}
+        for part in parts:
+            for stage, sketch in part.sketches.items():
+                sketches.setdefault(stage, []).append(sketch)
+        new.sketches = {name: SparseLogHistogram.total(own) for name, own in sketches.items()}
         return new
 
     def add(self, other: Bucket, with_worst: bool) -> None:
         """Merge another bucket; afterwards the two share nothing that is changed in place."""
         self._add_sums(other)
-        self._add_rest(other, with_worst)
-
-    def _add_rest(self, other: Bucket, with_worst: bool) -> None:
         for stage, sketch in other.sketches.items():
             own = self.sketches.get(stage)
             if own is None:
                 own = self.sketches[stage] = SparseLogHistogram()
             own.merge(sketch)
         if with_worst:
-            for key, entries in other.worst.items():
-                old = self.worst.get(key)
-                self.worst[key] = entries if old is None else merge_entries(old, entries)
+            self._add_worst(other)
+
+    def _add_worst(self, other: Bucket) -> None:
+        for key, entries in other.worst.items():
+            old = self.worst.get(key)
+            self.worst[key] = entries if old is None else merge_entries(old, entries)
 
     def subtract(self, other: Bucket) -> None:
         """Undo `add` of a bucket without latency; displaced worst traces do not come back."""
