@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from operator import lt
@@ -270,6 +270,27 @@ class WindowSpan:
     buckets: int
     oldest: int = 0
     totals: dict[SegmentKey, WindowTotal] = field(default_factory=dict)
+    _segments: dict[str, list[str]] | None = None
+
+    def segments(self) -> dict[str, list[str]]:
+        """Return the sorted segments of each service, "" among them; it must not be changed."""
+        if self._segments is None:
+            self._segments = {}
+            for service, segment in sorted(self.totals):
+                self._segments.setdefault(service, []).append(segment)
+        return self._segments
+
+    def add_owner(self, owner: SegmentKey) -> WindowTotal:
+        """Return a new total of an owner that has none."""
+        self._segments = None
+        total = self.totals[owner] = WindowTotal()
+        return total
+
+    def remove_owners(self, owners: Iterable[SegmentKey]) -> None:
+        """Remove totals."""
+        self._segments = None
+        for owner in owners:
+            del self.totals[owner]
 
 
 class BucketRing:
@@ -348,7 +369,7 @@ class BucketRing:
             if index >= span.oldest:
                 total = span.totals.get(owner)
                 if total is None:
-                    total = span.totals[owner] = WindowTotal()
+                    total = span.add_owner(owner)
                 total.add(delta)
 
     def advance(self, newest: int) -> set[tuple[str, str]]:
@@ -394,7 +415,7 @@ class BucketRing:
         span.oldest = oldest
         if expired and all(index < oldest for index in self.rows):  # nothing is left to subtract
             yield from ((service, span.name) for service, _ in span.totals)
-            span.totals.clear()
+            span.remove_owners(list(span.totals))
             return
         for index in expired:
             for owner, bucket in self.rows[index].items():
@@ -403,7 +424,7 @@ class BucketRing:
                     continue
                 total.subtract(bucket)
                 if total.empty:
-                    del span.totals[owner]
+                    span.remove_owners([owner])
                 yield owner[0], span.name
 
     def buckets(self, span: WindowSpan) -> Iterator[tuple[int, dict[SegmentKey, Bucket]]]:

@@ -388,10 +388,10 @@ class WindowState:
         """Return the running total of the longest window."""
         return self.total(service, segment, self.longest.name)
 
-    def owners(self) -> Iterable[SegmentKey]:
-        """Return every (service, segment) with a trace in the longest window."""
+    def segments(self) -> dict[str, list[str]]:
+        """Return the segments with a trace in the longest window, "" among them, by service."""
         self.fold()
-        return self.longest.totals.keys()
+        return self.longest.segments()
 
     def span(self, window: str) -> tuple[BucketRing, WindowSpan]:
         """Return a window and the ring that holds its buckets."""

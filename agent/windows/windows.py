@@ -100,11 +100,11 @@ class Windows:
 
     def services(self) -> list[str]:
         """Return the services with a trace in the longest window, sorted."""
-        return sorted(service for service, segment in self._state.owners() if not segment)
+        return list(self._state.segments())
 
     def segments(self, service: str) -> list[str]:
         """Return the segments of a service with a trace in the longest window, without ""."""
-        return sorted(seg for name, seg in self._state.owners() if name == service and seg)
+        return [segment for segment in self._state.segments().get(service, ()) if segment]
 
     def series(self, service: str, segment: str = "") -> list[SeriesKey]:
         """Return each (metric, scorer) in the longest window; see `SeriesResolver.series_of`."""
