@@ -260,7 +260,9 @@ class _MetricsPortHandlers:
         async with self._scrapes:
             return await asyncio.to_thread(
                 lambda: _response(
-                    request, self._exporter.render(openmetrics=openmetrics), CONTENT_TYPES[openmetrics]
+                    request,
+                    self._exporter.render(openmetrics=openmetrics),
+                    CONTENT_TYPES[openmetrics],
                 )
             )
 
@@ -336,7 +338,7 @@ class _MetricsPortHandlers:
 
 
 def _response(request: web.Request, body: bytes, kind: str) -> web.Response:
-    """Make a response, compressed if the request accepts gzip. It takes time: call it in a thread."""
+    """Make a response, compressed if gzip is accepted; that takes time, so call it in a thread."""
     headers = {"Content-Type": kind, "Vary": "Accept, Accept-Encoding"}
     if accepts_gzip(request.headers.getall("Accept-Encoding", [])):
         headers["Content-Encoding"] = "gzip"

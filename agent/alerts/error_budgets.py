@@ -190,12 +190,13 @@ class ErrorBudgets:
         return now.bad > 0 and over.bad >= min_errors
 
     def has_samples(self, service: str, name: str, span: int) -> bool:
-        """Return whether a window of so many seconds has events, or will have of those that came."""
+        """Return whether a window of so many seconds has events, or will have some that came."""
         rings = self._services.get(service, {}).get(name)
         if rings is None or self._now is None:
             return False
         rings.advance(self._now)
         return rings.ahead or rings.sums(span).samples > 0
+
     def services(self) -> list[str]:
         """Return the services that have events."""
         return sorted(self._services)

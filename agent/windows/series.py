@@ -178,7 +178,12 @@ class SeriesEstimator:
         return estimate
 
     def _cell(self, total: WindowTotal, metric: str, scorer: str) -> ScoreSums | None:
-        key = ("cell", metric, unassisted_scorer(scorer), self._resolver.current.get((metric, scorer)))
+        key = (
+            "cell",
+            metric,
+            unassisted_scorer(scorer),
+            self._resolver.current.get((metric, scorer)),
+        )
         if key not in total.cache:
             total.cache[key] = self._resolver.cell(total, metric, scorer)
         cell: ScoreSums | None = total.cache[key]

@@ -161,7 +161,8 @@ class WindowState:
 
     The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
     first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
-    the longest window. `additions` counts calls of `add`, `ignored_stages` timings that were dropped because their service has `_MAX_STAGES` stages already.
+    the longest window. `additions` counts calls of `add`, `ignored_stages` timings that were dropped
+    because their service has `_MAX_STAGES` stages already.
     """
 
     def __init__(
@@ -328,7 +329,7 @@ class WindowState:
         self, owner: SegmentKey, by_index: dict[int, list[Bucket]], shared: bool
     ) -> None:
         """Fold the sums of one owner, by finest bucket; `shared`: other owners have them, too."""
-        service, segment = owner
+        segment = owner[1]
         with_worst = not segment or segment.partition("=")[0] in self.worst_of
         deltas = {
             index: parts[0] if len(parts) == 1 else Bucket.total(parts, with_worst)

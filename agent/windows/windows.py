@@ -28,9 +28,9 @@ _HISTORY_POINTS = 60
 class Windows:
     """Rolling windows by service and segment; the segment "" is the whole service.
 
-    Writing (`advance`, `add`, `retract`, `too_late`, `next_expiry`, `take_changed`, `take_new_worst`,
-    `drain`, `load`) is that of `WindowState`. Reading folds what was added since, so readers need the same lock as writers.
-    Readers name a metric with its cut-off, a scorer by its plain name (its current series) or by
+    Writing (`advance`, `add`, `retract`, `too_late`, `next_expiry`, `take_changed`,
+    `take_new_worst`, `drain`, `load`) is that of `WindowState`. Reading folds what was added since,
+    so readers need the same lock as writers. Readers name a metric with its cut-off, a scorer by its plain name (its current series) or by
     one of its series, and a window by one of `names` (else KeyError). The caller bounds the number
     of services and segments.
 

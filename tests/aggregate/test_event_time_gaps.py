@@ -1,4 +1,4 @@
-"""A gap of event time gives the alerts that stepping through it gives, at a fraction of the work."""
+"""A gap of event time gives the alerts that stepping through it gives, at little cost."""
 
 from __future__ import annotations
 
@@ -139,7 +139,9 @@ def test_a_restart_after_a_long_outage_continues_likewise() -> None:
     again = aggregator()
     counters = [(key, value) for key, value in changes.counters if value is not None]
     restore_aggregator(again, changes.buckets, counters, changes.meta)
-    moved = [[a.to_dict() for t in blocks[1] for a in one.apply(t).alerts] for one in (whole, again)]
+    moved = [
+        [a.to_dict() for t in blocks[1] for a in one.apply(t).alerts] for one in (whole, again)
+    ]
     assert moved[0] == moved[1]
     assert moved[0]
     trackers = [one.drift.monitor.dump()["trackers"] for one in (whole, again)]
