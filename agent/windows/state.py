@@ -23,14 +23,13 @@ from ragmeter.windows.buckets import (
     Bucket,
     BucketRing,
     SegmentKey,
-    SeriesKey,
     SeriesSlots,
     WindowSpan,
     WindowTotal,
 )
 from ragmeter.windows.log_histogram import SparseLogHistogram
 from ragmeter.windows.sums import WIDTH, StratumSums
-from ragmeter.windows.worst import PackedEntries, WorstEntry, tie_break, unpack_entries
+from ragmeter.windows.worst import WorstEntry, tie_break, unpack_entries
 
 # (service, segment, width, start, data): key and content of a saved bucket; data None: delete it.
 # The row ("", "", 0, 0) holds the stream time.
@@ -161,8 +160,8 @@ class WindowState:
 
     The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
     first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
-    the longest window. `additions` counts calls of `add`, `ignored_stages` timings that were dropped
-    because their service has `_MAX_STAGES` stages already.
+    the longest window. `additions` counts calls of `add`, `ignored_stages` timings dropped because
+    their service has `_MAX_STAGES` stages already.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ class Windows:
 
     Writing (`advance`, `add`, `retract`, `too_late`, `next_expiry`, `take_changed`,
     `take_new_worst`, `drain`, `load`) is that of `WindowState`. Reading folds what was added since,
-    so readers need the same lock as writers. Readers name a metric with its cut-off, a scorer by its plain name (its current series) or by
-    one of its series, and a window by one of `names` (else KeyError). The caller bounds the number
-    of services and segments.
+    so readers need the same lock as writers. Readers name a metric with its cut-off, a scorer by
+    its plain name (its current series) or by one of its series, and a window by one of `names`
+    (else KeyError). The caller bounds the number of services and segments.
 
     Args:
         windows: Names such as "5m"; at least one, and each once.

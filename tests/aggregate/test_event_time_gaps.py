@@ -91,9 +91,9 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
             moved += one.apply(trace).alerts
         one.settle()
         notified += take_changes(one).notifications
-    last = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
+    held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
     monitor = one.drift.monitor.dump()
-    return story(moved), story(notified), story(last), monitor, sorted(one.counters.items())
+    return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
 
 
 @pytest.mark.parametrize("gap", [100, 1_300, 4_000, 30_000, 500_000])
