@@ -16,7 +16,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -137,12 +137,11 @@ def measure_page(pool: list[ScoredTrace]) -> None:
     run(one, traces[:6_000])
     view = AggregatorView(one)
     exporter = PrometheusExporter(view, registry=CollectorRegistry())
-    for render in (
-        pages := {
-            "/metrics": exporter.render,
-            "page": lambda: status_page(status_view(view), "ragmeter").encode(),
-        }
-    ).values():
+    pages: dict[str, Callable[[], bytes]] = {
+        "/metrics": exporter.render,
+        "page": lambda: status_page(status_view(view), "ragmeter").encode(),
+    }
+    for render in pages.values():
         render()  # the first time compiles templates
     for name, render in pages.items():
         run(one, traces[6_000:6_200] if name == "/metrics" else traces[6_200:])
