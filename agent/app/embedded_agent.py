@@ -23,6 +23,7 @@ from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.endpoints.json_items import FeedbackEndpoint, IndexEndpoint, TracesEndpoint
 from ragmeter.embedded.endpoints.operator import BaselinesEndpoint, InspectionEndpoint
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
+from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from ragmeter.embedded.file_import import ImportResult, import_feedback, import_traces
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.exporters.otel.exporter import ResultsExporter
@@ -62,17 +63,18 @@ async def serve_agent(
     access = access or AccessPolicy(settings)
     mute_protocol_errors()
     limits = settings.limits
-    endpoint = TracesEndpoint(agent, limits.body_bytes, limits.trace_bytes)
+    bodies = BodyReader(limits.body_bytes)
+    endpoint = TracesEndpoint(agent, bodies, limits.trace_bytes)
     page = metrics_app(agent, refused=access.refused)
     traces = web.Application()
-    indexing = IndexEndpoint(agent, limits.body_bytes)
-    labels = FeedbackEndpoint(agent, limits.body_bytes)
+    indexing = IndexEndpoint(agent, bodies)
+    labels = FeedbackEndpoint(agent, bodies)
     for app in (page, traces):
         endpoint.add_to(app)
         indexing.add_to(app)
         if settings.feedback.traces:
             labels.add_to(app)
-    otlp = OtlpEndpoint(agent.assembly, limits.body_bytes, redactor=agent.redactor)
+    otlp = OtlpEndpoint(agent.assembly, bodies, agent.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(agent).add_to(page)
     InspectionEndpoint(agent.inspection).add_to(page)

@@ -135,7 +135,7 @@ class RequestGuard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with self._limiter.working(request.transport):
+            with self._limiter.working(request.transport, request.content):
                 return await self._handle(request, handler)
 
         app.middlewares.insert(0, guard)

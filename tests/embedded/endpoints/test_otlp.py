@@ -25,6 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
+from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.store.pending import OpenSpanTable
@@ -75,7 +76,7 @@ class Server:
 async def serving(tmp_path: Path, **otlp: int) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     agent = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths, "otlp": otlp}), [])
-    endpoint = OtlpEndpoint(agent.assembly, BODY_LIMIT, read_seconds=5)
+    endpoint = OtlpEndpoint(agent.assembly, BodyReader(BODY_LIMIT, 5))
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
-from ragmeter.embedded.endpoints.request_bodies import RequestRefused, gunzip
+from ragmeter.embedded.endpoints.request_bodies import BodyReader, RequestRefused, gunzip
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
@@ -47,7 +47,7 @@ def test_bad_items_beyond_those_named_are_counted_by_reason(tmp_path: Path) -> N
 
 def test_bad_items_beyond_those_named_keep_no_bytes(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
-        endpoint = TracesEndpoint(server.instrument, BODY_LIMIT, TRACE_LIMIT)
+        endpoint = TracesEndpoint(server.instrument, BodyReader(BODY_LIMIT), TRACE_LIMIT)
         items = endpoint._decode(b"nonsense\n" * 300 + trace_line(1))
         assert len({id(item) for item, _ in items}) == 102
         assert not any(item.raw for item, _ in items if isinstance(item, DecodeFailure))
