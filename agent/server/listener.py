@@ -55,7 +55,8 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 
-_BACKLOG = 128  # connections that wait to be accepted, aiohttp's default
+# Connections that wait to be accepted: one that finds no place tries again after a second.
+_BACKLOG = 1024
 _ACCEPT_REPORT_SECONDS = 60.0  # between two reports that there are no file descriptors left
 
 

@@ -56,6 +56,9 @@ def _app() -> web.Application:
     async def large(request: web.Request) -> web.Response:
         return web.Response(body=bytes(32 * 2**20))
 
+    async def read(request: web.Request) -> web.Response:
+        return web.Response(text=f"{len(await request.read())} bytes")
+
     async def slow(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
         await answer.prepare(request)
@@ -71,6 +74,7 @@ def _app() -> web.Application:
         app.router.add_get(path, text)
     for path in POSTS:
         app.router.add_post(path, text)
+    app.router.add_post("/read", read)
     app.router.add_get("/readyz", unready)
     app.router.add_get("/large", large)
     app.router.add_get("/slow", slow)

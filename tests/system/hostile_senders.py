@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import statistics
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,6 +75,7 @@ class Honest:
 
     url: str
     pause: float = 0.02
+    answer: str = "Five years [1]. " * 20
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
 
@@ -97,7 +99,7 @@ class Honest:
                 "service": "honest",
                 "timestamp": time.time(),
                 "query": "how long is the warranty?",
-                "answer": "Five years [1]. " * 20,
+                "answer": self.answer,
             }
             content = json.dumps(trace).encode()
             begun = time.monotonic()
@@ -228,9 +230,104 @@ def storm(
     return outcomes
 
 
+def half_sent(url: str, length: int, sent: int) -> socket.socket | None:
+    """A request that stops after `sent` bytes of its body; None where it is not let in."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    try:
+        made = socket.create_connection((host, int(port)), timeout=10)
+        made.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+            b"Content-Length: %d\r\n\r\n" % length
+        )
+        made.sendall(b"\n" * sent)
+    except OSError:
+        return None
+    return made
+
+
+@contextmanager
+def many_sockets(url: str, count: int = 600) -> Iterator[None]:
+    """So many requests of which one byte of the body comes; each that is closed is made anew."""
+    stop = threading.Event()
+
+    def run() -> None:
+        held: list[socket.socket] = []
+        while not stop.is_set():
+            while len(held) < count and not stop.is_set():
+                if (made := half_sent(url, 1000, 1)) is not None:
+                    made.setblocking(False)
+                    held.append(made)
+            for one in list(held):
+                with suppress(BlockingIOError):
+                    try:
+                        gone = one.recv(4096) == b""
+                    except ConnectionError:
+                        gone = True
+                    if gone:
+                        one.close()
+                        held.remove(one)
+            stop.wait(0.2)
+        for one in held:
+            one.close()
+
+    yield from _in_thread(run, stop)
+
+
+@contextmanager
+def stalled_bodies(url: str, count: int = 4, size: int = 20 * MB) -> Iterator[None]:
+    """Bodies without their last ten bytes; each that is refused is sent anew."""
+    stop = threading.Event()
+
+    def run() -> None:
+        held: list[socket.socket] = []
+        while not stop.is_set():
+            while len(held) < count and not stop.is_set():
+                if (made := half_sent(url, size, size - 10)) is not None:
+                    made.setblocking(False)
+                    held.append(made)
+            for one in list(held):
+                with suppress(BlockingIOError):
+                    with suppress(ConnectionError):
+                        one.recv(4096)
+                    one.close()
+                    held.remove(one)
+            stop.wait(0.2)
+        for one in held:
+            one.close()
+
+    yield from _in_thread(run, stop)
+
+
+def _in_thread(run: Callable[[], None], stop: threading.Event) -> Iterator[None]:
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        time.sleep(1)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+BLOCKERS = {"600 sockets of one byte": many_sockets, "4 stalled bodies of 20 MB": stalled_bodies}
+
+
+def block(agent: Target, name: str, seconds: float) -> tuple[Honest, Honest]:
+    """Honest senders of small and of larger traces while others block."""
+    small, larger = agent.honest(), agent.honest()
+    larger.answer, larger.pause = "Five years [1]. " * 20_000, 0.5
+    with BLOCKERS[name](agent.url), small.sending(), larger.sending():
+        time.sleep(seconds)
+    return small, larger
+
+
 def main() -> None:
-    names = sys.argv[1:] or list(BODIES)
-    for name in names:
+    for name in sys.argv[1:] or [*BLOCKERS, *BODIES]:
+        if name in BLOCKERS:
+            with target() as agent:
+                small, larger = block(agent, name, 30)
+                print(f"{name}: small {small}; larger {larger}", flush=True)
+            continue
         body = BODIES[name]()
         with target() as agent:
             honest = agent.honest()
