@@ -83,7 +83,8 @@ class NameAdmission:
             return True
         if name in self._reserved or len(self._admitted.keys() - self._reserved) < self._limit:
             self._leaving.discard(name)
-            self._admitted[name] = self._waiting.pop(name, None) or _Evidence(1.0, minute)
+            evidence = self._waiting.pop(name) if name in self._waiting else _Evidence(1.0, minute)
+            self._admitted[name] = evidence
             return True
         return now is not None and self._challenge(name, minute)
 
@@ -146,8 +147,9 @@ class NameAdmission:
 
     def load(self, admitted: Iterable[str], evidence: Any = None, leaving: Any = ()) -> None:
         """Restore what `dump` returned; versions before had no evidence."""
+        own: dict[str, list[Any]]
         own, waiting = evidence or ({}, {})
-        self._admitted = {name: _Evidence(*own.get(name, (0.0, 0))) for name in admitted}
+        self._admitted = {name: _Evidence(*own.get(name, [0.0, 0])) for name in admitted}
         self._waiting = {name: _Evidence(*saved) for name, saved in waiting.items()}
         self._leaving = set(leaving)
 

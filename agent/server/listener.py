@@ -37,6 +37,7 @@ PATH_SCOPES: dict[str, AccessScope] = {
     "/metrics": "scrape",
     "/v1/traces": "send",
     "/v1/logs": "send",
+    "/v1/metrics": "send",
     "/v1/rag/traces": "send",
     "/v1/feedback": "send",
     "/v1/index": "send",

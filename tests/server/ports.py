@@ -22,6 +22,7 @@ Loop = Callable[[], asyncio.AbstractEventLoop] | None
 POSTS = [
     "/v1/traces",
     "/v1/logs",
+    "/v1/metrics",
     "/v1/rag/traces",
     "/v1/index",
     "/v1/feedback",

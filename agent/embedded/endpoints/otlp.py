@@ -1,4 +1,4 @@
-"""The OTLP/HTTP endpoints `/v1/traces` and `/v1/logs`.
+"""The OTLP/HTTP endpoints `/v1/traces` and `/v1/logs`; `/v1/metrics` takes and drops.
 
 Requests are protobuf or JSON, plain or gzip; the response has the form of the request. As OTLP
 asks, the status is 200 even if some spans were refused (`partial_success`: it would not help to
@@ -38,10 +38,13 @@ from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, decode_parts, iterate_parts
 
-_PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
+# An application that is told one address for all signals sends its metrics here too, and would log
+# every other answer than 200.
+_METRICS = "metrics"
+_PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS, "/v1/metrics": _METRICS}
 _GROUP = 10_000  # spans in one commit: 5 to 50 MB, and under 0.2 s
 # Reasons of parts that are not stored and not lost either: a sender would only log an error.
-SILENT_STATUSES = ("own", "no_content")
+SILENT_STATUSES = ("own", "no_content", "not_read")
 
 
 class OtlpEndpoint:
@@ -87,6 +90,8 @@ class OtlpEndpoint:
     async def _decode(
         self, signal: str, form: BodyForm, body: bytes
     ) -> tuple[SpanBatch, UndecodableBody | None]:
+        if signal == _METRICS:
+            return SpanBatch(signal, [], {"not_read": 1}), None
         if len(body) < LARGE_BODY:
             decode = partial(decode_batch, signal, form, redactor=self._redactor)
             return await self._bodies.decode(decode, body)

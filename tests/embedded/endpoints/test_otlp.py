@@ -129,6 +129,16 @@ def logs(trace: int, span: int, *texts: str) -> bytes:
     return message.SerializeToString()
 
 
+def test_metrics_are_taken_counted_and_dropped(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        assert await server.post(b"\n\x00", path="metrics") == Answer(200, PROTOBUF, None, b"")
+        answer = await server.post(b'{"resourceMetrics": []}', JSON, path="metrics")
+        assert answer == Answer(200, JSON, None, b"{}")
+        assert server.spans("not_read", signal="metrics") == 2
+
+    run(tmp_path, test)
+
+
 def test_spans_are_durable_when_answered_in_the_form_they_came_in(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         answer = await server.post(request(1, 1, 2))

@@ -183,7 +183,9 @@ def test_a_peer_that_holds_more_than_its_share_gives_way() -> None:
                 bodies._hold(mate, BODY_LIMIT)
             bodies._hold(request_bodies._Transfer("192.0.2.2", now), BODY_LIMIT)
             assert [one.evicted for one in crowd] == [False, False, False, True], "the slowest"
-            crowd[3].deadline.reschedule(None)
+            evicted = crowd[3].deadline
+            assert evicted is not None
+            evicted.reschedule(None)
 
     asyncio.run(test())
 
