@@ -147,9 +147,8 @@ class NameAdmission:
 
     def load(self, admitted: Iterable[str], evidence: Any = None, leaving: Any = ()) -> None:
         """Restore what `dump` returned; versions before had no evidence."""
-        own: dict[str, list[Any]]
-        own, waiting = evidence or ({}, {})
-        self._admitted = {name: _Evidence(*own.get(name, [0.0, 0])) for name in admitted}
+        own, waiting = evidence if evidence is not None else ({}, {})
+        self._admitted = {name: _Evidence(*(own.get(name) or (0.0, 0))) for name in admitted}
         self._waiting = {name: _Evidence(*saved) for name, saved in waiting.items()}
         self._leaving = set(leaving)
 

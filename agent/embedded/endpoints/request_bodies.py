@@ -187,6 +187,8 @@ class BodyReader:
                 yield text
                 return
             async with self._large:
+                if request.transport is None:  # the client has gone while it waited
+                    raise RequestRefused(408, "the connection is closed")
                 try:
                     yield text
                 finally:
