@@ -42,7 +42,8 @@ from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, decode_parts
 # every other answer than 200.
 _METRICS = "metrics"
 _PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS, "/v1/metrics": _METRICS}
-_GROUP = 10_000  # spans in one commit: 5 to 50 MB, and under 0.2 s
+_GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
+_PIECE = 2_500  # spans of one request in one commit: others wait for no longer than 0.05 s
 # Reasons of parts that are not stored and not lost either: a sender would only log an error.
 SILENT_STATUSES = ("own", "no_content", "not_read")
 
@@ -141,17 +142,17 @@ def _batch(
 
 
 def _split(batch: SpanBatch) -> Iterator[SpanBatch]:
-    """Yield batches of at most `_GROUP` parts: others wait for no longer than one of them takes.
+    """Yield batches of at most `_PIECE` parts.
 
     Where the second fails, the sender sends all of them again, and each part still counts once.
     Parts of a trace stay together, so that it is not closed between two of them.
     """
     parts = batch.parts
-    if len(parts) > _GROUP:
+    if len(parts) > _PIECE:
         parts = sorted(parts, key=lambda part: part.part.trace)
-    yield replace(batch, parts=parts[:_GROUP])
-    for begin in range(_GROUP, len(parts), _GROUP):
-        yield SpanBatch(batch.signal, parts[begin : begin + _GROUP])
+    yield replace(batch, parts=parts[:_PIECE])
+    for begin in range(_PIECE, len(parts), _PIECE):
+        yield SpanBatch(batch.signal, parts[begin : begin + _PIECE])
 
 
 def _response(status: int, reply: OtlpResponse, retry_after: int | None = None) -> web.Response:

@@ -23,7 +23,10 @@ _SHARE_OF_SMALL = 8  # one such part more is for small bodies alone
 _SMALL = 64  # so many of them are one body of the largest size: 320 KB of 20 MB
 _MAX_MEMBERS = 1_000  # of one gzip body: a hundred bytes of work each, whatever is in them
 _SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies the rest at a member's end
-_UNPACKERS = 2  # bodies unpacked or decoded at a time: more would only take turns
+# Bodies up to this size are unpacked and decoded two at a time, larger ones one at a time beside
+# them: more would only take turns, and a small body never waits for a large one.
+_SHORT_BODY = 64 * 2**10
+_UNPACKERS = 2
 
 # A body has to make progress: 50 KB in 5 s, or all of it. A client behind a modem is faster.
 _STRIDE = 50_000
@@ -148,7 +151,8 @@ class BodyReader:
         self._limit = limit
         self._seconds = seconds
         self._transfers: set[_Transfer] = set()
-        self._unpackers = asyncio.Semaphore(_UNPACKERS)
+        self._short = asyncio.Semaphore(_UNPACKERS)
+        self._long = asyncio.Semaphore(1)
         self._large = asyncio.Lock()
 
     def check_length(self, request: web.Request) -> None:
@@ -175,7 +179,7 @@ class BodyReader:
             body = await self._receive(request, transfer)
             encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
             if encoding == "gzip":
-                async with self._unpackers:
+                async with self._lane(body):
                     text = await asyncio.to_thread(gunzip, body, self._limit)
                     self._hold(transfer, max(0, len(text) - len(body)))
             elif encoding == "identity":
@@ -258,9 +262,12 @@ class BodyReader:
         slowest.evict(now)
         return True
 
+    def _lane(self, body: bytes | bytearray) -> asyncio.Semaphore:
+        return self._short if len(body) <= _SHORT_BODY else self._long
+
     async def decode(self, function: Callable[[bytes], _T], body: bytes) -> _T:
-        """Return the result of a function that decodes a small body, in a thread."""
-        async with self._unpackers:
+        """Return the result of a function that decodes a body below `LARGE_BODY`, in a thread."""
+        async with self._lane(body):
             return await asyncio.to_thread(function, body)
 
     async def decode_apart(

@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.endpoints import otlp, request_bodies
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from ragmeter.embedded.intake import StateUnavailable
@@ -127,6 +128,34 @@ def logs(trace: int, span: int, *texts: str) -> bytes:
         attribute = record.attributes.add(key="gen_ai.output.messages")
         attribute.value.string_value = text
     return message.SerializeToString()
+
+
+def test_large_bodies_are_decoded_apart_and_stored_in_pieces_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_PIECE", 2)
+    seen = []
+    for large in (2**30, 1):
+        folder = tmp_path / str(large)
+        folder.mkdir()
+        for module in (request_bodies, otlp):
+            monkeypatch.setattr(module, "LARGE_BODY", large)
+
+        async def test(server: Server) -> None:
+            answers = [
+                await server.post(request(1, 1, 2, 3, 4, 5)),
+                await server.post(in_json(2, 3, 4), JSON),
+                await server.post(logs(1, 1, "a"), path="logs"),
+                await server.post(b"\xff\xff"),
+            ]
+            rows, _, _ = OpenSpanTable(server.agent._store).restore()
+            counts = server.spans(), server.spans(signal="logs"), server.spans("undecodable")
+            seen.append((answers, counts, sorted((row.trace, row.keys) for row in rows)))
+
+        run(folder, test)
+    assert [answer.status for answer in seen[0][0]] == [200, 200, 200, 400]
+    assert seen[0][1] == (7, 1, 1)
+    assert seen[0] == seen[1]
 
 
 def test_metrics_are_taken_counted_and_dropped(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import random
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from ragmeter.embedded.endpoints import json_items, request_bodies
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader, RequestRefused, gunzip
+from ragmeter.embedded.intake import IntakeItem
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
@@ -215,6 +217,34 @@ def test_a_large_body_is_decoded_apart_and_alike(
         run(folder, test, body_limit=1_000_000)
     assert [status for status, _ in seen[0]] == [200, 200, 200, 400, 400, 413]
     assert seen[0] == seen[1]
+
+
+def test_a_short_body_waits_for_no_long_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_bodies, "_SHORT_BODY", 2_000)
+    go = threading.Event()
+    decode = TracesEndpoint._decode
+
+    def slowly(self: TracesEndpoint, body: bytes) -> list[IntakeItem]:
+        if len(body) > 2_000:
+            assert go.wait(60)
+        return decode(self, body)
+
+    monkeypatch.setattr(TracesEndpoint, "_decode", slowly)
+
+    async def test(server: Server) -> None:
+        long = [
+            asyncio.create_task(server.post(trace_line(number) + b" " * 5_000))
+            for number in range(3)
+        ]
+        await asyncio.sleep(0.2)
+        assert (await server.post(trace_line(9)))[0] == 200
+        assert not any(task.done() for task in long)
+        go.set()
+        assert [status for status, _ in await asyncio.gather(*long)] == [200] * 3
+
+    run(tmp_path, test)
 
 
 def die(*_: object) -> None:
