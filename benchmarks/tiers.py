@@ -2,10 +2,16 @@
 trace, and the cost of 1,000 traces at given prices.
 
     python -m benchmarks.tiers [--input-usd 0.15 --output-usd 0.60] [--hhem DIR]
+    python -m benchmarks.tiers --stages FILE
 
 The judge is the stub of the tests: its verdicts are random, so the number of nuggets and of
 passages worth reading is that of a coin. Tokens are characters / 4. Prices are USD per million
 tokens. HHEM needs a converted model; the tiny one of the tests says nothing about speed.
+
+With `--stages` the built-in scorers alone, by stage, on the traces of a file, as
+`python -m benchmarks.workload` writes it. Figures are medians over chunks, also as a ratio to
+`json.loads` of the same lines just before and after: a busy machine is slower at both. Stages
+overlap: coverage, conflicts and sentence features are part of the features.
 """
 
 from __future__ import annotations
@@ -13,16 +19,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
+import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.ingest.files import InputFile
-from ragmeter.ingest.native import DecodeFailure
+from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
+from ragmeter.metrics import (
+    builtin,
+    citation_support,
+    grounding,
+    grounding_features,
+    relevance,
+    text_index,
+)
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
@@ -32,6 +51,20 @@ __all__ = ["main"]
 
 TRACES = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 IN_FLIGHT = 16
+CHUNK = 100  # traces between two looks at the machine's speed
+STAGES: tuple[tuple[Any, str], ...] = (
+    (text_index.PassageIndex, "read"),
+    (builtin, "parse_answer"),
+    (text_index.PassageIndex, "locate"),
+    (builtin, "extract_features"),
+    (grounding_features, "measure_coverage"),
+    (grounding_features, "find_conflicts"),
+    (grounding_features, "sentence_features"),
+    (grounding, "grounding_probability"),
+    (grounding, "explain_grounding"),
+    (relevance, "grade_passages"),
+    (citation_support, "score_support"),
+)
 
 
 def traces(settings: Settings) -> list[Trace]:
@@ -54,13 +87,66 @@ async def judged(tier: TierScorer, todo: list[Trace]) -> tuple[ScoringCost, Coun
     return cost, states
 
 
+def stages(lines: list[bytes]) -> None:
+    """Print the microseconds of each stage of the built-in scorers and its ratio to the JSON."""
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    def timed(name: str, call: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            begin = time.process_time()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                spent[name] += time.process_time() - begin
+
+        return run
+
+    def parse(chunk: list[bytes]) -> None:
+        begin = time.process_time()
+        for line in chunk:
+            json.loads(line)
+        spent["json.loads"] += (time.process_time() - begin) / 2
+
+    def score(prepared: list[PreparedTrace]) -> None:
+        for one in prepared:
+            score_builtin(one)
+
+    rounds: list[dict[str, float]] = []
+    with contextlib.ExitStack() as stack:
+        for owner, name in STAGES:
+            stack.enter_context(mock.patch.object(owner, name, timed(name, getattr(owner, name))))
+        for first in range(0, len(lines), CHUNK):
+            chunk = lines[first : first + CHUNK]
+            items = [decode_trace(line, 2**21) for line in chunk]
+            prepared = [PreparedTrace(i.trace) for i in items if isinstance(i, DecodedTrace)]
+            for one in prepared:
+                score_cheap(one)
+            spent.clear()
+            parse(chunk)
+            timed("all built-in scorers", score)(prepared)
+            parse(chunk)
+            rounds.append({name: seconds / len(chunk) for name, seconds in spent.items()})
+    del rounds[0]  # fills the table of stems
+    size = sum(map(len, lines)) / len(lines)
+    print(f"{len(lines)} traces of {size:.0f} bytes, process CPU\n")
+    print("| stage | µs a trace | x json.loads |\n| --- | ---: | ---: |")
+    for name in ("json.loads", "all built-in scorers", *(name for _, name in STAGES)):
+        times = statistics.median(one.get(name, 0.0) for one in rounds)
+        ratio = statistics.median(one.get(name, 0.0) / one["json.loads"] for one in rounds)
+        print(f"| {name} | {1e6 * times:.0f} | {ratio:.1f} |")
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input-usd", type=float, default=0.15)
     parser.add_argument("--output-usd", type=float, default=0.60)
     parser.add_argument("--hhem", type=Path)
     parser.add_argument("--limit", type=int, default=10**9)
+    parser.add_argument("--stages", type=Path)
     args = parser.parse_args(arguments)
+    if args.stages:
+        stages(args.stages.read_bytes().splitlines()[: args.limit])
+        return
     todo = traces(load_settings(environ={}))[: args.limit]
     print(f"{len(todo)} traces, process CPU\n")
     print("| tier | ms a trace | traces a second and core |")

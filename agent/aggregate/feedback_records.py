@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ from ragmeter.core.feedback import (
 TimedLabels = dict[tuple[str, str], tuple[float, bool]]
 
 _ANSWER_KEY = ""
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes an encoder each time
 
 
 class MergedLabels(NamedTuple):
@@ -92,6 +95,7 @@ def hash_passage_ids(passages: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if passages is None else tuple(map(_passage_key, passages[:MAX_PASSAGES]))
 
 
+@lru_cache(4_096)  # passages repeat: a hash is most of what it takes to remember a trace
 def _passage_key(passage_id: str) -> str:
     # 64 bits: it has to differ from those of one trace only
     return blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -105,7 +109,7 @@ class FeedbackLabels(NamedTuple):
 
     def dump(self) -> str:
         """Return the labels as JSON."""
-        return json.dumps([dump_labels(self.label_values), self.probability], separators=(",", ":"))
+        return _encode([dump_labels(self.label_values), self.probability])
 
     @classmethod
     def load(cls, text: str) -> FeedbackLabels:
@@ -186,7 +190,7 @@ class FeedbackTrace:
             for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
-        return json.dumps([*body, self.passages, feedback], separators=(",", ":")).encode("ascii")
+        return _encode([*body, self.passages, feedback]).encode("ascii")
 
     @classmethod
     def load(cls, body: bytes) -> FeedbackTrace:

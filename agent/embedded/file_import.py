@@ -97,8 +97,6 @@ class _TraceImport:
 
     def _import(self, reader: ReadAhead) -> None:
         while not self._stopped():
-            if self._agent.fatal:
-                raise StateUnavailable(self._agent.fatal)
             try:
                 item = reader.get()
             except queue.Empty:
@@ -119,6 +117,8 @@ class _TraceImport:
 
     def _push(self, given_up: Callable[[], bool]) -> None:
         """Make the batch durable; it remains if `given_up` returns True first."""
+        if self._agent.fatal:
+            raise StateUnavailable(self._agent.fatal)
         if not self._batch:
             return
         position = self._batch[-1][1]

@@ -127,7 +127,7 @@ class Intake:
         if good and self._store.depth and len(good) > self.room():
             raise QueueFull
         crowded = self._resolution.full
-        if good and crowded and not live:
+        if good and not live and (crowded or self._store.crowded):
             raise QueueFull  # a file is read more slowly
         durable: dict[CounterKey, float] = dict(counts or {})
         good = [self._redactor.trace(item, durable) for item in good]  # before it is anywhere
@@ -161,7 +161,9 @@ class Intake:
         if live and timestamp > now + self._limits.future_seconds:
             timestamp = now
         held = not crowded and self._resolution.wants(trace)
-        return TraceArrival(trace.service, trace.trace_id, timestamp, item.body, held)
+        # A redacted trace is what the rules made of it, not what its bytes say once decoded.
+        kept = None if self._redactor.edits else trace
+        return TraceArrival(trace.service, trace.trace_id, timestamp, item.body, held, kept)
 
 
 def count_failures(items: Sequence[object]) -> dict[CounterKey, float]:

@@ -51,9 +51,12 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
+# Traces a commit: as many as take a quarter of a second, so that a kill costs no more work than
+# that. What changes with each trace, buckets above all, is written once for all of them.
+_MIN_BATCH, _BATCH = 32, 512
+_BATCH_SECONDS = 0.25
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
-_LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
+_LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
@@ -246,7 +249,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        after = 0
+        after, size = 0, _MIN_BATCH
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -262,11 +265,16 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                batch = self._store.take(after, _BATCH)
+                batch = self._store.take(after, size)
                 if batch:
+                    began = self._clocks.monotonic()
                     self._process_all(batch)
                     after = batch[-1].seq
-                    if self.draws.live and len(batch) < _BATCH and not self._stopping:
+                    full = len(batch) == size
+                    seconds = self._clocks.monotonic() - began
+                    size = int(len(batch) * _BATCH_SECONDS / max(seconds, 1e-3))
+                    size = min(max(size, _MIN_BATCH), _BATCH)
+                    if self.draws.live and not full and not self._stopping:
                         self._hurry.wait(_LINGER_SECONDS)
                 else:
                     self.oldest_received = None
@@ -342,13 +350,13 @@ class Worker:
             scored: list[tuple[QueuedTrace, Trace, CheapScores]] = []
             self.draws.apply_control(self.aggregator.control(turn))
             for queued in rows:
-                item = decode_trace(queued.body, len(queued.body))
-                if isinstance(item, DecodeFailure):  # queued by a version with another schema
-                    unreadable.append((item, queued.seq))
+                trace = _decode(queued)
+                if isinstance(trace, DecodeFailure):  # queued by a version with another schema
+                    unreadable.append((trace, queued.seq))
                 else:
-                    cheap = self.draws.scorer.score(item.trace, queued.timestamp)
-                    cheap = self.draws.add_wording(cheap, item.trace, self.aggregator)
-                    scored.append((queued, item.trace, cheap))
+                    cheap = self.draws.scorer.score(trace, queued.timestamp)
+                    cheap = self.draws.add_wording(cheap, trace, self.aggregator)
+                    scored.append((queued, trace, cheap))
             self.heartbeat.beat()
             with self.lock:
                 for queued, trace, cheap in scored:
@@ -465,3 +473,10 @@ class Worker:
                 outcomes.append(self.aggregator.index(event, at))
         self._commits.commit(self.aggregator)
         return outcomes
+
+
+def _decode(queued: QueuedTrace) -> Trace | DecodeFailure:
+    if queued.trace is not None:
+        return queued.trace
+    item = decode_trace(queued.body, len(queued.body))
+    return item if isinstance(item, DecodeFailure) else item.trace

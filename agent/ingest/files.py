@@ -163,9 +163,10 @@ class InputFile:
             ended = line.endswith(b"\n")
             if len(line) > limit and not ended:
                 position += file.skip_line()
-            if not line.strip():
+            line = line.strip()
+            if not line:
                 continue
-            item = decode_trace(line.strip(), limit)
+            item = decode_trace(line, limit)
             broken = isinstance(item, DecodeFailure) and item.reason == "invalid_json"
             if broken and growing and not ended:
                 self.unfinished = True
@@ -194,7 +195,9 @@ class ReadAhead:
         self, source: InputFile, limit: int, start: int = 0, *, growing: bool = False
     ) -> None:
         self._items = source.read(limit, start, growing=growing)
-        self._queue: queue.Queue[Item | Exception | None] = queue.Queue(_AHEAD)
+        # `queue.Queue` takes a lock and wakes the consumer for each item: 10 us
+        self._queue: queue.SimpleQueue[Item | Exception | None] = queue.SimpleQueue()
+        self._room = threading.Event()
         self._stopped = threading.Event()
         threading.Thread(target=self._read, name="ragmeter-reader", daemon=True).start()
 
@@ -204,11 +207,15 @@ class ReadAhead:
         Raises:
             queue.Empty: Nothing came for a while.
         """
-        return self._queue.get(timeout=_POLL_SECONDS)
+        item = self._queue.get(timeout=_POLL_SECONDS)
+        if not self._room.is_set() and self._queue.qsize() < _AHEAD // 2:
+            self._room.set()
+        return item
 
     def stop(self) -> list[Item]:
         """End the thread and return the items that it read and nobody took."""
         self._stopped.set()
+        self._room.set()
         left: list[Item] = []
         with contextlib.suppress(queue.Empty):
             while isinstance(item := self._queue.get_nowait(), tuple):
@@ -218,18 +225,19 @@ class ReadAhead:
     def _read(self) -> None:
         try:
             for item in self._items:
-                if not self._put(item):
+                if self._queue.qsize() >= _AHEAD:
+                    self._wait_for_room()
+                if self._stopped.is_set():
                     return
-            self._put(None)
+                self._queue.put(item)
+            self._queue.put(None)
         except Exception as error:  # for the consumer
-            self._put(error)
+            self._queue.put(error)
 
-    def _put(self, item: Item | Exception | None) -> bool:
-        while not self._stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                self._queue.put(item, timeout=_POLL_SECONDS)
-                return True
-        return False
+    def _wait_for_room(self) -> None:
+        self._room.clear()
+        if self._queue.qsize() >= _AHEAD and not self._stopped.is_set():
+            self._room.wait()
 
 
 def open_raw(path: Path) -> IO[bytes]:

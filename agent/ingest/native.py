@@ -179,7 +179,8 @@ def is_json_object(line: bytes) -> bool:
 
 def has_values_over(text: bytes, most: int) -> bool:
     """Return whether JSON has more than about `most` commas and brackets outside strings."""
-    if _separators(text) <= most:  # with those in strings; nearly always decides
+    # the size decides nearly always, separators with those in strings else
+    if len(text) <= most or _separators(text) <= most:
         return False
     # cutting strings out costs 90 bytes each; most quotes in texts are escaped and no string's end
     if text.count(b'"') - text.count(b'\\"') > 2 * most:

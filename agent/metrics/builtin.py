@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ragmeter.core.score import (
     BUILTIN_SCORER,
+    NoScore,
     Score,
-    make_answer_score,
+    find_answer_reason,
     make_not_applicable,
     make_score,
     make_scored,
@@ -125,16 +125,16 @@ def _relevance(
     return make_scored(name, trace, sum(known) / len(known), detail)
 
 
-def _no_evidence(name: str, trace: Trace, pages: PassageIndex | None) -> Score | None:
-    """Return the score of an answer that can't be compared with its passages, else None."""
+def _no_evidence(trace: Trace, pages: PassageIndex | None) -> NoScore | None:
+    """Return why an answer can't be compared with its passages, None if it can."""
     if trace.passages is None:
-        return make_unscored(name, trace, "no_passages_captured")
+        return NoScore("no_passages_captured")
     if pages is None:
-        return make_not_applicable(name, trace, "no_passages")
+        return NoScore("no_passages", applies=False)
     if not pages.has_text or trace.answer is None:
-        return make_unscored(name, trace, "no_text")
+        return NoScore("no_text")
     if detect_script(trace.answer) not in (pages.script, ""):
-        return make_unscored(name, trace, "unsupported_language")
+        return NoScore("unsupported_language")
     return None
 
 
@@ -147,19 +147,21 @@ def _grounding(
     positions: Mapping[str, list[int]],
 ) -> Score:
     name = "grounding"
-    stop = make_answer_score(name, trace, answered)
+    reason = find_answer_reason(trace, answered)
     if (
-        stop is not None
-        and stop.reason == "no_answer"
+        reason is not None
+        and reason.reason == "no_answer"
         and trace.abstained is None
         and abstention.has_further_claims(trace.answer or "")
     ):
-        stop = None  # "The documents don't say. However, …": what follows is checked
-    stop = stop or _no_evidence(name, trace, pages)
-    if stop is not None or pages is None:
-        return stop or make_not_applicable(name, trace, "no_passages")
-    if not any(claim.content for claim in answer.claims):
-        return make_not_applicable(name, trace, "no_claims")
+        reason = None  # "The documents don't say. However, …": what follows is checked
+    reason = reason or _no_evidence(trace, pages)
+    if reason is None and not answer.content:
+        reason = NoScore("no_claims", applies=False)
+    if reason is not None or pages is None:
+        return make_score(
+            name, trace, reason or NoScore("no_passages", applies=False), BUILTIN_SCORER
+        )
     features = extract_features(pages, answer, positions, query)
     ids = [passage.id for passage in trace.passages or ()]
     detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)
@@ -177,15 +179,12 @@ def _citations(
     positions: Mapping[str, list[int]],
 ) -> list[Score]:
     reason = missing_citation_reason(trace, answered, cited)
-    stop = (
-        None if reason is None else make_score(_CITATION_METRICS[0], trace, reason, BUILTIN_SCORER)
-    )
-    if stop is None and trace.passages:
-        stop = _no_evidence(_CITATION_METRICS[0], trace, pages)
-    if stop is None and not answer.claims:
-        stop = make_not_applicable(_CITATION_METRICS[0], trace, "no_claims")
-    if stop is not None:
-        return [replace(stop, metric=name) for name in _CITATION_METRICS]
+    if reason is None and trace.passages:
+        reason = _no_evidence(trace, pages)
+    if reason is None and not answer.claims:
+        reason = NoScore("no_claims", applies=False)
+    if reason is not None:
+        return [make_score(name, trace, reason, BUILTIN_SCORER) for name in _CITATION_METRICS]
     support = citation_support.score_support(
         trace.answer or "", pages or PassageIndex.read(()), answer.claims, positions, cited
     )

@@ -9,7 +9,7 @@ linear in the text.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ragmeter.metrics.coverage import Coverage, measure_coverage
@@ -81,7 +81,7 @@ _DIGITS = {
     for number, word in enumerate(ENGLISH["digits"].split())
     if word != "one"
 }
-_WORDS = {digits: word for word, digits in _DIGITS.items()}
+_NUMERALS = _DIGITS | {digits: word for word, digits in _DIGITS.items()}
 _COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
 _TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
 _META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
@@ -124,7 +124,10 @@ def extract_features(
     hedges = sum(map(_HEDGES.__contains__, marked))
     negations = len(marked) - hedges
     record = (
-        find_conflicts(read_record(pages.texts), "\n".join([claim.text for claim in claims]))
+        find_conflicts(
+            read_record([p.record for p in pages.passages]),
+            "\n".join([claim.text for claim in claims]),
+        )
         if pages.structured
         else _NO_CONFLICTS
     )
@@ -136,9 +139,8 @@ def extract_features(
     query_rarity = [(idf[w], w) for w in stems]
     query_mass = sum([rarity for rarity, _ in query_rarity])
     repeated = answer.content.intersection(stems)
-    forms = new_forms = frozenset(words)
-    for passage in pages.passages:
-        new_forms = new_forms.difference(passage.forms)
+    forms = set(words)
+    new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
@@ -223,7 +225,7 @@ def sentence_features(
             if novel_times:
                 time_count = len(novel_times.intersection(new))
         if numbers and not numbers.isdisjoint(content):
-            missing, moved = _numbers(stems, numbers, new, positions, stream)
+            missing, moved = _numbers(stems, numbers, novel, positions, stream)
         rows.append(
             [
                 log(new_mass),
@@ -243,16 +245,11 @@ def sentence_features(
     return rows
 
 
-def _near_matches(pages: PassageIndex, words: Iterable[str]) -> set[str]:
+def _near_matches(pages: PassageIndex, words: Set[str]) -> set[str]:
     """Return the stems that a passage has in another form, or as a number in words or digits."""
-    text = pages.flat
-    return {
-        word
-        for word in words
-        if (len(word) >= PREFIX and f" {word[:PREFIX]}" in text)
-        or (word in _DIGITS and f" {_DIGITS[word]} " in text)
-        or (word in _WORDS and f" {_WORDS[word]} " in text)
-    }
+    near = pages.find_relatives(words, PREFIX)
+    numerals = _NUMERALS.keys() & words
+    return near.union([word for word in numerals if _NUMERALS[word] in pages.vocabulary])
 
 
 def _numbers(

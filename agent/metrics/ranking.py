@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
 from ragmeter.core.score import JUDGE_SCORER, NoScore, most_common_reason
@@ -158,10 +159,10 @@ def ranking_names(ks: Sequence[int]) -> list[str]:
 
 def rank_order(passages: Sequence[Passage]) -> list[int]:
     """Return the passages' indices by rank, in their given order if ranks are missing or repeat."""
-    order = list(range(len(passages)))
-    ranks = {p.rank for p in passages}
-    if None not in ranks and len(ranks) == len(passages):
-        order.sort(key=lambda index: passages[index].rank or 0)
+    ranks = [passage.rank for passage in passages]
+    order = list(range(len(ranks)))
+    if None not in ranks and len(set(ranks)) == len(ranks):
+        order.sort(key=cast(list[int], ranks).__getitem__)
     return order
 
 

@@ -8,21 +8,39 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from functools import lru_cache
+from itertools import chain, zip_longest
+from typing import NamedTuple
 
-from ragmeter.metrics.text import STOP_WORDS, extract_numbers, idf, stem_word, tokenize
+from ragmeter.metrics.text import (
+    STOP_WORDS,
+    WordCutter,
+    canonical_number,
+    extract_numbers,
+    find_numbers,
+    idf,
+    stem_set,
+    stem_word,
+    tokenize,
+)
 
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# begins with the class of one character, which the engine looks for fast
+_CAMEL = re.compile(r"[A-Z](?<=[a-z].)")
 _PAIR = re.compile(
     r"[\"']([A-Za-z][\w ]{1,39})[\"']\s{0,3}:\s{0,3}"
     r"(?:[\"']([^\"'{}]{0,24})[\"']|([Tt]rue|[Ff]alse|[Nn]ull|[Nn]one)\b)"
 )
-_CLAUSE = re.compile(r"(,?\s(?:but|however|although|though|while|whereas)\s|,\s|;\s|[.!?]\s|\n)")
+_CLAUSE = re.compile(
+    r"([,;.!?\s](?:(?<=\s)(?:(?:but|however|although|though|while|whereas)\s|(?<=\n))"
+    r"|(?<=,)\s(?:(?:but|however|although|though|while|whereas)\s)?|(?<=[;.!?])\s))"
+)
 _NO = re.compile(
     r"\b(?:not|no|never|without|none|neither|nor|unavailable|lacks?|cannot)\b|n't\b|n’t\b"
 )
 _HOURS = re.compile(r"\d{1,2}:\d{1,2}\s?-\s?\d{1,2}:\d{1,2}\Z")
+_TIME = re.compile(r"\d\s?[:ap]")  # in each time of day
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAY = re.compile(
     r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?"
@@ -30,16 +48,29 @@ _DAY = re.compile(
     r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?)?"
     r"|(weekdays?)|(weekends?)|(daily|every ?day|seven days|all week|7 days|throughout the week)"
 )
+_VERDICTS = {"true": "yes", "false": "no", "no": "no"}
 _RARE = 4.0  # idf: a key word more common than this ("good", "lot") says nothing on its own
 MAX_PAIRS = 400
 _MAX_ANSWER = 20_000
+_MAX_CACHED = 4_096  # keys and opening hours, of 40 characters at most: records share them
+
+
+class RecordEntries(NamedTuple):
+    """The entries of one passage: (key words, verdict) of flags, (weekday, times) of hours."""
+
+    flags: Sequence[tuple[tuple[str, ...], str]] = ()
+    hours: Sequence[tuple[int, frozenset[str]]] = ()
 
 
 @dataclass(slots=True)
 class RecordFacts:
-    """Flags of structured passages as (key words, "no", "yes" or "unknown"); hours by weekday."""
+    """Flags and opening hours of structured passages.
 
-    flags: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    `flags` maps the stems that name a flag to "no", "yes" or "unknown", or "" where the passages
+    disagree; `hours` has the canonical times by weekday.
+    """
+
+    flags: dict[tuple[str, ...], str] = field(default_factory=dict)
     hours: dict[int, set[str]] = field(default_factory=dict)
 
 
@@ -56,7 +87,7 @@ class RecordConflicts:
 
 def spread_camel_case(text: str) -> str:
     """Split "OutdoorSeating" into "Outdoor Seating", so that keys of records are words."""
-    return _CAMEL.sub(" ", text)
+    return _CAMEL.sub(r" \g<0>", text)
 
 
 def looks_structured(text: str) -> bool:
@@ -65,41 +96,70 @@ def looks_structured(text: str) -> bool:
     return head.count('":') + head.count("':") >= 3
 
 
-def read_record(texts: list[str]) -> RecordFacts:
-    """Read flags and opening hours of passages that `spread_camel_case` returned."""
-    pairs: list[tuple[list[str], str]] = []
-    record = RecordFacts()
-    for text in texts:
-        for match in _PAIR.finditer(text):
-            key, quoted, literal = match.groups()
-            words = [w for w in tokenize(key.replace("_", " ")) if w not in STOP_WORDS]
-            value = (literal or quoted).lower()
-            if _HOURS.match(value) and words and words[0] in _DAYS:
-                forms = {form for form, _ in extract_numbers(value.replace("-", " "))}
-                record.hours.setdefault(_DAYS.index(words[0]), set()).update(forms)
-            elif literal or value in ("no", "none", "null"):
-                pairs.append((words, value))
-            if len(pairs) == MAX_PAIRS:
+@lru_cache(_MAX_CACHED)
+def _key_words(key: str) -> tuple[str, ...]:
+    return tuple([w for w in tokenize(key.replace("_", " ")) if w not in STOP_WORDS])
+
+
+@lru_cache(_MAX_CACHED)
+def _flag_names(own: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the stems by each of which an answer may name the flag of these words."""
+    names: list[tuple[str, ...]] = []
+    parts = tuple([stem_word(word) for word in own])
+    best = max(parts, key=idf.__getitem__, default="")
+    if best and idf[best] >= _RARE:
+        names.append((best,))
+    elif len(parts) > 1:
+        names.append(parts)
+    if len(own) > 1:
+        names.append((stem_word("".join(own)),))
+    return tuple(names)
+
+
+@lru_cache(_MAX_CACHED)
+def _times(hours: str) -> frozenset[str]:
+    return frozenset([form for form, _ in extract_numbers(hours.replace("-", " "))])
+
+
+def read_entries(text: str) -> RecordEntries:
+    """Read the entries of a passage that `spread_camel_case` returned."""
+    flags: list[tuple[tuple[str, ...], str]] = []
+    hours: list[tuple[int, frozenset[str]]] = []
+    for key, quoted, literal in _PAIR.findall(text):
+        words = _key_words(key)
+        value = (literal or quoted).lower()
+        if words and words[0] in _DAYS and _HOURS.match(value):
+            hours.append((_DAYS.index(words[0]), _times(value)))
+        elif literal or value in ("no", "none", "null"):
+            flags.append((words, _VERDICTS.get(value, "unknown")))
+            if len(flags) == MAX_PAIRS:
                 break
-    counts = Counter(word for words, _ in pairs for word in words)
-    verdicts = {"true": "yes", "false": "no", "no": "no"}
-    for words, value in pairs:
+    return RecordEntries(flags, hours)
+
+
+def read_record(entries: Iterable[RecordEntries]) -> RecordFacts:
+    """Merge the entries of all passages; of their flags the first 400 count."""
+    flags: list[tuple[tuple[str, ...], str]] = []
+    record = RecordFacts()
+    for entry in entries:
+        flags += entry.flags
+        for day, times in entry.hours:
+            record.hours.setdefault(day, set()).update(times)
+    del flags[MAX_PAIRS:]
+    counts = Counter(chain.from_iterable([words for words, _ in flags]))
+    verdicts = record.flags
+    for words, verdict in flags:
         # a word shared by several keys ("Restaurants…") names the record, not the flag
-        own = [word for word in words if counts[word] == 1] or words[-1:]
-        verdict = verdicts.get(value, "unknown")
-        parts = tuple(stem_word(word) for word in own)
-        best = max(parts, key=lambda s: idf[s], default="")
-        if best and idf[best] >= _RARE:
-            record.flags.append(((best,), verdict))
-        elif len(parts) > 1:
-            record.flags.append((parts, verdict))
-        if len(own) > 1:
-            record.flags.append(((stem_word("".join(own)),), verdict))
+        own = tuple([word for word in words if counts[word] == 1]) or words[-1:]
+        for name in _flag_names(own):
+            verdicts[name] = verdict if verdicts.get(name, verdict) == verdict else ""
     return record
 
 
 def _days(clause: str) -> set[int]:
     days: set[int] = set()
+    if "day" not in clause and "week" not in clause and "daily" not in clause:
+        return days
     for first, last, week, weekend, every in _DAY.findall(clause):
         if every:
             days.update(range(7))
@@ -117,32 +177,49 @@ def _days(clause: str) -> set[int]:
 def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
     """Compare the answer, clause by clause, with the record."""
     out = RecordConflicts()
-    if not record.flags and not record.hours:
+    by_first: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for name, verdict in record.flags.items():
+        if verdict:
+            by_first.setdefault(name[0], []).append((name, verdict))
+    text = spread_camel_case(answer)[:_MAX_ANSWER].lower()
+    timed = bool(record.hours) and _TIME.search(text) is not None
+    if not by_first and not timed:
         return out
-    flags: dict[tuple[str, ...], set[str]] = {}
-    for words, verdict in record.flags:
-        flags.setdefault(words, set()).add(verdict)
+    firsts = by_first.keys()
+    no, unread = False, []  # whether a clause denies what follows; clauses not searched for that
     days: set[int] = set()
-    no = False
-    pieces = _CLAUSE.split(spread_camel_case(answer)[:_MAX_ANSWER].lower())
+    pieces = _CLAUSE.split(text)
+    words = WordCutter(text)
+    start = 0
     for clause, border in zip_longest(pieces[::2], pieces[1::2], fillvalue=""):
+        end = start + len(clause)
+        stems = stem_set(words.cut(start, end))
+        start = end + len(border)
         # "does not offer valet, music or parking": a no holds through a list, not beyond "but"
-        no = no or _NO.search(clause) is not None
-        stems = {stem_word(w) for w in tokenize(clause)}
-        for words, verdicts in flags.items():
-            if words[0] not in stems or len(verdicts) > 1 or not stems.issuperset(words):
-                continue
-            if "unknown" in verdicts:
-                out.unknown += 1
-            elif no == ("no" in verdicts):
-                out.agreed += 1
-            else:
-                out.denied += 1
+        unread.append(clause)
+        if not firsts.isdisjoint(stems):
+            no = no or any(map(_NO.search, unread))
+            unread.clear()
+            for first in firsts & stems:
+                for name, verdict in by_first[first]:
+                    if len(name) > 1 and not stems.issuperset(name):
+                        continue
+                    if verdict == "unknown":
+                        out.unknown += 1
+                    elif no == (verdict == "no"):
+                        out.agreed += 1
+                    else:
+                        out.denied += 1
         if border != ", ":
             no = False
-        if record.hours:
+            unread.clear()
+        if timed:
             days = _days(clause) or days
-            times = {f for f, _ in extract_numbers(clause) if f[0] == "t"}
+            times = {
+                canonical_number(raw)
+                for raw in find_numbers(clause)
+                if ":" in raw or raw[-1] == "m"
+            }
             if times:
                 for day in days:
                     if times & record.hours.get(day, set()):

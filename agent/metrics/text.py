@@ -6,6 +6,8 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
 from importlib import resources
 from sys import intern
 from typing import Any
@@ -35,7 +37,10 @@ def load_yaml(name: str) -> Any:
 # Word lists and patterns.
 ENGLISH = load_yaml("english.yaml")
 STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
-_SUFFIXES: tuple[tuple[str, int], ...] = tuple(ENGLISH["suffixes"].items())
+# by their last letter, as most words end in none of them
+_SUFFIXES: dict[str, list[tuple[str, int]]] = {}
+for _suffix, _keep in ENGLISH["suffixes"].items():
+    _SUFFIXES.setdefault(_suffix[-1], []).append((_suffix, _keep))
 
 
 def normalise_text(text: str) -> tuple[str, bool]:
@@ -63,7 +68,7 @@ def normalise_text(text: str) -> tuple[str, bool]:
 
 
 def split_words(text: str, unspaced: bool) -> list[str]:
-    """Split the text (or a part of it) that `normalise_text` returned into words."""
+    """Split the text that `normalise_text` returned into words."""
     if unspaced:
         return [piece for word in text.split() for piece in _pieces(word)]
     return text.split()
@@ -72,6 +77,26 @@ def split_words(text: str, unspaced: bool) -> list[str]:
 def tokenize(text: str) -> list[str]:
     """Return the lower-case words of letters and digits, in order; linear in the text."""
     return split_words(*normalise_text(text))
+
+
+class WordCutter:
+    """Tokenizes pieces of a text: it is normalised once and cut.
+
+    Where a script has no spaces or lower case changes the length, each piece is normalised.
+    """
+
+    __slots__ = ("_flat", "_spaced", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._flat, unspaced = normalise_text(text)
+        self._spaced = not unspaced and len(self._flat) == len(text)
+
+    def cut(self, start: int, end: int) -> list[str]:
+        """Return the words of [start, end)."""
+        if self._spaced:
+            return self._flat[start:end].split()
+        return tokenize(self._text[start:end])
 
 
 def _pieces(word: str) -> list[str]:
@@ -104,7 +129,7 @@ def stem_word(word: str) -> str:
     """Return a light stem of a lower-case word: one for "parks", "parked" and "parking"."""
     if len(word) < 4 or word[0].isdigit():
         return word
-    for suffix, keep in _SUFFIXES:
+    for suffix, keep in _SUFFIXES.get(word[-1], ()):
         if word.endswith(suffix) and len(word) - len(suffix) >= keep:
             word = word[: -len(suffix)]
             break
@@ -114,10 +139,14 @@ def stem_word(word: str) -> str:
 
 
 class _StemCache(dict[str, str]):
-    """Maps a word to its stem, a stop word to "". Words repeat, so most are looked up in C."""
+    """Maps a word to its stem, one of `skipped` to "". Words repeat, so most are looked up in C."""
+
+    def __init__(self, skipped: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.skipped = skipped
 
     def __missing__(self, word: str) -> str:
-        stem = "" if word in STOP_WORDS else intern(stem_word(word))
+        stem = "" if word in self.skipped else intern(stem_word(word))
         if len(word) <= _STEM_CACHE_WORD_CHARS:
             if len(self) >= _STEM_CACHE_LIMIT:
                 self.clear()
@@ -125,12 +154,17 @@ class _StemCache(dict[str, str]):
         return stem
 
 
-_STEM_CACHE = _StemCache()
+_CONTENT_STEMS, _ALL_STEMS = _StemCache(STOP_WORDS), _StemCache()
 
 
-def content_stems(words: list[str]) -> list[str]:
+def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the words that are no stop words, in order."""
-    return list(filter(None, map(_STEM_CACHE.__getitem__, words)))
+    return list(filter(None, map(_CONTENT_STEMS.__getitem__, words)))
+
+
+def stem_set(words: Iterable[str]) -> set[str]:
+    """Return the stems of the words, stop words included."""
+    return set(map(_ALL_STEMS.__getitem__, words))
 
 
 class _Idf(dict[str, float]):
@@ -152,18 +186,39 @@ class _Idf(dict[str, float]):
 # Background rarity of a stem: 0 for a stop word, about 8 for an unknown word.
 idf = _Idf()
 
-NUMBER_PATTERN = re.compile(
-    r"\d(?<![\w.].)\d{0,14}(?:,\d{3}){0,5}(?:\.\d{1,10})?(?::\d{1,2})?(?:\s?[ap]\.?m\b)?"
+
+def compile_pattern(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    r"""Compile a pattern for any text and for ASCII: choose by `text.isascii()`.
+
+    DIGIT and WORD stand in classes for `\d` and `\w`, whose tables of all Unicode take the engine
+    two to three times as long as the ranges of ASCII.
+    """
+    words = {"DIGIT": (r"\d", "0-9"), "WORD": (r"\w", "A-Za-z0-9_")}
+    any_text = ascii_text = pattern
+    for name, (wide, narrow) in words.items():
+        any_text, ascii_text = any_text.replace(name, wide), ascii_text.replace(name, narrow)
+    return re.compile(any_text), re.compile(ascii_text)
+
+
+NUMBER_PATTERN, _ASCII_NUMBER = compile_pattern(
+    r"[DIGIT](?<![WORD.].)[DIGIT]{0,14}(?:,[DIGIT]{3}){0,5}(?:\.[DIGIT]{1,10})?(?::[DIGIT]{1,2})?"
+    r"(?:\s?[ap]\.?m\b)?"
 )
 
 
+def find_numbers(text: str) -> list[str]:
+    """Return the numbers of a lower-case text as they are written."""
+    return (_ASCII_NUMBER if text.isascii() else NUMBER_PATTERN).findall(text)
+
+
+@lru_cache(4_096)  # of at most 60 characters each
 def canonical_number(raw: str) -> str:
     """Return the form that all ways to write a number share: "1,000.0" gives "1000".
 
     A time of day is "t" and its minutes modulo twelve hours: "5:30 pm" and "17:30" are the same.
 
     Args:
-        raw: A match of `NUMBER_PATTERN` in a lower-case text.
+        raw: One of `find_numbers`.
     """
     if not raw.isascii():  # digits of other scripts, full width ones among them
         raw = "".join([str(unicodedata.decimal(c)) if c.isdecimal() else c for c in raw])
@@ -180,13 +235,16 @@ def canonical_number(raw: str) -> str:
 
 def extract_numbers(text: str) -> list[tuple[str, str]]:
     """Return the numbers of a lower-case text as (canonical form, as written)."""
-    return [(canonical_number(raw), raw) for raw in NUMBER_PATTERN.findall(text)]
+    return [(canonical_number(raw), raw) for raw in find_numbers(text)]
 
 
 # A citation marker right after the full stop belongs to the sentence before it. Patterns begin
 # with one character class, which the engine looks for fast, and repeat within bounds: a megabyte
 # of spaces or brackets is scanned once.
-_BREAK = re.compile(r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s?[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?")
+_BREAK = (
+    re.compile(r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s?[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?"),
+    re.compile(r"[.!?\n](?:[\"')\]]{0,3}(?:\s?\[[^\[\]\n]{1,40}\]){0,5})?"),  # for ASCII
+)
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|cf|No|Inc|Ltd|Co|Fig|al|approx"
     r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m|\d{1,2})\.\Z"
@@ -198,7 +256,7 @@ def find_sentence_spans(text: str) -> list[tuple[int, int]]:
     """Return sentences and list items as [start, end) without surrounding space, empty ones not."""
     spans: list[tuple[int, int]] = []
     start, size = 0, len(text)
-    for at, end in [match.span() for match in _BREAK.finditer(text)]:
+    for at, end in [match.span() for match in _BREAK[text.isascii()].finditer(text)]:
         sign = text[at]
         if sign == "\n":
             end = at + 1

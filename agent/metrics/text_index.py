@@ -8,29 +8,37 @@ text and gains nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress, repeat
+from sys import intern
 
-from ragmeter.metrics.structured import looks_structured, spread_camel_case
+from ragmeter.metrics.structured import (
+    RecordEntries,
+    looks_structured,
+    read_entries,
+    spread_camel_case,
+)
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
+    WordCutter,
+    compile_pattern,
     content_stems,
     detect_script,
     extract_numbers,
     find_sentence_spans,
     idf,
-    normalise_text,
-    split_words,
     tokenize,
 )
 
-_MAX_CACHED_CHARS = 2_000_000  # some 1,000 passages of 2 KB, about 20 MB of memory
+_MAX_CACHED_CHARS = 6_000_000  # some 4,000 passages of 1.3 KB, about 20 MB of memory
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
 _DIGIT = re.compile(r"\d")
-_NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
+_GROUP = re.compile(r"(\d)(?=(,\d{3}))")
+_NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
 _ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
 # "Sure! Here is a summary of the article in 200 words:" claims nothing.
@@ -44,37 +52,45 @@ _PREAMBLE = re.compile(
 MAX_PASSAGES = 400  # no model is given more
 _MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
 MAX_ANSWER = 20_000  # characters
+_MAX_NUMBERS = 300  # of an answer: some are searched for in all passages
+_FEW_WORDS = 40  # a search for each is quicker than a set of all stems
 _MAX_QUERY = 4_000  # characters
 
 
 class PassageText:
     """The parsed text of one passage; traces share it, so it never changes."""
 
-    __slots__ = ("_flat", "_numbers", "forms", "stems", "structured", "text")
+    __slots__ = ("_numbers", "_record", "forms", "stems", "structured", "text")
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
-        words = tokenize(self.text)
-        self.forms = frozenset(words)
-        # the "" ends it in a stream of passages: it matches nothing
-        self.stems = (*content_stems(words), "")
-        self._flat: str | None = None
+        self.forms: Collection[str] = tokenize(self.text)  # until it is cached, with duplicates
+        self.stems = content_stems(self.forms)
+        self.stems.append("")  # ends it in a stream of passages: it matches nothing
         self._numbers: frozenset[str] | None = None
+        self._record: RecordEntries | None = None
+
+    def compact(self) -> None:
+        """Drop duplicate forms and share the others with all passages."""
+        self.forms = tuple(map(intern, set(self.forms)))
 
     @property
-    def flat(self) -> str:
-        """The stems with a space around each; searched in C, with a tenth of a set's memory."""
-        if self._flat is None:
-            self._flat = f" {' '.join(self.stems)}"
-        return self._flat
+    def record(self) -> RecordEntries:
+        """Flags and opening hours of a structured text."""
+        if self._record is None:
+            self._record = read_entries(self.text)
+        return self._record
 
-    @property
-    def numbers(self) -> frozenset[str]:
-        """Canonical numbers of the text."""
+    def has_number(self, form: str) -> bool:
+        """Return whether the text has a number of this canonical form."""
         if self._numbers is None:
+            # all ways to write a decimal share its end, from the thousands separator on
+            end = form[max(0, form.find(".") - 3) :] if "." in form else ""
+            if end not in self.text and self.text.isascii():
+                return False
             self._numbers = frozenset([form for form, _ in extract_numbers(self.text.lower())])
-        return self._numbers
+        return form in self._numbers
 
 
 class PassageCache:
@@ -115,6 +131,7 @@ class PassageCache:
             once.add(key)
         elif text not in passages:
             once.discard(key)
+            passage.compact()
             passages[text] = passage
             self.chars += len(text) + _CACHE_ENTRY_CHARS
             while self.chars > self.limit:
@@ -142,6 +159,8 @@ class PassageIndex:
     structured: bool
     _script: str | None = None
     _flat: str | None = None
+    _vocabulary: frozenset[str] | None = None
+    _groups: set[str] | None = None
 
     @classmethod
     def read(cls, texts: Sequence[str]) -> PassageIndex:
@@ -182,42 +201,63 @@ class PassageIndex:
 
     @property
     def flat(self) -> str:
-        """All stems with a space around each; made on first use, as many answers need none."""
+        """All stems with a space before each; searched in C."""
         if self._flat is None:
-            self._flat = "".join([passage.flat for passage in self.passages])
+            self._flat = f" {' '.join(self.stream)}"
         return self._flat
+
+    @property
+    def vocabulary(self) -> frozenset[str]:
+        """The different stems; made on first use, as many answers have no numbers."""
+        if self._vocabulary is None:
+            self._vocabulary = frozenset(self.stream)
+        return self._vocabulary
 
     def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
         """Return the positions in the stream, ascending, of each stem of `wanted` that occurs."""
-        positions: dict[str, list[int]] = {}
-        stream, get = self.stream, positions.get
+        positions: defaultdict[str, list[int]] = defaultdict(list)
+        stream = self.stream
         # the filter runs in C: this is the innermost loop of everything here
         for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
-            word = stream[at]
-            here = get(word)
-            if here is None:
-                positions[word] = [at]
-            else:
-                here.append(at)
-        return positions
+            positions[stream[at]].append(at)
+        return dict(positions)
 
     def has_number(self, form: str, raw: str) -> bool:
         """Return whether a passage has the number, as it is written or in another form.
 
         "5 pm" also meets a plain "5" or "17".
         """
-        flat = self.flat
-        if (" " not in raw and f" {raw} " in flat) or f" {form} " in flat:
+        words = self.vocabulary
+        if raw in words or form in words:
             return True
         if form.isdecimal():
             # "1000" against "1,000"; anything else of plain digits would be a word of its own
-            return len(form) > 3 and any(f"{int(form):,}" in text for text in self.texts)
-        if any(form in passage.numbers for passage in self.passages):
+            return len(form) > 3 and self._has_grouped(f"{int(form):,}")
+        if any(passage.has_number(form) for passage in self.passages):
             return True
         if form[0] == "t" and int(form[1:]) % 60 == 0:
             hour = int(form[1:]) // 60 or 12
-            return f" {hour} " in flat or f" {hour + 12} " in flat
+            return str(hour) in words or str(hour + 12) in words
         return False
+
+    def _has_grouped(self, number: str) -> bool:
+        """Return whether a text has the number, which has a comma for each thousand."""
+        if self._groups is None:
+            pairs = [pair for text in self.texts for pair in _GROUP.findall(text)]
+            self._groups = {digit + group for digit, group in pairs}
+        comma = number.index(",")
+        return number[comma - 1 : comma + 4] in self._groups and (
+            len(number) == 5 or any(number in text for text in self.texts)
+        )
+
+    def find_relatives(self, words: Iterable[str], letters: int) -> set[str]:
+        """Return the words of so many letters that begin a stem of the passages with the same."""
+        long = [word for word in words if len(word) >= letters]
+        if len(long) > _FEW_WORDS:
+            heads = {stem[:letters] for stem in self.vocabulary}
+            return {word for word in long if word[:letters] in heads}
+        text = self.flat
+        return {word for word in long if f" {word[:letters]}" in text}
 
 
 @dataclass(slots=True)
@@ -292,16 +332,14 @@ def parse_answer(text: str) -> AnswerText:
     spans = find_sentence_spans(text)
     if "[" in text or "【" in text:
         text = _MARKER.sub(lambda match: " " * len(match.group()), text)
-    # normalised once and cut; where lower case changes the length, each piece is normalised
-    flat, unspaced = normalise_text(text)
-    aligned = len(flat) == len(text)
+    cut_words = WordCutter(text).cut
     rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = AnswerText()
     firsts = set()
     for start, end in spans:
         item = None if text[start].isupper() else _ITEM.match(text, start, end)
         first = item.end() if item else start
-        words = split_words(flat[first:end], unspaced) if aligned else tokenize(text[first:end])
+        words = cut_words(first, end)
         if not words:
             continue
         out.words += words
@@ -314,8 +352,8 @@ def parse_answer(text: str) -> AnswerText:
         if item and _DIGIT.search(item.group()):
             text = text[:start] + " " * (item.end() - start) + text[item.end() :]
     if _DIGIT.search(text):
-        out.numbers = extract_numbers(text.lower())
-    names = [m.group() for m in _NAME.finditer(text) if m.start() not in firsts]
+        out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
+    names = [m.group() for m in _NAME[text.isascii()].finditer(text) if m.start() not in firsts]
     if names:
         out.names = content_stems(tokenize(" ".join(names)))
     return out

@@ -9,6 +9,7 @@ from typing import Any
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.tiers import MetricScorer, Tier
+from ragmeter.trace import Trace
 from ragmeter.windows.state import BucketRow
 
 
@@ -33,6 +34,7 @@ class TraceArrival:
     Args:
         timestamp: Event time after the clock check.
         held: Whether it waits for the texts of its passages before it joins the queue.
+        trace: What decoding the body gives, if that was done and should not be done again.
     """
 
     service: str
@@ -40,6 +42,7 @@ class TraceArrival:
     timestamp: float
     body: bytes
     held: bool = False
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,17 @@ class AcceptedArrivals:
 
 @dataclass(frozen=True, slots=True)
 class QueuedTrace:
-    """A stored trace that waits to be scored; `seq` orders the queue."""
+    """A stored trace that waits to be scored; `seq` orders the queue.
+
+    Args:
+        trace: The decoded body; None if it was not kept.
+    """
 
     seq: int
     timestamp: float
     received: float
     body: bytes
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import json
 import os
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +49,10 @@ TransactionStatements = Callable[[sqlite3.Connection], None]
 
 _DRAW_COLUMNS = "tier, service, timestamp, probability, pairs, body, stratum, cheap"
 _PROBE_BYTES = 64 * 2**10  # a disk must take so many to count as writable again
+# Decoded traces that wait in memory besides their rows: a commit of the worker, and at most 8 MiB
+# of JSON, which is 25 MiB of objects.
+_KEPT_TRACES = 512
+_KEPT_BYTES = 8 * 2**20
 
 
 class SqliteStore:
@@ -74,6 +79,9 @@ class SqliteStore:
         self._warn = warn
         self._mutex = threading.RLock()
         self._retry_at: dict[str, float] = {}  # by outbox item
+        # decoded rows of the queue, oldest first and without a gap; the table has all of them too
+        self._kept: deque[QueuedTrace] = deque()
+        self._kept_bytes = 0
         try:
             self._db, self.quarantined = open_state(path, self._options.synchronous, warn)
             try:
@@ -104,6 +112,8 @@ class SqliteStore:
         self._seen = DedupeClock(
             self._options.horizon, meta.get("seen_start"), meta.get("seen_outside", 0)
         )
+        self._kept.clear()
+        self._kept_bytes = 0
         self._depth: int = self.fetch("SELECT count(*) FROM inbox")[0][0]
         self._held: int = self.fetch("SELECT count(*) FROM held")[0][0]
 
@@ -161,6 +171,11 @@ class SqliteStore:
         return self._depth
 
     @property
+    def crowded(self) -> bool:
+        """Whether a further trace would have to be decoded again when it leaves the queue."""
+        return len(self._kept) >= _KEPT_TRACES or self._kept_bytes >= _KEPT_BYTES
+
+    @property
     def held_count(self) -> int:
         """Traces that wait for the texts of their passages."""
         return self._held
@@ -191,24 +206,25 @@ class SqliteStore:
         the number of duplicates; `also` runs further statements of the transaction.
         """
         fresh: list[bool] = []
-        held = 0
-        with self.transaction() as db:
+        keys: list[bytes] = []
+        with self._mutex, self.transaction() as db:
             generation, clock = self._generation, replace(self._seen)
             for arrival in arrivals:
                 if clock.rotate(arrival.timestamp):
+                    fresh += _remember_keys(db, generation, keys)
+                    keys = []
                     generation = 1 - generation
                     db.execute(f"DELETE FROM seen_{generation}")
-                key = _trace_key(arrival.service, arrival.trace_id)
-                old = db.execute(f"SELECT 1 FROM seen_{1 - generation} WHERE key=?", (key,))
-                insert = f"INSERT OR IGNORE INTO seen_{generation} VALUES(?)"
-                new = not old.fetchone() and bool(db.execute(insert, (key,)).rowcount)
-                fresh.append(new)
-                if new:
-                    held += arrival.held
-                    row = (arrival.timestamp, received, arrival.body)
-                    table = "held" if arrival.held else "inbox"
-                    insert_rows(db, table, "timestamp, received, body", [row])
+                keys.append(_trace_key(arrival.service, arrival.trace_id))
+            fresh += _remember_keys(db, generation, keys)
             done = AcceptedArrivals(tuple(fresh))
+            new = list(compress(arrivals, fresh))
+            held = [arrival for arrival in new if arrival.held]
+            queued = [arrival for arrival in new if not arrival.held] if held else new
+            for table, rows in (("held", held), ("inbox", queued)):
+                values = [(row.timestamp, received, row.body) for row in rows]
+                insert_rows(db, table, "timestamp, received, body", values)
+            last = db.execute("SELECT last_insert_rowid()").fetchone()[0]
             increments = dict(counts or {})
             if count_duplicates and done.duplicates:
                 increments[count_duplicates] = done.duplicates
@@ -221,12 +237,20 @@ class SqliteStore:
             if (generation, clock) != (self._generation, self._seen):
                 seen = {"seen_start": clock.start, "seen_outside": clock.outside}
                 self._put_meta({"seen_generation": generation, **seen})
-        with self._mutex:
             # only after the commit: a step that failed has left no generation behind
             self._generation, self._seen = generation, clock
-            self._depth += done.accepted - held
-            self._held += held
+            self._depth += len(queued)
+            self._held += len(held)
+            self._keep(queued, last - len(queued) + 1, received)
         return done
+
+    def _keep(self, arrivals: Sequence[TraceArrival], first: int, received: float) -> None:
+        """Keep decoded rows, the first of which has the id `first`, until they are taken."""
+        if self.crowded or (self._kept and self._kept[-1].seq + 1 != first):
+            return
+        for seq, row in enumerate(arrivals, first):
+            self._kept.append(QueuedTrace(seq, row.timestamp, received, row.body, row.trace))
+            self._kept_bytes += len(row.body)
 
     def released(self, number: int) -> None:
         """Count `number` held traces as queued."""
@@ -237,9 +261,25 @@ class SqliteStore:
     def take(self, after: int, limit: int) -> list[QueuedTrace]:
         """Return the next queue entries with `seq > after`, oldest first; they stay queued."""
         query = (
-            "SELECT seq, timestamp, received, body FROM inbox WHERE seq > ? ORDER BY seq LIMIT ?"
+            "SELECT seq, timestamp, received, body FROM inbox WHERE seq > ? AND seq < ?"
+            " ORDER BY seq LIMIT ?"
         )
-        return [QueuedTrace(*row) for row in self.fetch(query, after, limit)]
+        with self._mutex:
+            self._drop_kept(after)
+            first = self._kept[0].seq if self._kept else 2**62
+            rows = self.fetch(query, after, first, limit) if first > after + 1 else ()
+            if rows or not self._kept:
+                return [QueuedTrace(*row) for row in rows]
+            return [self._take_kept() for _ in range(min(limit, len(self._kept)))]
+
+    def _drop_kept(self, upto: int) -> None:
+        while self._kept and self._kept[0].seq <= upto:
+            self._take_kept()
+
+    def _take_kept(self) -> QueuedTrace:
+        taken = self._kept.popleft()
+        self._kept_bytes -= len(taken.body)
+        return taken
 
     def commit(self, step: StateCommit) -> None:
         """Apply one step atomically; an exception means that nothing of it was applied."""
@@ -264,6 +304,7 @@ class SqliteStore:
                 step.also(db)
         with self._mutex:
             self._depth -= done
+            self._drop_kept(step.upto)
 
     def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         """Return the traces that wait for `tier` with `id > after`, oldest first; they stay."""
@@ -370,6 +411,25 @@ def insert_rows(
     """Insert rows into the comma-separated columns of a table."""
     marks = ", ".join("?" * (columns.count(",") + 1))
     db.executemany(f"INSERT INTO {table}({columns}) VALUES({marks})", rows)
+
+
+def _remember_keys(db: sqlite3.Connection, generation: int, keys: Sequence[bytes]) -> list[bool]:
+    """Add keys of traces to a generation; return of each whether neither generation had it."""
+    insert = (
+        f"INSERT OR IGNORE INTO seen_{generation} SELECT ?1"
+        f" WHERE NOT EXISTS (SELECT 1 FROM seen_{1 - generation} WHERE key=?1)"
+    )
+    rows = [(key,) for key in keys]
+    if len(rows) > 1:
+        # all at once tells only how many were new, which nearly always is enough
+        db.execute("SAVEPOINT keys")
+        added = db.executemany(insert, rows).rowcount
+        if added < len(rows):
+            db.execute("ROLLBACK TO keys")
+        db.execute("RELEASE keys")
+        if added == len(rows):
+            return [True] * added
+    return [bool(db.execute(insert, row).rowcount) for row in rows]
 
 
 def delete_ids(db: sqlite3.Connection, table: str, ids: Iterable[int]) -> None:

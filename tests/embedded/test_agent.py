@@ -27,6 +27,7 @@ from ragmeter.embedded.commits import AgentOutputs, Clocks
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
+from ragmeter.store import sqlite
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.windows.windows import Windows
@@ -332,6 +333,8 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
     instrument = EmbeddedAgent(settings(tmp_path), [])
     instrument.accept([good(1), good(2)], "test")
     instrument._store._db.execute("UPDATE inbox SET body = x'7b7d' WHERE seq = 1")
+    instrument._store.close()  # a restart reads the bodies; until then the traces are in memory
+    instrument = EmbeddedAgent(settings(tmp_path), [])
     instrument.start()
     instrument.wait_idle()
     instrument.stop(10)
@@ -590,3 +593,19 @@ def test_the_example_shows_real_numbers(tmp_path: Path) -> None:
             found = instrument.windows.estimate("mtrag-chat", "", "grounding", "builtin", "1h")
     assert found is not None
     assert 0 < found.lower < found.value < found.upper < 1
+
+
+def test_a_file_is_read_no_further_ahead_than_its_decoded_traces_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_KEPT_TRACES", 2)
+    instrument = EmbeddedAgent(settings(tmp_path), [])
+    instrument.accept([good(1), good(2)], "file")
+    with pytest.raises(QueueFull):
+        instrument.accept([good(3)], "file")
+    instrument.accept([good(3)], "http", live=True)  # nobody reads that again
+    instrument.start()
+    instrument.wait_idle()
+    instrument.accept([good(4)], "file")
+    instrument.stop(10)
+    assert instrument.windows.count_traces("bot", "", "24h") == 4

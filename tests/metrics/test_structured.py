@@ -6,6 +6,7 @@ from ragmeter.metrics.structured import (
     RecordConflicts,
     find_conflicts,
     looks_structured,
+    read_entries,
     read_record,
     spread_camel_case,
 )
@@ -24,7 +25,7 @@ RECORD = json.dumps(
 
 
 def check(answer: str) -> RecordConflicts:
-    return find_conflicts(read_record([spread_camel_case(RECORD)]), answer)
+    return find_conflicts(read_record([read_entries(spread_camel_case(RECORD))]), answer)
 
 
 def test_structured_text_is_recognised() -> None:

@@ -1,12 +1,16 @@
 """What is read from a passage is remembered within bounds, from the second time on."""
 
+import random
+import tracemalloc
+
+import pytest
+
 from ragmeter.metrics.text_index import (
     _CACHE_ENTRY_CHARS,
     _MAX_CACHED_TEXT,
     _MAX_SEEN_ONCE,
     PassageCache,
     PassageIndex,
-    PassageText,
 )
 
 
@@ -15,8 +19,9 @@ def test_a_text_is_kept_from_its_second_coming_on() -> None:
     first, second = memo.read("Parks open at 9:30."), memo.read("Parks open at 9:30.")
     assert first is not second
     assert memo.read("Parks open at 9:30.") is second
-    assert first.stems == second.stems == ("park", "open", "9", "30", "")
-    assert second.numbers == {"t570"}
+    assert first.stems == second.stems == ["park", "open", "9", "30", ""]
+    assert second.has_number("t570")
+    assert not second.has_number("t571")
 
 
 def test_texts_that_come_once_are_not_held_and_their_hashes_are_bounded() -> None:
@@ -39,6 +44,25 @@ def test_the_oldest_give_way_at_the_bound() -> None:
     assert memo.read("a") is not memo.read("a")
 
 
+def test_a_cached_passage_takes_a_few_bytes_a_character() -> None:
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randrange(2, 10))) for _ in range(1_000)]
+    texts = [" ".join(rng.choices(words, k=200)) for _ in range(100)]
+    for text in texts:
+        PassageIndex.read([text])  # fills the table of stems
+    memo = PassageCache()
+    tracemalloc.start()
+    try:
+        for text in texts:
+            memo.read(text)
+            memo.read(text)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(memo) == len(texts)
+    assert taken < 4 * memo.chars  # besides the texts, which the traces brought
+
+
 def test_whole_documents_are_not_held() -> None:
     memo = PassageCache()
     for _ in range(3):
@@ -46,11 +70,18 @@ def test_whole_documents_are_not_held() -> None:
     assert len(memo) == 0
 
 
-def test_stems_are_found_flat_only_as_whole_words() -> None:
-    flat = PassageText("Rooms cost 5 pounds").flat
-    assert " 5 " in flat
-    assert " pound " in flat
-    assert " oun" not in flat
+@pytest.mark.parametrize("others", [0, 100])  # one by one, and by a set of beginnings
+def test_relatives_begin_with_the_same_letters(others: int) -> None:
+    pages = PassageIndex.read(["Nigerian rooms cost", "5 pounds"])
+    words = {
+        "nigeria",
+        "niger",
+        "roo",
+        "igerian",
+        "pounder",
+        *map("unrelated{}".format, range(others)),
+    }
+    assert pages.find_relatives(words, 5) == {"nigeria", "niger", "pounder"}
 
 
 def test_pages_are_the_same_from_memory() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from ragmeter.core.dedupe import CONSECUTIVE_TRACES
 from ragmeter.core.errors import StateError
+from ragmeter.store import sqlite
 from ragmeter.store.rows import (
     OutboxItem,
     SourceProgress,
@@ -17,6 +20,7 @@ from ragmeter.store.rows import (
 )
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.store.state_file import remove_state_file
+from tests.traces import make_trace
 
 KEY = ("ragmeter_traces_received_total", (("source", "test"),))
 DUPLICATES = ("ragmeter_traces_duplicate_total", (("source", "test"),))
@@ -269,4 +273,67 @@ def test_what_is_deleted_is_overwritten_where_asked_for(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.sqlite", StoreOptions(overwrite=True))
     # some builds of SQLite do it always: the bytes would not tell
     assert store.fetch("PRAGMA secure_delete") == [(1,)]
+    store.close()
+
+
+def test_a_decoded_trace_waits_in_memory_until_it_is_taken_and_not_over_a_restart(
+    path: Path,
+) -> None:
+    store = opened(path)
+    decoded = [replace(arrival(number), trace=make_trace(number)) for number in range(3)]
+    store.accept(decoded, 5.0)
+    taken = store.take(0, 2)
+    assert [queued.trace for queued in taken] == [row.trace for row in decoded[:2]]
+    assert store.take(0, 1)[0].trace is None  # it was taken before: the table has it still
+    assert store.take(2, 5)[0].trace is decoded[2].trace
+    store.close()
+    store = opened(path)
+    assert [(queued.seq, queued.trace) for queued in store.take(0, 5)] == [
+        (1, None),
+        (2, None),
+        (3, None),
+    ]
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_traces_are_taken_in_order_and_once_wherever_they_wait(
+    path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_KEPT_TRACES", 5)
+    rng = random.Random(seed)
+    store = opened(path)
+    accepted, after, crowded = 0, 0, False
+    taken: list[tuple[int, bytes, bool]] = []
+    for _ in range(60):
+        size = rng.randrange(4)
+        rows = [
+            TraceArrival("bot", f"t{n}", 0.0, b"%d" % n, trace=make_trace(n))
+            for n in range(accepted, accepted + size)
+        ]
+        held = [TraceArrival("bot", f"h{accepted}", 0.0, b"", held=True)] * rng.randrange(2)
+        store.accept([*held, *rows], 0.0)
+        accepted += size
+        crowded |= store.crowded
+        if rng.random() < 0.5:
+            batch = store.take(after, rng.randrange(1, 7))
+            taken += [(queued.seq, queued.body, queued.trace is not None) for queued in batch]
+            after = batch[-1].seq if batch else after
+            store.commit(StateCommit(after))
+    while batch := store.take(after, 3):
+        taken += [(queued.seq, queued.body, queued.trace is not None) for queued in batch]
+        after = batch[-1].seq
+    assert crowded
+    assert [(seq, body) for seq, body, _ in taken] == [(n + 1, b"%d" % n) for n in range(accepted)]
+    assert {kept for *_, kept in taken} == {True, False}
+    store.close()
+
+
+def test_known_ids_are_found_in_both_generations_and_within_a_batch(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1)], 0.0)
+    later = [arrival(100 + n, HORIZON) for n in range(CONSECUTIVE_TRACES)]
+    done = store.accept([arrival(1), *later, arrival(1, HORIZON), later[-1], arrival(2)], 0.0)
+    assert done.fresh == (False, *[True] * CONSECUTIVE_TRACES, False, False, True)
+    assert store.depth == 1 + CONSECUTIVE_TRACES + 1
     store.close()

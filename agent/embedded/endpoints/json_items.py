@@ -19,6 +19,7 @@ from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
+    SMALL_BODY,
     BodyReader,
     GroupCommit,
     RequestRefused,
@@ -61,7 +62,7 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
 
     @abstractmethod
     def _decode(self, body: bytes) -> list[_ItemT]:
-        """Decode the items of a body, in a thread; may raise `BodyLimitExceeded`."""
+        """Decode the items of a body; may raise `BodyLimitExceeded`."""
 
     @abstractmethod
     def _write(self, requests: Sequence[list[_ItemT]]) -> Sequence[_ResultT]:
@@ -95,7 +96,10 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
                     lines = await self._bodies.decode_apart(iterate_lines, body, MAX_ITEMS)
                     body = b"".join(lines)
                     del lines
-                items = await self._bodies.decode(self._decode, body)
+                if len(body) <= SMALL_BODY:
+                    items = self._decode(body)
+                else:
+                    items = await self._bodies.decode(self._decode, body)
                 if not self._has_room(items):
                     raise QueueFull
                 result = await self._group.commit(items, len(items))

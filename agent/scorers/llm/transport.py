@@ -11,12 +11,14 @@ import re
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-import aiohttp
 import httpx
 from pydantic import SecretStr
+
+if TYPE_CHECKING:  # else where it is used: most agents have no model server, and it loads slowly
+    import aiohttp
 
 # Keys are short and printable; anything else in the file is a mistake, and no header.
 _MAX_KEY_CHARS = 8192
@@ -113,6 +115,8 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
 
     def _open(self) -> aiohttp.ClientSession:
         # here and not in the constructor: a session belongs to a running loop
+        import aiohttp
+
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None),
@@ -124,6 +128,8 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self._session is None:
             self._session = self._open()
+        import aiohttp
+
         headers = [
             (name.decode("ascii"), value.decode("ascii"))
             for name, value in request.headers.raw
@@ -162,6 +168,8 @@ class _ResponseBody(httpx.AsyncByteStream):
         self._chunk = chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        import aiohttp
+
         try:
             while chunk := await self._reply.content.read(self._chunk):
                 yield chunk

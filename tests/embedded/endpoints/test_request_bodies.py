@@ -10,14 +10,20 @@ import os
 import random
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from ragmeter.embedded.endpoints import json_items, request_bodies
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
-from ragmeter.embedded.endpoints.request_bodies import BodyReader, RequestRefused, gunzip
-from ragmeter.embedded.intake import IntakeItem
+from ragmeter.embedded.endpoints.request_bodies import (
+    BodyReader,
+    GroupCommit,
+    RequestRefused,
+    gunzip,
+)
+from ragmeter.embedded.intake import IntakeItem, QueueFull
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
@@ -223,6 +229,7 @@ def test_a_short_body_waits_for_no_long_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "_SHORT_BODY", 2_000)
+    monkeypatch.setattr(json_items, "SMALL_BODY", 0)
     go = threading.Event()
     decode = TracesEndpoint._decode
 
@@ -281,3 +288,37 @@ def test_a_broken_body_is_a_400_without_a_traceback(
     mute_protocol_errors()
     run(tmp_path, test)
     assert "Traceback" not in caplog.text
+
+
+def test_concurrent_requests_share_commits_of_a_bounded_size_and_their_error() -> None:
+    entered, go = threading.Event(), threading.Event()
+    commits: list[list[str]] = []
+
+    def write(items: Sequence[str]) -> list[str]:
+        commits.append(list(items))
+        entered.set()
+        assert go.wait(10)
+        if "bad" in items:
+            raise QueueFull
+        return [item.upper() for item in items]
+
+    async def test() -> None:
+        group = GroupCommit(write, most=3)
+        await group.start()
+        first = asyncio.create_task(group.commit("a", 1))
+        await asyncio.to_thread(entered.wait, 10)
+        rest = [asyncio.create_task(group.commit(item, 1)) for item in ("b", "c", "d", "e", "bad")]
+        large = asyncio.create_task(group.commit("large", 9))
+        await asyncio.sleep(0)
+        assert len(group) == 14
+        rest[0].cancel()  # a client that goes: what it sent is written all the same
+        go.set()
+        await group.stop()  # what waits is written first
+        found = await asyncio.gather(first, *rest, large, return_exceptions=True)
+        assert [found[0], *found[2:4], found[-1]] == ["A", "C", "D", "LARGE"]
+        assert isinstance(found[1], asyncio.CancelledError)
+        assert all(isinstance(error, QueueFull) for error in found[4:6])
+        assert len(group) == 0
+
+    asyncio.run(test())
+    assert commits == [["a"], ["b", "c", "d"], ["e", "bad"], ["large"]]

@@ -1,0 +1,92 @@
+"""The work of the built-in scorers grows no faster than the text, whatever a sender writes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
+from ragmeter.metrics.text import MAX_TEXT_CHARS
+from ragmeter.metrics.text_index import MAX_ANSWER
+from ragmeter.trace import Trace
+from tests.metrics.help import trace
+
+SHORT = 8_000  # characters of the answer, a third of those of the passage; twice that is read whole
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_rng = random.Random(7)
+WORDS = ["".join(_rng.choices(LETTERS, k=_rng.randrange(4, 9))) for _ in range(20_000)]
+COUNTS = [_rng.randrange(10**6) for _ in range(20_000)]
+
+
+def words(size: int, first: int = 0) -> str:
+    return " ".join(WORDS[first : first + size // 7])
+
+
+def chinese(size: int, first: int = 0) -> str:
+    return "".join(chr(0x4E00 + number % 5_000) for number in COUNTS[first : first + size])
+
+
+def numbers(form: str, size: int, first: int = 0) -> str:
+    return " ".join(form.format(number) for number in COUNTS[first : first + size // 7])
+
+
+def record(size: int) -> str:
+    pairs = zip(WORDS, WORDS[1:], range(size // 24), strict=False)
+    return "{" + ", ".join(f'"{a.title()}{b.title()}": {i % 2 == 0}' for a, b, i in pairs) + "}"
+
+
+# (passage, answer) of a size
+HOSTILE: dict[str, Callable[[int], tuple[str, str]]] = {
+    "new words": lambda n: (words(3 * n), words(n, 8_000)),
+    "new names": lambda n: (words(3 * n), words(n, 8_000).title()),
+    "copied": lambda n: (words(3 * n), words(n)),
+    "one word": lambda n: ("food " * (3 * n // 5), "food " * (n // 5)),
+    "no spaces": lambda n: ("a" * 3 * n, "a" * n),
+    "chinese": lambda n: (chinese(3 * n), chinese(n, 2_000)),
+    "numbers": lambda n: (numbers("{}", 3 * n), numbers("{}", n, 9_000)),
+    "grouped numbers": lambda n: (numbers("{:,}", 3 * n), numbers("{}", n, 9_000)),
+    "decimals": lambda n: (numbers("{}.5", 3 * n), numbers("{}.75", n, 9_000)),
+    "record": lambda n: (record(3 * n), ", ".join(f"no {word}" for word in WORDS[: n // 10])),
+    "list": lambda n: (words(3 * n), "\n".join(f"{i}. {WORDS[i]}" for i in range(n // 10))),
+    "sentences": lambda n: (words(3 * n), "A b. " * (n // 5)),
+    "brackets": lambda n: (words(3 * n), "[1] " * (n // 4)),
+    "quotes": lambda n: ('":' * (3 * n // 2), '":' * (n // 2)),
+}
+
+
+def scored(passage: str, answer: str) -> Trace:
+    return trace(query="parks food", answer=answer, passages=[{"id": "p", "text": passage}])
+
+
+def cost(scored: Trace) -> float:
+    prepared = PreparedTrace(scored)
+    begin = time.process_time()
+    score_cheap(prepared)
+    score_builtin(prepared)
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_twice_the_text_takes_twice_the_time(kind: str) -> None:
+    short, long = (scored(*HOSTILE[kind](size)) for size in (SHORT, 2 * SHORT))
+    # the least of alternating runs: a busy machine slows single runs down
+    ratios = []
+    for _ in range(4):
+        pairs = [(cost(long), cost(short)) for _ in range(5)]
+        ratios.append(min(a for a, _ in pairs) / min(b for _, b in pairs))
+        if ratios[-1] < 3:
+            break
+    assert min(ratios) < 3
+
+
+def test_no_more_is_read_of_a_megabyte_than_the_bounds() -> None:
+    passage, answer = " ".join(WORDS * 8)[:1_000_000], " ".join(WORDS[::-1])
+
+    def least(one: Trace) -> float:
+        return min(cost(one) for _ in range(3))
+
+    bounded = least(scored(passage[:MAX_TEXT_CHARS], answer[:MAX_ANSWER]))
+    assert least(scored(passage, answer)) < 2 * bounded
