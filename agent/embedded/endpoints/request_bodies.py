@@ -32,8 +32,8 @@ _SHORT_BODY = 64 * 2**10
 _UNPACKERS = 2
 _STOP_SECONDS = 5.0  # for the last commit
 
-# A body of traces up to this size is decoded where it was read: a thread would take 0.2 ms more, ten
-# times as long as to decode a trace of 5 KB. Of empty objects it holds the loop for 50 ms.
+# A body of traces up to this size is decoded where it was read: a thread would take 0.2 ms more,
+# ten times what a trace of 5 KB takes to decode. Of empty objects it holds the loop for 50 ms.
 SMALL_BODY = 16 * 2**10
 
 # A body has to make progress: 50 KB in 5 s, or all of it. A client behind a modem is faster.
