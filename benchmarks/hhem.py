@@ -155,7 +155,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         random_checkpoint(folder, HHEM_SHAPE)
         began = time.process_time()
-        convert_checkpoint(folder, int8=True)
+        convert_checkpoint(folder, folder, int8=True)
         print(f"converted in {time.process_time() - began:.1f} s of CPU time")
         scorers: dict[str, Scorer] = {}
         if options.reference_python:

@@ -26,6 +26,7 @@ import json
 import statistics
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,11 +41,11 @@ __all__ = ["main"]
 ROOT = Path(__file__).parent.parent
 ALONE = 5  # traces one after another
 REFERENCE_QUERIES = 20  # of open-rag-eval side by side: 18 s, four full rounds of its five threads
-IN_FLIGHT = 64
 WORKERS = 5  # the default of open-rag-eval's evaluate_batch
 FAULTY_LATENCY = 0.01  # seconds, where time does not count
 FAULTY = 100  # traces
 FAMILIES = 4
+TOKEN_TRACES = 20
 
 Row = tuple[str, str, str, str]
 """What, ours, the reference's, the target."""
@@ -86,6 +87,32 @@ def reference(python: str, base_url: str, queries: Workload, workers: int) -> di
     return found
 
 
+def stats(base_url: str, action: str = "stats") -> dict[str, Any]:
+    """What the stub judge has counted since the last `reset`."""
+    request = urllib.request.Request(
+        base_url.removesuffix("/v1") + f"/{action}", method="GET" if action == "stats" else "POST"
+    )
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        counts: dict[str, Any] = json.load(reply)
+    return counts
+
+
+def tokens(python: str | None) -> list[Row]:
+    """Prompt tokens, in characters / 4, of the same traces."""
+    queries = workload(TOKEN_TRACES)
+    with stub(FAULTY_LATENCY) as url:
+        judge([[*traces(queries[:1]), *traces(queries)]], url, side_by_side=True)
+        ours = stats(url)["input_tokens"] / TOKEN_TRACES
+        theirs = 0.0
+        if python:
+            stats(url, "reset")
+            reference(python, url, [queries[0], *queries], WORKERS)
+            theirs = stats(url)["input_tokens"] / (TOKEN_TRACES + 1)
+    share = f" ({ours / theirs:.2f} of theirs)" if theirs else ""
+    what = "prompt tokens a trace, characters / 4"
+    return [(what, f"{ours:.0f}{share}", f"{theirs:.0f}" if theirs else "", "0.55 of theirs")]
+
+
 def alone(python: str | None, latency: float) -> list[Row]:
     """One trace at a time."""
     with stub(latency) as url:
@@ -118,20 +145,25 @@ def together(python: str | None, latency: float, count: int) -> list[Row]:
     """Many traces at once, each new, then the same ones again."""
     batch = traces(workload(count + 1))
     with stub(latency) as url:
-        ours, again = judge([batch, batch[1:]], url, side_by_side=True, concurrency=IN_FLIGHT)
+        # 20 traces as theirs, by a client that has just started; then as many as asked for
+        (few,) = judge([batch[: REFERENCE_QUERIES + 1]], url, side_by_side=True)
+        ours, again = judge([batch, batch[1:]], url, side_by_side=True)
         theirs = None
         if python:
             theirs = reference(python, url, workload(REFERENCE_QUERIES + 1), WORKERS)
-    rate = count / ours.wall
+    rates = {len(run.walls): len(run.walls) / run.wall for run in (few, ours)}
     other = REFERENCE_QUERIES / theirs["wall"] if theirs else 0.0
     cpu = 1000 * ours.cpu / ours.requests
     other_cpu = 1000 * theirs["cpu"] / theirs["calls"] if theirs else 0.0
     return [
-        (
-            f"traces a second, {IN_FLIGHT} calls in flight (theirs: {WORKERS} threads)",
-            f"{rate:.1f}" + (f", {rate / other:.1f} times theirs" if theirs else ""),
-            f"{other:.2f}" if theirs else "",
-            "7 times theirs",
+        *(
+            (
+                f"traces a second, {number} of them, default settings of both",
+                f"{rate:.1f}" + (f", {rate / other:.1f} times theirs" if theirs else ""),
+                f"{other:.2f}" if theirs else "",
+                "7 times theirs",
+            )
+            for number, rate in rates.items()
         ),
         (
             "CPU of the client, ms a call",
@@ -227,6 +259,7 @@ def main() -> None:
     print("| | ragmeter | open-rag-eval 0.3.0 | to reach |", flush=True)
     print("|---|---|---|---|")
     parts: list[Callable[[], list[Row]]] = [
+        lambda: tokens(python),
         lambda: alone(python, options.latency),
         lambda: together(python, options.latency, options.traces),
         lambda: faulty(python, 0.05),

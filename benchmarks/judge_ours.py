@@ -121,7 +121,7 @@ def judge(
     base_url: str,
     *,
     side_by_side: bool,
-    concurrency: int = 64,
+    concurrency: int | None = None,
     passages_per_call: int = 1,
 ) -> list[Observed]:
     """One `Observed` for each round of traces, by one client and one memory in a state file.
@@ -132,9 +132,10 @@ def judge(
     settings = JudgeSettings(
         base_url=base_url,
         model="stub",
-        concurrency=concurrency,
         passages_per_call=passages_per_call,
     )
+    if concurrency is not None:
+        settings = settings.model_copy(update={"concurrency": concurrency})
 
     async def scenario(path: Path) -> list[Observed]:
         connection, _ = open_state(path, "normal", print)

@@ -18,15 +18,17 @@ model_app = typer.Typer(
     help="Get, convert, check and use the local model (HHEM).", no_args_is_help=True
 )
 
+_CONVERTED = Path(
+    "hhem-onnx"
+)  # in the current directory: the checkpoint may be read-only or shared
+
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
 
 
 @model_app.command("convert")
 def convert_model(
     folder: Annotated[Path, typer.Argument(help="Folder with model.safetensors, tokenizer.json.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write to; by default the same.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = _CONVERTED,
     int8: Annotated[
         bool, typer.Option("--int8", help="Make the quantised graph as well: faster, less exact.")
     ] = False,
@@ -34,9 +36,13 @@ def convert_model(
     """Build the ONNX graph from the published checkpoint."""
     from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 
+    if out == _CONVERTED and out.resolve().is_relative_to(folder.resolve()):
+        raise exit_error(
+            f"{out} would be in the folder of the checkpoint: name another by --out", 2
+        )
     with exit_on_error(model=""):
         manifest = convert_checkpoint(folder, out, int8=int8)
-    print_message(f"converted to {out or folder}; fingerprint {manifest.fingerprint(False)}")
+    print_message(f"converted to {out}; fingerprint {manifest.fingerprint(False)}")
     if int8:
         print_message(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
 

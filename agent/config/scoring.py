@@ -24,7 +24,7 @@ _MAX_NEAR_QUERIES = 500
 class SamplingRates(SettingsSection):
     """Shares of traces that the sampled tiers score."""
 
-    model: Share = 1.0
+    model: Share = 0.05
     judge: Share = 0.05
 
 
@@ -112,7 +112,7 @@ class JudgeSettings(ModelEndpoint):
     temperature: float | None = Field(0, ge=0, le=2)
     seed: int | None = 42
     timeout_seconds: float = Field(60, gt=0)
-    concurrency: int = Field(16, ge=1, le=512)
+    concurrency: int = Field(64, ge=1, le=512)
     retries: int = Field(3, ge=0, le=10)
     input_usd_per_million: float = Field(0, ge=0)
     output_usd_per_million: float = Field(0, ge=0)

@@ -322,10 +322,3 @@ class CanaryShare:
         for index, account in self.accounts.items():
             if RESOURCES[index] in state["balances"]:
                 account.balance = float(state["balances"][RESOURCES[index]])
-
-
-def resize_accounts(accounts: Mapping[int, TokenBucket], factor: float) -> None:
-    """Multiply all accounts by `factor` but the capacity: slots and cores are our own."""
-    for index, account in accounts.items():
-        if index != CAPACITY_INDEX:
-            account.resize(factor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from ragmeter.sampling.budget_accounts import (
     CanaryShare,
     TokenBucket,
     open_accounts,
-    resize_accounts,
 )
 from ragmeter.sampling.service_demand import (
     CAPACITY_INDEX,
@@ -81,6 +80,7 @@ class BudgetController:
         budget: The limits in money and calls.
         capacity: Seconds of calls or of cores that can be worked off per second, None: unlimited.
         prior: Cost of a trace until the first is settled.
+        capacity_share: Returns the share (0, 1] of the capacity that is there now.
 
     Attributes:
         overload: What besides a budget lowers a scale, or did in the last minutes; mostly "".
@@ -92,6 +92,7 @@ class BudgetController:
         *,
         capacity: float | None = None,
         prior: ScoringCost = JUDGE_PRIOR,
+        capacity_share: Callable[[], float] = lambda: 1.0,
     ) -> None:
         cost = cost_vector(prior)
         self._average = ServiceDemand(0.0, cost)  # of all services, for its cost alone
@@ -113,6 +114,7 @@ class BudgetController:
         self._stride = 0.0  # draws after which the scales are updated
         self._room = 1.0  # scale that the queue allows
         self._share = 1.0
+        self._capacity_share, self._capacity_now = capacity_share, 1.0
         self.overload = ""
         self._overloaded = -math.inf
 
@@ -165,11 +167,17 @@ class BudgetController:
 
         The capacity is not divided: slots and cores are our own.
         """
-        factor, self._share = share / self._share, share
+        self._resize(share / self._share, capacity=False)
+        self._share = share
+        self._due = -math.inf
+
+    def _resize(self, factor: float, *, capacity: bool) -> None:
+        """Multiply the income of the capacity, or of all other resources."""
         own = self._service_accounts.values()
         for accounts in (self._accounts, self._canaries.accounts, *own):
-            resize_accounts(accounts, factor)
-        self._due = -math.inf
+            for index, account in accounts.items():
+                if (index == CAPACITY_INDEX) == capacity:
+                    account.resize(factor)
 
     @property
     def pending(self) -> dict[str, int]:
@@ -223,6 +231,10 @@ class BudgetController:
 
     def _update(self, now: float) -> None:
         self._take_in()
+        share = self._capacity_share()
+        if share != self._capacity_now:
+            self._resize(share / self._capacity_now, capacity=True)
+            self._capacity_now = share
         demands = list(self._services.items())
         if now < self._last or self._last == -math.inf:  # the clock was set back, or a restart
             for _, demand in demands:
@@ -339,14 +351,22 @@ def _load_accounts(accounts: _Accounts, saved: Mapping[str, Mapping[str, float]]
             account.load(saved[RESOURCES[index]])
 
 
-def judge_controller(settings: JudgeSettings) -> BudgetController:
-    """Return the controller of the judge tier: its budget, and its slots as the capacity."""
+def judge_controller(
+    settings: JudgeSettings, capacity_share: Callable[[], float] = lambda: 1.0
+) -> BudgetController:
+    """Return the controller of the judge tier: its budget, and its slots as the capacity.
+
+    `capacity_share` is the share of the slots that the judge takes.
+    """
     usd = (
         JUDGE_PRIOR.input_tokens * settings.input_usd_per_million
         + JUDGE_PRIOR.output_tokens * settings.output_usd_per_million
     ) / 1e6
     capacity = _UTILISATION * settings.concurrency
-    return BudgetController(settings.budget, capacity=capacity, prior=replace(JUDGE_PRIOR, usd=usd))
+    prior = replace(JUDGE_PRIOR, usd=usd)
+    return BudgetController(
+        settings.budget, capacity=capacity, prior=prior, capacity_share=capacity_share
+    )
 
 
 def model_controller(settings: HhemSettings) -> BudgetController:

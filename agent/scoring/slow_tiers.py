@@ -68,7 +68,9 @@ def build_controllers(
     """Build the controllers that keep the spending of these tiers within their budgets."""
     controllers: dict[Tier, BudgetController] = {}
     if "judge" in scorers:
-        controllers["judge"] = judge_controller(settings.judge)
+        judge = scorers["judge"]
+        share = judge.capacity_share if isinstance(judge, _ClosingTier) else lambda: 1.0
+        controllers["judge"] = judge_controller(settings.judge, share)
     if "model" in scorers:
         controllers["model"] = model_controller(settings.hhem)
     return controllers
@@ -394,6 +396,10 @@ class _ClosingTier:
     @property
     def trying(self) -> bool:
         return self._first.takes_trial
+
+    def capacity_share(self) -> float:
+        """Return the share of the first judge's slots that it is thought to take."""
+        return self._first.capacity_share
 
     async def __aenter__(self) -> _ClosingTier:
         return self

@@ -33,7 +33,9 @@ FAMILIES = ["claims", "context_recall"]
 
 
 def scorer(judge_canaries: bool = True, rate: float = 1e-9) -> Scorer:
-    sampling = load_settings(environ={}, overrides={"sampling": {"judge": rate}}).sampling
+    sampling = load_settings(
+        environ={}, overrides={"sampling": {"judge": rate, "model": 1}}
+    ).sampling
     tiers: dict[Any, Any] = {"judge": PAIRS, "model": [("grounding", "hhem")]}
     return Scorer(sampler=Sampler(sampling), tiers=tiers, judge_canaries=judge_canaries)
 

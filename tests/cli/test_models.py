@@ -32,11 +32,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     for name in (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME):
         shutil.copyfile(TINY / name, folder / name)
-    result = run("convert", folder, "--int8")
+    result = run("convert", folder, "--int8", "--out", folder)
     assert result.exit_code == 0, result.output
     assert "fingerprint" in result.stderr
     assert result.stdout == ""
     return folder
+
+
+def test_a_conversion_leaves_the_folder_of_the_checkpoint_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME):
+        shutil.copyfile(TINY / name, source / name)
+    before = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
+    monkeypatch.chdir(tmp_path)
+    result = run("convert", "source")
+    assert result.exit_code == 0, result.output
+    assert "hhem-onnx" in result.stderr
+    assert run("check", "hhem-onnx").stdout.startswith("expected")
+    monkeypatch.chdir(source)
+    result = run("convert", ".")
+    assert (result.exit_code, "--out" in result.stderr) == (2, True)
+    assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before
 
 
 def lines(result: Result) -> list[dict[str, Any]]:

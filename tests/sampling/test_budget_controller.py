@@ -206,6 +206,19 @@ def test_it_says_that_its_capacity_lowers_the_scale_until_it_has_not_for_minutes
     assert control.overload == ""
 
 
+def test_the_capacity_follows_the_share_that_is_there() -> None:
+    share = 1.0
+    control = judge_controller(JudgeSettings(), lambda: share)
+    control.offer("bot", NOW)
+    whole = control.balances()["seconds"]
+    share = 0.25
+    control.offer("bot", NOW + 1)
+    assert control.balances()["seconds"][0] == whole[0] / 4
+    share = 1.0
+    control.offer("bot", NOW + 2)
+    assert control.balances()["seconds"][0] == whole[0]
+
+
 def test_names_from_outside_are_bounded() -> None:
     control = BudgetController(JudgeBudgetSettings(requests_per_minute=600))
     for n in range(2 * MAX_SERVICES):

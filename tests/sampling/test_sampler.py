@@ -78,7 +78,7 @@ def test_a_budget_scales_the_rate_and_every_draw_carries_what_held() -> None:
     weights = [0.5 / draw.probability for draw in draws if draw.taken]
     assert sum(weights) == pytest.approx(6000, rel=0.35)
     # a tier without a controller is drawn as ever
-    assert judged.draw(make_trace(1), "model") == (True, 1.0)
+    assert judged.draw(make_trace(1), "model").probability == 0.05
 
 
 def test_a_budget_that_does_not_bind_changes_no_draw() -> None:

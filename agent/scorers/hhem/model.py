@@ -108,12 +108,19 @@ class ModelManifest:
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
+def _convert_command(folder: Path, option: str = "") -> str:
+    return f"`ragmeter model convert CHECKPOINT --out {folder}{option}`"
+
+
 def _read_manifest(folder: Path) -> ModelManifest:
     path = folder / MANIFEST_NAME
-    convert = f"`ragmeter model convert {folder}`"
+    convert = _convert_command(folder)
     if not path.is_file():
         if (folder / WEIGHTS_NAME).is_file():
-            raise ModelError(f"{folder} holds a checkpoint that is not converted: {convert}")
+            raise ModelError(
+                f"{folder} holds a checkpoint that is not converted: `ragmeter model convert"
+                f" {folder}` makes a model of it"
+            )
         raise ModelError(f"{folder} holds no converted model: there is no {MANIFEST_NAME}")
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
@@ -188,7 +195,7 @@ class HhemModel:
         self._numpy = require_module("numpy")
         tokenizers = require_module("tokenizers")
         manifest = _read_manifest(folder)
-        convert = f"`ragmeter model convert {folder}{' --int8' if int8 else ''}`"
+        convert = _convert_command(folder, " --int8" if int8 else "")
         if int8 and not manifest.int8:
             raise ModelError(f"{folder} has no quantised graph; {convert} makes it")
         tokenizer = folder / TOKENIZER_NAME

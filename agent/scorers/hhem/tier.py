@@ -64,7 +64,7 @@ class HhemTier:
         methods = {
             HHEM: f"windows {windowing.WINDOWING_VERSION} {windowing.TOKEN_BUDGET}"
             f" {windowing.OVERLAP_TOKENS} {windowing.MAX_SENTENCE_TOKENS}"
-            f" {windowing.SUPPORTED_PROBABILITY}"
+            f" {windowing.SUPPORTED_PROBABILITY} {windowing.MAX_WINDOWS}"
         }
         if settings.fulltext:
             methods[FULLTEXT] = f"fulltext {_FULLTEXT_CHARS}"
@@ -86,7 +86,7 @@ class HhemTier:
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`; `cost` grows by the workers' busy seconds."""
-        reason = _missing_reason(trace)
+        reason = find_missing_reason(trace)
         if reason is not None:
             return [_missing(scorer, reason) for _, scorer in self.pairs]
         async with self._workers.turn() as turn:
@@ -127,15 +127,6 @@ class HhemTier:
             raise ModelError("the model gave no probability")
         return value
 
-    async def _score_pairs(
-        self, turn: AdmittedTrace, pairs: Sequence[windowing.WindowPair], cost: ScoringCost
-    ) -> list[float]:
-        tasks = [
-            CpuTask(pair.tokens, partial(self._support, pair.premise, pair.hypothesis))
-            for pair in pairs
-        ]
-        return await turn.run(tasks, cost)
-
     async def _score_windows(
         self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
     ) -> tuple[float, dict[str, Any]] | NoScore:
@@ -148,10 +139,15 @@ class HhemTier:
         (plan,) = await turn.run([CpuTask(weight, prepare)], cost)
         if not plan.sentences:
             return NoScore("no_claims", applies=False)
-        rows = plan.rows(await self._score_pairs(turn, plan.pairs(), cost))
-        checks = windowing.plan_joint_checks(plan, rows)
-        values = await self._score_pairs(turn, [check.pair for check in checks], cost)
-        grounding = windowing.conclude_grounding(plan, rows, checks, values)
+        supports: windowing.Supports = {}
+        while checks := plan.next_checks(supports):
+            tasks = [
+                CpuTask(check.tokens, partial(self._support, check.premise, check.hypothesis))
+                for check in checks
+            ]
+            for check, value in zip(checks, await turn.run(tasks, cost), strict=True):
+                supports.setdefault(check.hypothesis, {})[check.windows] = value
+        grounding = windowing.conclude_grounding(plan, supports)
         ids = [passage.id for passage in trace.passages or ()]
         detail = windowing.grounding_detail(grounding, ids)
         if blank := sum(not text or text.isspace() for text in texts):
@@ -170,8 +166,7 @@ class HhemTier:
         (tokens,) = await turn.run([CpuTask(weight, partial(self._length, cut, answer))], cost)
         if tokens > _FULLTEXT_TOKENS:
             raise TextTooLong
-        pair = windowing.WindowPair(cut, answer, tokens)
-        (value,) = await self._score_pairs(turn, [pair], cost)
+        (value,) = await turn.run([CpuTask(tokens, partial(self._support, cut, answer))], cost)
         detail = {"tokens": tokens, "characters": len(premise)}
         if len(premise) > len(cut):
             detail["unread"] = len(premise) - len(cut)
@@ -182,7 +177,7 @@ def _passage_texts(trace: Trace) -> list[str]:
     return [passage.text or "" for passage in trace.passages or ()]
 
 
-def _missing_reason(trace: Trace) -> NoScore | None:
+def find_missing_reason(trace: Trace) -> NoScore | None:
     """Why the answer can't be held against its passages, as for the built-in grounding."""
     reason = find_answer_reason(trace, abstention.answered_value(trace))
     if reason is not None:

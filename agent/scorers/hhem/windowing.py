@@ -1,35 +1,50 @@
 """Grounding sentence by sentence: cut passages into windows, plan the pairs, conclude the value.
 
-The answer's sentences are each held against windows of every passage, so that no text is cut off.
-A sentence's support is the best that any window gives it, the trace's value the mean over the
-sentences, as AlignScore (arXiv 2305.16739) and SummaC-ZS (arXiv 2111.09525) combine theirs. See
-docs/grounding.md.
+Every passage is cut into windows whole, so that no text is cut off. Each of the answer's sentences
+is held against the windows that share most of its words. Its support is the best that any of them
+gives it, the trace's value the mean over the sentences, as AlignScore (arXiv 2305.16739) and
+SummaC-ZS (arXiv 2111.09525) combine theirs. See docs/grounding.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.errors import RagmeterError
-from ragmeter.metrics.text import MAX_SENTENCES, find_sentence_spans
+from ragmeter.metrics.text import (
+    MAX_SENTENCES,
+    content_stems,
+    find_sentence_spans,
+    idf,
+    tokenize,
+)
 from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
 
-WINDOWING_VERSION = 1  # of the method: another one makes another series
+WINDOWING_VERSION = 2  # of the method: another one makes another series
 # Tokens of sentence, window and prompt together: the length that T5 was trained on.
 TOKEN_BUDGET = 512
 # Tokens; a longer "sentence" is a list or a table, and would crowd out the window.
 MAX_SENTENCE_TOKENS = 128
 # Tokens: two or three sentences, so that a fact told in two of them is in one window.
 OVERLAP_TOKENS = 64
-# Pairs of one trace: 50 kB of passages (some 35 windows) against 27 sentences.
+# Pairs of one trace, 250 sentences with a joint look at each: some minutes of a core.
 MAX_PAIRS = 1_000
-# Of all passages: more than MAX_PAIRS would hold, seen before any is cut.
+# Of all passages, some 800 windows: to cut and rank them takes as long as a few long pairs.
 MAX_PASSAGE_CHARS = 1_000_000
 # The point where HHEM's logits are equal; a sentence below it gets a second look.
 SUPPORTED_PROBABILITY = 0.5
+# Windows that a sentence is held against: the three that share most of its words, and the second
+# and third only with at least this part of what the first one shares. `benchmarks.hhem_windows`
+# has what that saves and what it changes.
+MAX_WINDOWS, MIN_SHARED = 3, 0.4
+# Weight of the words of the whole answer beside those of the sentence: "It opened in May." has few
+# words of its own, and its passage is the one that the sentences around it rest on.
+_ANSWER_WEIGHT = 0.3
+# A support that further windows could raise by 0.01 at most.
+FULL_SUPPORT = 0.99
 MAX_DETAIL_SENTENCES = 10
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 
@@ -82,60 +97,69 @@ class PassageWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPair:
-    """A sentence held against a window, or two joined; `tokens` is its cost."""
+class WindowCheck:
+    """A sentence to hold against a window, or two joined; `tokens` is its cost."""
 
-    premise: str
     hypothesis: str
+    windows: tuple[int, ...]
+    premise: str
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class JointCheck:
-    """A second look at an unsupported sentence: its best two windows as one premise."""
-
-    hypothesis: str
-    windows: tuple[int, int]
-    pair: WindowPair
+# By hypothesis, the support by the windows of each check so far.
+Supports = dict[str, dict[tuple[int, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
     """Sentences to hold against windows; `prompt_tokens` are those of the prompt alone.
 
-    No two windows have the same text, though two sentences may.
+    No two windows have the same text, though two sentences may. `choices` has for each text of a
+    sentence the windows that may support it, best first.
     """
 
     sentences: list[PlannedSentence]
     windows: list[PassageWindow]
     prompt_tokens: int
+    choices: Mapping[str, Sequence[int]]
 
-    @property
-    def hypotheses(self) -> dict[str, int]:
-        """The different texts of the sentences, in order, with their tokens."""
-        return {sentence.text: sentence.tokens for sentence in self.sentences}
+    def next_checks(self, supports: Supports) -> list[WindowCheck]:
+        """Return the checks to make next, none at the end; each round's results decide the next.
 
-    def pairs(self) -> list[WindowPair]:
-        """Return every hypothesis with every window: one hypothesis after another."""
+        The first holds every sentence against its best window, the second against the others
+        where these could raise its support, the third an unsupported one against the best two that
+        do not overlap, joined: a claim that takes two passages is in neither alone.
+        """
+        sizes = {sentence.text: sentence.tokens for sentence in self.sentences}
         return [
-            WindowPair(window.text, text, self.prompt_tokens + window.tokens + size)
-            for text, size in self.hypotheses.items()
-            for window in self.windows
+            self._check(text, size, windows)
+            for text, size in sizes.items()
+            for windows in self._next_windows(self.choices[text], supports.get(text, {}))
         ]
 
-    def rows(self, values: Sequence[float]) -> dict[str, list[float]]:
-        """Return the support of each hypothesis by each window.
+    def _next_windows(
+        self, choices: Sequence[int], done: Mapping[tuple[int, ...], float]
+    ) -> Iterator[tuple[int, ...]]:
+        best = max(done, key=done.__getitem__, default=())
+        if not done:
+            yield from [(index,) for index in choices[:1]]
+        elif done[best] >= FULL_SUPPORT:
+            return
+        elif len(done) < len(choices):
+            yield from [(index,) for index in choices[1:]]
+        elif done[best] < SUPPORTED_PROBABILITY and len(done) == len(choices):
+            others = [
+                index for index in choices
+                if not self.windows[index].overlaps(self.windows[best[0]])
+            ]  # fmt: skip
+            if others:
+                second = max(others, key=lambda index: done[index,])
+                yield (min(best[0], second), max(best[0], second))  # in the order of the text
 
-        Args:
-            values: One probability for each of `pairs`.
-
-        Raises:
-            ValueError: There are more or fewer values than pairs.
-        """
-        width, texts = len(self.windows), list(self.hypotheses)
-        if len(values) != width * len(texts):
-            raise ValueError(f"{len(values)} values for {width * len(texts)} pairs")
-        return {text: list(values[i * width : (i + 1) * width]) for i, text in enumerate(texts)}
+    def _check(self, text: str, size: int, numbers: tuple[int, ...]) -> WindowCheck:
+        windows = [self.windows[number] for number in numbers]
+        tokens = self.prompt_tokens + size + sum(window.tokens for window in windows)
+        return WindowCheck(text, numbers, "\n".join(window.text for window in windows), tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +294,28 @@ def _plan_sentences(answer: str, count: CountTokens) -> list[PlannedSentence]:
     return out
 
 
+def _choose_windows(
+    sentences: Sequence[PlannedSentence], windows: Sequence[PassageWindow]
+) -> dict[str, list[int]]:
+    """Return for each text of a sentence the windows that share most of its words, best first."""
+    stems = [frozenset(content_stems(tokenize(window.text))) for window in windows]
+    texts = {s.text: frozenset(content_stems(tokenize(s.text))) for s in sentences}
+    answer = frozenset[str]().union(*texts.values())
+
+    def part(wanted: frozenset[str], words: frozenset[str]) -> float:
+        """Return the part of the wanted stems among the words, each weighed by its rarity."""
+        return sum(idf[stem] for stem in wanted & words) / (sum(idf[stem] for stem in wanted) or 1)
+
+    whole = [_ANSWER_WEIGHT * part(answer, words) for words in stems]
+    out: dict[str, list[int]] = {}
+    for text, wanted in texts.items():
+        shared = [part(wanted, words) + also for words, also in zip(stems, whole, strict=True)]
+        order = sorted(range(len(windows)), key=lambda index: -shared[index])[:MAX_WINDOWS]
+        least = MIN_SHARED * max(shared, default=0.0)
+        out[text] = [index for index in order if shared[index] >= least]
+    return out
+
+
 def plan_windows(
     answer: str,
     passages: Sequence[str],
@@ -280,7 +326,7 @@ def plan_windows(
 ) -> WindowPlan:
     """Plan the pairs for an answer and its passages; blank passages are left out.
 
-    A second look at each sentence counts among the `max_pairs`; `budget` is in tokens of a pair.
+    At least one passage is not blank. `budget` is in tokens of a pair.
 
     Returns:
         A plan without sentences where the answer claims nothing.
@@ -291,11 +337,15 @@ def plan_windows(
     sentences = _plan_sentences(answer, count)
     prompt_tokens = length("", "")
     if not sentences:
-        return WindowPlan([], [], prompt_tokens)
-    most_windows = max_pairs // len({sentence.text for sentence in sentences}) - 1
+        return WindowPlan([], [], prompt_tokens, {})
     longest = max(sentences, key=lambda sentence: sentence.tokens)
     alone = length("", longest.text)
-    if sum(map(len, passages)) > MAX_PASSAGE_CHARS or budget - alone < 2 * OVERLAP_TOKENS:
+    most = len({sentence.text for sentence in sentences}) * (MAX_WINDOWS + 1)
+    if (
+        most > max_pairs
+        or sum(map(len, passages)) > MAX_PASSAGE_CHARS
+        or budget - alone < 2 * OVERLAP_TOKENS
+    ):
         raise TextTooLong
     windows: dict[str, PassageWindow] = {}
 
@@ -309,56 +359,20 @@ def plan_windows(
             text = passage[start:end]
             if text not in windows:
                 windows[text] = PassageWindow(number, start, end, text, count(text))
-        if len(windows) > most_windows:
-            raise TextTooLong
-    return WindowPlan(sentences, list(windows.values()), prompt_tokens)
+    found = list(windows.values())
+    return WindowPlan(sentences, found, prompt_tokens, _choose_windows(sentences, found))
 
 
-def plan_joint_checks(plan: WindowPlan, rows: Mapping[str, Sequence[float]]) -> list[JointCheck]:
-    """Pair each unsupported hypothesis with its best two windows that do not overlap, joined.
-
-    A claim that takes two passages is in neither alone. The windows stand in the order of the text.
-    """
-    out: list[JointCheck] = []
-    windows = plan.windows
-    for text, size in plan.hypotheses.items():
-        row = rows[text]
-        best = max(range(len(row)), key=row.__getitem__)
-        if row[best] >= SUPPORTED_PROBABILITY:
-            continue
-        others = [i for i in range(len(row)) if not windows[i].overlaps(windows[best])]
-        if others:
-            first, last = sorted((best, max(others, key=row.__getitem__)))
-            tokens = plan.prompt_tokens + windows[first].tokens + windows[last].tokens + size
-            premise = f"{windows[first].text}\n{windows[last].text}"
-            out.append(JointCheck(text, (first, last), WindowPair(premise, text, tokens)))
-    return out
-
-
-def conclude_grounding(
-    plan: WindowPlan,
-    rows: Mapping[str, Sequence[float]],
-    checks: Sequence[JointCheck] = (),
-    values: Sequence[float] = (),
-) -> WindowedGrounding:
-    """Return the trace's value and what it rests on.
-
-    The plan has a sentence; `values` has a probability for each of `checks`.
-    """
-    best: dict[str, tuple[float, tuple[int, ...]]] = {}
-    for text, row in rows.items():
-        at = max(range(len(row)), key=row.__getitem__)
-        best[text] = (row[at], (at,))
-    for check, value in zip(checks, values, strict=True):
-        if value > best[check.hypothesis][0]:
-            best[check.hypothesis] = (value, check.windows)
-    findings = [
-        SentenceSupport(sentence, support, tuple([plan.windows[i] for i in numbers]))
-        for sentence in plan.sentences
-        for support, numbers in [best[sentence.text]]
-    ]
+def conclude_grounding(plan: WindowPlan, supports: Supports) -> WindowedGrounding:
+    """Return the trace's value and what it rests on; the plan has a sentence."""
+    findings = []
+    for sentence in plan.sentences:
+        done = supports[sentence.text]
+        best = max(done, key=done.__getitem__)
+        windows = tuple([plan.windows[number] for number in best])
+        findings.append(SentenceSupport(sentence, done[best], windows))
     value = sum(finding.support for finding in findings) / len(findings)
-    return WindowedGrounding(value, findings, sum(map(len, rows.values())) + len(checks))
+    return WindowedGrounding(value, findings, sum(map(len, supports.values())))
 
 
 def grounding_detail(grounding: WindowedGrounding, passage_ids: Sequence[str]) -> dict[str, Any]:

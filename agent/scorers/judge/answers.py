@@ -67,8 +67,8 @@ _MAX_DETAIL_PAIRS = 20
 # Claims of a kind that a result carries: a detail stays below 4 KiB in Latin script.
 MAX_SHOWN = 10
 
-_ATTEMPT_PROMPT = load_prompt("attempted", 1)
-_CITATION_PROMPT = load_prompt("citation-support", 1)
+_ATTEMPT_PROMPT = load_prompt("attempted", 2)
+_CITATION_PROMPT = load_prompt("citation-support", 2)
 _CLAIMS_PROMPT = load_prompt("claims", 1)
 _FACTS_PROMPT = load_prompt("facts", 1)
 

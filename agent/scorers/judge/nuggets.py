@@ -55,9 +55,9 @@ _MAX_WORDS = 12
 # Judges miscount words, and a fact of 14 is one still: only a nugget far too long is refused.
 _TOLERATED_WORDS = 2 * _MAX_WORDS
 _MAX_CHARS = 300  # of one nugget, for languages that write no spaces
-_CREATE_PROMPT = load_prompt("nuggets-create", 1)
-_WEIGH_PROMPT = load_prompt("nuggets-importance", 1)
-_ASSIGN_PROMPT = load_prompt("nuggets-assign", 1)
+_CREATE_PROMPT = load_prompt("nuggets-create", 2)
+_WEIGH_PROMPT = load_prompt("nuggets-importance", 2)
+_ASSIGN_PROMPT = load_prompt("nuggets-assign", 2)
 _LIST_SCHEMA = object_schema({"nuggets": list_schema({"type": "string"})})
 
 

@@ -39,7 +39,7 @@ _MAX_GRADED_PASSAGES = 100
 _MAX_SHOWN = 10  # missed statements that a result carries
 _GRADES = {str(grade): grade for grade in range(4)}
 _RECALL_LABELS = {"supported": True, "unsupported": False}
-_SINGLE_PROMPT = load_prompt("umbrela", 1)
+_SINGLE_PROMPT = load_prompt("umbrela", 2)
 _BATCH_PROMPT = load_prompt("umbrela-batch", 1)
 _RECALL_PROMPT = load_prompt("context-recall", 1)
 

@@ -29,6 +29,7 @@ from ragmeter.scorers.judge import answers, passages
 from ragmeter.scorers.judge.annotation import score_annotation
 from ragmeter.scorers.judge.calls import FamilyScores
 from ragmeter.scorers.judge.nuggets import score_nuggets
+from ragmeter.scorers.llm.admission import TRACE_BEGUN
 from ragmeter.scorers.llm.questions import QuestionAnswerer
 from ragmeter.trace import Trace
 
@@ -70,6 +71,7 @@ class JudgeTier:
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`, in their order; `cost` grows by all calls."""
+        TRACE_BEGUN.set(asyncio.get_running_loop().time())
         judge, ks = self._judge, self._ks
         grading = passages.PassageGrading(judge, trace, cost, self._per_call)
         runs: dict[JudgeFamily, _FamilyRun] = {

@@ -6,9 +6,11 @@ Every endpoint, of a judge or of an embedding server, has one `AdmissionControl`
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -37,29 +39,108 @@ TRANSIENT_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
     {"timeout", "rate_limited", "server_error", "connection"}
 )
 _OVERLOAD_OUTCOMES: frozenset[AttemptOutcome] = frozenset({"timeout", "rate_limited"})
+_OVERLOAD_STATUSES = frozenset({503, 529})  # 529: overloaded, at Anthropic
+
+# Attempts in flight that any server is trusted with at first.
+START_SLOTS = 16
+
+# Slots that a success adds, so a quarter more a round: seven rounds from 16 to 64. Of a round that
+# goes too far at most a fifth is refused, which the retry budget can pay for.
+_FAST_GROWTH = 0.25
+# Slots that a round of successes adds near the size that failed last, from this share of it on: an
+# attempt in a thousand is refused where the server takes 24.
+_SLOW_GROWTH, _NEAR_FAILED = 0.1, 0.75
+
+# Answers that take half as long again mean that they wait for one another: Gradient2's default.
+_LATENCY_TOLERANCE = 1.5
+# Answers that the latency with few attempts in flight is an average of.
+_LATENCY_MEMORY = 50
+
+# When the trace began that attempts are made for: the oldest is finished first. Else a trace would
+# queue behind all others with each of its rounds of questions.
+TRACE_BEGUN: ContextVar[float] = ContextVar("trace_begun", default=0.0)
 
 R = TypeVar("R")
 
 
-class ConcurrencyLimiter:
-    """A first-come, first-served semaphore of adaptive size: additive increase, halved on overload.
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place among the attempts in flight: the limiter's round, and how many there were."""
 
-    A success while the limiter is full adds 1 / size, so one slot a round. An overload halves the
-    size once a round: attempts sent before the last cut carry no new information. The size starts
-    at `ceiling`.
+    round: int
+    load: int
+
+
+class LatencyRise:
+    """How much longer answers take than with few attempts in flight.
+
+    Latencies are compared with those of the same kind of question, as logarithms: one slow answer
+    does not count for many.
+    """
+
+    def __init__(self) -> None:
+        self._quiet: dict[str, tuple[float, int]] = {}  # by kind: mean logarithm, samples
+        self._last = 0.0  # logarithm of the rise of the last round
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin another round."""
+        self._sum, self.samples = 0.0, 0
+
+    def add(self, kind: str, seconds: float, *, quiet: bool) -> None:
+        """Take in an answer; `quiet`: it was sent while few attempts were in flight."""
+        value = math.log(max(seconds, 1e-6))
+        known = self._quiet.get(kind)
+        if known is None:
+            # first seen under load: what it would have taken without
+            self._quiet[kind] = (value - (0.0 if quiet else self._last), 1)
+        elif quiet:
+            mean, count = known
+            count = min(count + 1, _LATENCY_MEMORY)
+            self._quiet[kind] = (mean + (value - mean) / count, count)
+        else:
+            self._sum += value - known[0]
+            self.samples += 1
+
+    def close_round(self) -> float:
+        """Return the factor of the round, a geometric mean, and begin another."""
+        self._last = self._sum / self.samples
+        self.reset()
+        return math.exp(self._last)
+
+
+class ConcurrencyLimiter:
+    """A semaphore of adaptive size, which serves the oldest trace first.
+
+    It has `START_SLOTS` at first and looks for as many as the server takes, at most `ceiling`.
+    While it is full, a success adds a part of a slot; near the size that failed last hardly any, as
+    CUBIC lingers below the window that lost a packet (RFC 9438). An overload halves the size once a
+    round: attempts sent before the last cut carry no new information. Where answers take longer
+    than they did with few attempts in flight, the size falls in proportion, as in Gradient2 of
+    Netflix's concurrency-limits, but not below `START_SLOTS`: a judge that is slow for other
+    reasons keeps these.
     """
 
     def __init__(self, ceiling: int) -> None:
         self._ceiling = ceiling
-        self._size = float(ceiling)
+        self._start = float(min(START_SLOTS, ceiling))
+        self._size = self._start
+        self._failed = 0.0  # the size that failed last
+        self._rise = LatencyRise()
         self._in_flight = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: list[tuple[float, int, asyncio.Future[None]]] = []  # a heap
+        self._arrivals = 0
         self._round = 0
 
     @property
     def size(self) -> int:
         """Attempts that may be in flight now."""
         return int(self._size)
+
+    @property
+    def capacity_share(self) -> float:
+        """The share of the ceiling that the server is thought to take: all, or what failed last."""
+        return self._failed / self._ceiling if self._size <= self._failed else 1.0
 
     @property
     def in_flight(self) -> int:
@@ -71,47 +152,68 @@ class ConcurrencyLimiter:
         """Callers that wait for a slot."""
         return len(self._waiters)
 
-    async def acquire(self) -> int:
-        """Wait for a slot and return the round, which `overloaded` takes."""
+    async def acquire(self, rank: float = 0.0) -> Slot:
+        """Wait for a slot; those of the lowest rank go first, then the first to come."""
         if self._in_flight < self.size and not self._waiters:
             self._in_flight += 1
-            return self._round
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+            return Slot(self._round, self._in_flight)
+        self._arrivals += 1
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = (rank, self._arrivals, future)
+        heapq.heappush(self._waiters, waiter)
         try:
-            await waiter
+            await future
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
+            if future.done() and not future.cancelled():
                 self.release()  # the slot was granted already
-            else:
-                with suppress(ValueError):  # `_wake` may have removed it first
-                    self._waiters.remove(waiter)
+            elif waiter in self._waiters:  # `_wake` may have removed it first
+                self._waiters.remove(waiter)
+                heapq.heapify(self._waiters)
             raise
-        return self._round
+        return Slot(self._round, self._in_flight)
 
     def release(self) -> None:
         """Give a slot back."""
         self._in_flight -= 1
         self._wake()
 
-    def succeeded(self) -> None:
-        """Grow after a success, if the limiter is full."""
+    def succeeded(self, slot: Slot, kind: str = "", seconds: float = 0.0) -> None:
+        """Grow after a success, if the limiter is full and answers take no longer for it.
+
+        Args:
+            slot: Slot of the attempt.
+            kind: What latencies are compared by.
+            seconds: Seconds from sending to answer.
+        """
+        if slot.round == self._round:
+            self._rise.add(kind, seconds, quiet=slot.load <= START_SLOTS)
+            if self._rise.samples >= self.size:
+                factor = self._rise.close_round()
+                if factor > _LATENCY_TOLERANCE:
+                    self._fall(max(self._start, self._size / factor))
+                    return
         if self._in_flight >= self.size and self._size < self._ceiling:
-            self._size = min(self._size + 1 / self._size, float(self._ceiling))
+            near = _NEAR_FAILED * self._failed <= self._size <= self._failed
+            step = _SLOW_GROWTH / self._size if near else _FAST_GROWTH
+            self._size = min(self._size + step, float(self._ceiling))
             self._wake()
 
-    def overloaded(self, round_: int) -> None:
+    def overloaded(self, slot: Slot) -> None:
         """Halve the size, unless an attempt of the same round has done so."""
-        if round_ == self._round:
-            self._round += 1
-            self._size = max(1.0, self._size / 2)
+        if slot.round == self._round:
+            self._fall(max(1.0, self._size / 2))
+
+    def _fall(self, size: float) -> None:
+        self._failed, self._size = self._size, size
+        self._round += 1
+        self._rise.reset()
 
     def _wake(self) -> None:
         while self._waiters and self._in_flight < self.size:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
+            _, _, future = heapq.heappop(self._waiters)
+            if not future.done():
                 self._in_flight += 1
-                waiter.set_result(None)
+                future.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +427,11 @@ class BreakerQueue:
 
 @dataclass(frozen=True, slots=True)
 class AttemptPermit:
-    """Permission for one attempt: the breaker's ticket and the limiter's round."""
+    """Permission for one attempt: the breaker's ticket, the slot, and when it was given."""
 
     ticket: int
-    round: int
+    slot: Slot
+    begun: float
 
 
 class AdmissionControl:
@@ -347,7 +450,9 @@ class AdmissionControl:
         self._monotonic = monotonic
         self._sleep = sleep
         self.limiter = ConcurrencyLimiter(concurrency)
-        self.breaker = CircuitBreaker(BreakerPolicy.for_concurrency(concurrency), monotonic)
+        # by the slots at the start: a server that hangs must not fail 128 times before it is left
+        policy = BreakerPolicy.for_concurrency(self.limiter.size)
+        self.breaker = CircuitBreaker(policy, monotonic)
         self.queue = BreakerQueue(self.breaker, sleep)
         self._hold_until = float("-inf")
         self._last_success = float("-inf")
@@ -364,7 +469,7 @@ class AdmissionControl:
             What `attempt` returns; None where the server is lost and nothing was sent.
         """
         while await self.queue.wait():
-            round_ = await self.limiter.acquire()
+            slot = await self.limiter.acquire(TRACE_BEGUN.get())
             try:
                 while not self.breaker.refuses:
                     hold = self._hold_until - self._monotonic()
@@ -373,7 +478,8 @@ class AdmissionControl:
                     await self._sleep(hold)
                 ticket = self.breaker.enter()
                 if ticket is not None:
-                    return await self._run_attempt(attempt, AttemptPermit(ticket, round_))
+                    permit = AttemptPermit(ticket, slot, self._monotonic())
+                    return await self._run_attempt(attempt, permit)
             finally:
                 self.limiter.release()
         return None
@@ -389,23 +495,25 @@ class AdmissionControl:
         finally:
             self.queue.notify()
 
-    def succeeded(self, permit: AttemptPermit, *, trusted: bool = True) -> None:
+    def succeeded(self, permit: AttemptPermit, kind: str = "", *, trusted: bool = True) -> None:
         """Record that the server did its work.
 
         Args:
             permit: Permit of the attempt.
+            kind: Kind of question, by which latencies are compared.
             trusted: The reply proves that key and address are right.
         """
+        now = self._monotonic()
         self.breaker.succeeded(permit.ticket)
-        self.limiter.succeeded()
+        self.limiter.succeeded(permit.slot, kind, now - permit.begun)
         if trusted:
-            self._last_success = self._monotonic()
+            self._last_success = now
 
     def failed(self, permit: AttemptPermit, failure: FailedAttempt) -> bool:
         """Record a failure; return whether it opened the breaker."""
         now = self._monotonic()
-        if failure.outcome in _OVERLOAD_OUTCOMES:
-            self.limiter.overloaded(permit.round)
+        if failure.outcome in _OVERLOAD_OUTCOMES or failure.status in _OVERLOAD_STATUSES:
+            self.limiter.overloaded(permit.slot)
         if failure.retry_after is not None and failure.status in (429, 503):
             self._hold_until = max(self._hold_until, now + failure.retry_after)
         # a firewall may answer 403 or 404 to the text of one trace; a key is wrong for all

@@ -186,6 +186,11 @@ class JudgeClient:
         """Attempts that may be in flight now."""
         return self._server.admission.limiter.size
 
+    @property
+    def capacity_share(self) -> float:
+        """The share of `judge.concurrency` that the server is thought to take."""
+        return self._server.admission.limiter.capacity_share
+
     def fingerprint(self, prompt_hash: str) -> str | None:
         """Return the fingerprint of the next answer to a prompt unless a new series begins.
 
@@ -213,7 +218,7 @@ class JudgeClient:
         while call.resend:
             result = await self._send(call, cost)
         if isinstance(result, JudgeVerdict) or result.outcome in _ANSWERED_OUTCOMES:
-            self._server.admission.succeeded(permit)
+            self._server.admission.succeeded(permit, call.question.prompt)
         elif self._server.admission.failed(permit, result):
             self._server.warn(f"{self.name} is down", result)
         return result

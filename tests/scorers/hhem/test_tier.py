@@ -97,10 +97,10 @@ def test_a_trace_gets_its_value_with_the_worst_sentence_and_its_passage() -> Non
     assert one.detail is not None
     worst = one.detail["worst_sentence"]
     assert (worst["index"], worst["text"]) == (1, "Invoices are free.")
-    assert (worst["support"], worst["passage_id"]) == (0.1, "kb-1")
-    assert one.detail["pairs"] == 5
+    assert (worst["support"], worst["passage_id"]) == (0.1, "kb-2")
+    assert one.detail["pairs"] == 2
     assert one.detail["unsupported"] == 1
-    assert len(model.asked) == 5
+    assert len(model.asked) == 2
     assert cost.seconds > 0
     assert (cost.requests, cost.usd) == (0, 0.0)
 
@@ -335,22 +335,29 @@ def test_every_pair_fits_as_the_real_tokenizer_counts(tiny: HhemModel) -> None:
     ]
     answer = f"It is blue. {'One, two, three, ' * 60}. It costs 5 € [1]."
     plan = windowing.plan_windows(answer, passages, tiny.count, length)
-    assert len(plan.pairs()) > 40
-    for pair in plan.pairs():
-        assert pair.tokens == length(pair.premise, pair.hypothesis) <= windowing.TOKEN_BUDGET
+    assert len(plan.windows) > 5
+    checks = plan.next_checks({})
+    done: windowing.Supports = {check.hypothesis: {check.windows: 0.5} for check in checks}
+    checks += plan.next_checks(done)
+    assert len(checks) > 5
+    for check in checks:
+        assert check.tokens == length(check.premise, check.hypothesis) <= windowing.TOKEN_BUDGET
 
 
 def test_the_tier_gives_what_the_network_gives(tiny: HhemModel) -> None:
-    passages = [{"id": "a", "text": "It is blue."}, {"id": "b", "text": "It was green once."}]
+    passages = [
+        {"id": "a", "text": "It is blue like the sea."},
+        {"id": "b", "text": "It was green once, and blue."},
+        {"id": "c", "text": "It shares no word."},
+    ]
     trace = make_trace(passages=passages, answer="The sky is blue [1]. It was green.")
     found = score(trace, tiny)
     texts = [passage["text"] for passage in passages]
-    joint = "\n".join(texts)
-    expected = []
-    for sentence in ("The sky is blue.", "It was green."):
-        best = max(tiny.score(text, sentence) for text in texts)
-        expected.append(best if best >= 0.5 else max(best, tiny.score(joint, sentence)))
-    assert found[HHEM].value == pytest.approx(sum(expected) / 2)
+    joint = "\n".join(texts[:2])
+    best = max(tiny.score(text, "The sky is blue.") for text in texts[:2])
+    blue = best if best >= 0.5 else max(best, tiny.score(joint, "The sky is blue."))
+    green = tiny.score(texts[1], "It was green.")  # no other one has a word of it
+    assert found[HHEM].value == pytest.approx((blue + green) / 2)
     assert found[FULLTEXT].value == tiny.score(" ".join(texts), trace.answer or "")
 
 

@@ -169,7 +169,7 @@ def test_one_fence_around_each_text_and_nothing_of_it_outside(attempt: Attempt) 
 
 @given(st.text(), st.text())
 def test_no_text_at_all_gets_outside(query: str, passage: str) -> None:
-    prompt = prompts.load_prompt("umbrela", 1)
+    prompt = prompts.load_prompt("umbrela", 2)
     filled = prompt.fill({"query": query, "passage": passage})
     assert skeleton(filled) == skeleton(prompt.fill({"query": "a", "passage": "b"}))
     filled.encode("utf-8")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ragmeter.scorers.llm.admission import ConcurrencyLimiter
+from ragmeter.scorers.llm.admission import ConcurrencyLimiter, LatencyRise, Slot
 
 
 async def settle() -> None:
@@ -20,10 +20,10 @@ def test_never_more_than_the_ceiling_in_flight() -> None:
 
         async def work() -> None:
             nonlocal most
-            await limiter.acquire()
+            slot = await limiter.acquire()
             most = max(most, limiter.in_flight)
             await asyncio.sleep(0)
-            limiter.succeeded()
+            limiter.succeeded(slot)
             limiter.release()
 
         await asyncio.gather(*(work() for _ in range(50)))
@@ -54,13 +54,35 @@ def test_waiters_are_served_in_order() -> None:
     assert asyncio.run(main()) == list(range(11))
 
 
+def test_the_oldest_trace_goes_first() -> None:
+    async def main() -> list[float]:
+        limiter = ConcurrencyLimiter(1)
+        order = []
+        await limiter.acquire()
+
+        async def work(begun: float) -> None:
+            await limiter.acquire(begun)
+            order.append(begun)
+            limiter.release()
+
+        tasks = [asyncio.create_task(work(begun)) for begun in (3, 1, 2, 1.5)]
+        await settle()
+        tasks[1].cancel()
+        await settle()
+        limiter.release()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return order
+
+    assert asyncio.run(main()) == [1.5, 2, 3]
+
+
 def test_an_overload_halves_once_a_round_and_never_below_1() -> None:
     async def main() -> list[int]:
         limiter = ConcurrencyLimiter(16)
-        rounds = [await limiter.acquire() for _ in range(16)]
+        slots = [await limiter.acquire() for _ in range(16)]
         sizes = []
-        for round_ in rounds:  # all of one round
-            limiter.overloaded(round_)
+        for slot in slots:  # all of one round
+            limiter.overloaded(slot)
             sizes.append(limiter.size)
             limiter.release()
         assert set(sizes) == {8}
@@ -74,26 +96,45 @@ def test_an_overload_halves_once_a_round_and_never_below_1() -> None:
     assert asyncio.run(main()) == [4, 2, 1, 1, 1, 1]
 
 
-def test_a_round_of_successes_adds_one_slot_up_to_the_ceiling() -> None:
+def test_a_round_of_successes_adds_a_quarter_but_near_the_size_that_failed() -> None:
     async def main() -> None:
-        limiter = ConcurrencyLimiter(16)
+        limiter = ConcurrencyLimiter(40)
         limiter.overloaded(await limiter.acquire())
         limiter.release()
-        assert limiter.size == 8
-        for size in (9, 10, 11):
-            number = limiter.size
-            for _ in range(number):
-                await limiter.acquire()
-            for _ in range(number + 1):
-                limiter.succeeded()  # while it is full
-            assert limiter.size == size
-            for _ in range(number):
-                limiter.release()
-        for _ in range(1000):
-            while limiter.in_flight < limiter.size:
-                await limiter.acquire()
-            limiter.succeeded()
-        assert limiter.size == 16
+        assert limiter.size == 8  # 16 failed
+
+        async def successes(count: int) -> int:
+            for _ in range(count):
+                while limiter.in_flight < limiter.size:
+                    await limiter.acquire()
+                limiter.succeeded(Slot(1, 1))
+            return limiter.size
+
+        assert [await successes(8) for _ in range(2)] == [10, 12]
+        assert [await successes(12) for _ in range(9)] == 9 * [12]  # a tenth a round
+        assert await successes(400) == 15
+        assert await successes(300) == 40
+
+    asyncio.run(main())
+
+
+def test_a_kind_that_is_first_seen_under_load_is_compared_with_what_it_would_have_taken() -> None:
+    rise = LatencyRise()
+    rise.add("grade", 1.0, quiet=True)
+    rise.add("grade", 2.0, quiet=False)
+    assert rise.close_round() == pytest.approx(2)
+    rise.add("nuggets", 10.0, quiet=False)
+    assert rise.samples == 0
+    rise.add("nuggets", 10.0, quiet=False)
+    assert rise.close_round() == pytest.approx(2)
+
+
+def test_capacity_is_planned_by_what_failed_last_until_more_has_gone_well() -> None:
+    async def main() -> None:
+        limiter = ConcurrencyLimiter(32)
+        assert limiter.capacity_share == 1.0  # it is to look for more
+        limiter.overloaded(await limiter.acquire())
+        assert limiter.capacity_share == 0.5
 
     asyncio.run(main())
 
@@ -103,7 +144,7 @@ def test_successes_of_an_idle_limiter_add_nothing() -> None:
         limiter = ConcurrencyLimiter(16)
         limiter.overloaded(await limiter.acquire())
         for _ in range(100):
-            limiter.succeeded()
+            limiter.succeeded(Slot(1, 1))
         assert limiter.size == 8
 
     asyncio.run(main())
@@ -112,8 +153,8 @@ def test_successes_of_an_idle_limiter_add_nothing() -> None:
 def test_a_smaller_limit_holds_new_attempts_back() -> None:
     async def main() -> None:
         limiter = ConcurrencyLimiter(4)
-        rounds = [await limiter.acquire() for _ in range(4)]
-        limiter.overloaded(rounds[0])
+        slots = [await limiter.acquire() for _ in range(4)]
+        limiter.overloaded(slots[0])
         waiting = asyncio.create_task(limiter.acquire())
         limiter.release()
         limiter.release()

@@ -80,19 +80,16 @@ def _check_tokenizer(path: Path, vocabulary: int) -> None:
         raise ModelError(f"{path}: <pad> must be id 0; this is not the tokenizer of a T5")
 
 
-def convert_checkpoint(
-    source: Path, out: Path | None = None, *, int8: bool = False
-) -> ModelManifest:
+def convert_checkpoint(source: Path, out: Path, *, int8: bool = False) -> ModelManifest:
     """Build a model of one or two graphs from a checkpoint.
 
-    `source` has the checkpoint and its tokenizer; `out` (else `source`) becomes complete by itself.
-
-    Files of an earlier conversion are replaced at the end, one rename each, the manifest last.
+    `source` has the checkpoint and its tokenizer, and is not written to unless it is `out`, which
+    becomes complete by itself. Files of an earlier conversion are replaced at the end, one rename
+    each, the manifest last.
 
     Raises:
         ModelError: The checkpoint is not right, or `out` cannot be written.
     """
-    out = out or source
     checkpoint = read_checkpoint(source)
     tokenizer = source / TOKENIZER_NAME
     _check_tokenizer(tokenizer, checkpoint.shape.vocabulary)

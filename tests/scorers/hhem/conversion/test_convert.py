@@ -68,20 +68,20 @@ def test_the_same_source_gives_the_same_bytes_and_fingerprint(folder: Path, tmp_
 
 
 def test_whatever_moves_scores_changes_the_fingerprint(folder: Path) -> None:
-    convert_checkpoint(folder, int8=True)
+    convert_checkpoint(folder, folder, int8=True)
     seen = {HhemModel(folder).fingerprint, HhemModel(folder, int8=True).fingerprint}
     config = json.loads((folder / CONFIG).read_text())
     for change in ({"prompt": "<pad> {text1} / {text2}"}, {"layer_norm_epsilon": 1e-5}):
         (folder / CONFIG).write_text(json.dumps({**config, **change}))
-        convert_checkpoint(folder)
+        convert_checkpoint(folder, folder)
         seen.add(HhemModel(folder).fingerprint)
     other_weights(folder)
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder)
     seen.add(HhemModel(folder).fingerprint)
     tokenizer = json.loads((folder / TOKENIZER_NAME).read_text())
     tokenizer["model"]["vocab"][9][1] -= 1.0
     (folder / TOKENIZER_NAME).write_text(json.dumps(tokenizer))
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder)
     seen.add(HhemModel(folder).fingerprint)
     assert len(seen) == 6
     assert all(len(one) == 12 and int(one, 16) >= 0 for one in seen)
@@ -92,7 +92,7 @@ def test_whatever_moves_scores_changes_the_fingerprint(folder: Path) -> None:
 def test_a_conversion_that_breaks_off_leaves_the_earlier_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, at: int
 ) -> None:
-    convert_checkpoint(folder, int8=True)
+    convert_checkpoint(folder, folder, int8=True)
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     score = HhemModel(folder).score("a", "b")
     other_weights(folder)
@@ -107,7 +107,7 @@ def test_a_conversion_that_breaks_off_leaves_the_earlier_one(
 
     monkeypatch.setattr(module, "_write_file", breaks_off)
     with pytest.raises((ModelError, KeyboardInterrupt)):
-        convert_checkpoint(folder, int8=True)
+        convert_checkpoint(folder, folder, int8=True)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
     assert HhemModel(folder).score("a", "b") == score
 
@@ -115,7 +115,7 @@ def test_a_conversion_that_breaks_off_leaves_the_earlier_one(
 def test_graphs_of_two_conversions_are_not_mixed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder)
     other_weights(folder)
     replace = os.replace
 
@@ -125,24 +125,24 @@ def test_graphs_of_two_conversions_are_not_mixed(
 
     monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        convert_checkpoint(folder)
+        convert_checkpoint(folder, folder)
     monkeypatch.undo()
     with pytest.raises(ModelError, match="not of the conversion"):
         HhemModel(folder)
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder)
     HhemModel(folder)
 
 
 def test_what_a_killed_conversion_left_is_removed(folder: Path) -> None:
     (folder / module.STAGING).mkdir()
     (folder / module.STAGING / FP32_NAME).write_bytes(b"half")
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder)
     assert module.STAGING not in files(folder)
 
 
 def test_a_quantised_graph_of_an_earlier_conversion_does_not_stay(folder: Path) -> None:
-    convert_checkpoint(folder, int8=True)
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder, int8=True)
+    convert_checkpoint(folder, folder)
     assert INT8_NAME not in files(folder)
     with pytest.raises(ModelError, match="--int8"):
         HhemModel(folder, int8=True)
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_named(folder: Path, tmp_path: Path, name: str) -> Non
     ids=str,
 )
 def test_a_manifest_of_another_kind_is_refused(folder: Path, change: dict[str, Any]) -> None:
-    convert_checkpoint(folder)
+    convert_checkpoint(folder, folder)
     found = json.loads((folder / MANIFEST_NAME).read_text())
     (folder / MANIFEST_NAME).write_text(json.dumps({**found, **change}))
     with pytest.raises(ModelError):
@@ -187,13 +187,13 @@ def test_a_tokenizer_that_does_not_fit_is_refused(folder: Path) -> None:
     larger["model"]["vocab"].append(["zzzzzz", -20.0])
     (folder / TOKENIZER_NAME).write_text(json.dumps(larger))
     with pytest.raises(ModelError, match="id 564, but the model ends at 563"):
-        convert_checkpoint(folder)
+        convert_checkpoint(folder, folder)
     (folder / TOKENIZER_NAME).write_text("{}")
     with pytest.raises(ModelError, match="not a tokenizer"):
-        convert_checkpoint(folder)
+        convert_checkpoint(folder, folder)
     (folder / TOKENIZER_NAME).unlink()
     with pytest.raises(ModelError, match=TOKENIZER_NAME):
-        convert_checkpoint(folder)
+        convert_checkpoint(folder, folder)
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:

