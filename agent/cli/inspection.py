@@ -132,7 +132,7 @@ def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
         )
         return False
     if form == "table":
-        print_request(trace, origins, out)
+        print_request(trace, origins, dict(item["grades"]), out)
     elif form == "json":
         typer.echo(escape_json(line))
     else:

@@ -27,6 +27,7 @@ from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
@@ -144,6 +145,7 @@ class ServiceView:
         window: The window of the charts, states, segments and the breakdown.
         seen: Traces by window.
         compared: Answers to one question, by window.
+        guessed: Traces with a guessed field since the state began, by field.
         breakdown: None without segments, and where it is left to the service's page.
     """
 
@@ -157,6 +159,7 @@ class ServiceView:
     hidden_segments: int = 0
     compared: dict[str, AnswerComparison] = field(default_factory=dict)
     breakdown: Breakdown | None = None
+    guessed: dict[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[tuple[str, list[MetricRow]]]:
@@ -329,6 +332,12 @@ def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> S
                 _segment(windows, service, name, view.rows, base) for name in segments[:SEGMENTS]
             ]
             view.worst = _worst(windows, service, view.rows, base)
+            keys = {name: (("service", service), ("field", name)) for name in GUESSED_FIELDS}
+            view.guessed = {
+                name: int(number)
+                for name, key in keys.items()
+                if (number := agent.counters.get("rag_guessed_fields_total", key))
+            }
             view.compared = {name: agent.consistency(service, name) for name in base.windows}
     items = [item for group in view.worst for item in group.traces]
     documents = {

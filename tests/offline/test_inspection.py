@@ -62,6 +62,27 @@ def test_a_table_says_which_span_gave_a_field() -> None:
     assert "4 requests in" in text
 
 
+def test_fields_are_graded_and_tools_named_with_the_setting_that_changes_them() -> None:
+    rows = printed(OTLP / "agents" / "agents.otlp.jsonl.gz").split("smolagents ")[1].splitlines()
+    grades = {
+        cells[0].strip(): cells[2].strip() for row in rows if len(cells := row.split("│")[1:]) > 3
+    }
+    assert grades["query"] == grades["tokens"] == "right"
+    assert grades["passages"] == grades["model"] == "guessed"
+    assert grades["session"] == "missing"
+    text = "\n".join(rows)
+    assert "tool retriever: its result gives passages; otlp.excluded_tools: [retriever]" in text
+    assert (
+        "tool final_answer: its result gives no passages; otlp.tool_names: [final_answer]" in text
+    )
+    assert "model: is the one that was asked for" in text
+    document = inspection_to_dict(
+        inspect_files([OTLP / "agents" / "agents.otlp.jsonl.gz"], OtlpSettings())
+    )
+    grade = {one["trace"]["service"]: one["grades"] for one in document["requests"]}
+    assert grade["crewai"]["tokens"] == "missing"
+
+
 def test_the_standard_input_is_a_minus() -> None:
     result = CliRunner().invoke(app, ["inspect", "-"], input=LANGCHAIN.read_bytes())
     assert result.exit_code == 0

@@ -102,6 +102,11 @@ def test_no_score_at_all_is_told_from_too_few() -> None:
     assert overview.count("no score") == 1
 
 
+def test_what_was_guessed_from_spans_is_said() -> None:
+    assert "Guessed from spans: query 7 since the start" in status(everything()).text
+    assert "Guessed" not in status(FakeAgent()).text
+
+
 def test_metrics_without_any_score_share_one_line() -> None:
     agent = FakeAgent()
     found = estimate(samples=0)
