@@ -9,7 +9,7 @@ changed as rows for a store, `restore_aggregator` reads such rows back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -43,9 +43,6 @@ from ragmeter.windows.windows import Windows
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
-# Across a gap without traces the rules are stepped through the longest window and this much more
-# event time, then time jumps: by then every window is empty and every alert has ended.
-_SECONDS_AFTER_WINDOWS = 2 * 3600
 
 
 class AppliedTrace(NamedTuple):
@@ -134,9 +131,7 @@ class Aggregator:
         self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
-        self._longest_gap = max(window_seconds.values()) + _SECONDS_AFTER_WINDOWS
-        self._next_step: float | None = None
-        self._evaluated = -1  # `windows.changes` at the last evaluation
+        self._next_step: float | None = None  # a whole multiple of `_step`
         self._fingerprints = FingerprintRegistry()
         self.windows.current = self._fingerprints.current
 
@@ -313,30 +308,43 @@ class Aggregator:
 
     def advance(self, now: float) -> list[Alert]:
         """Move event time to `now`, evaluate the rules at every step, and return moved alerts."""
-        transitions: list[Alert] = []
-        if self._next_step is not None:
-            last = min(now, self._next_step + self._longest_gap)
-            while self._next_step <= last:
-                transitions += self._evaluate(self._next_step)
-                self._next_step += self._step
-        if self._next_step is None or self._next_step <= now:
-            self._next_step = math.floor(now / self._step) * self._step + self._step
+        return [alert for moved in self.advance_steps(now) for alert in moved]
+
+    def advance_steps(self, now: float) -> Iterator[list[Alert]]:
+        """Do as `advance`, and yield the moved alerts after each evaluation of the rules.
+
+        In a gap between two traces nothing changes but time. So the rules are evaluated only at the
+        steps at which something can change: traces leave a window, a duration of a rule runs out,
+        a detector reads; and at the last one. What they give is what every step would give.
+        """
+        if self._next_step is None:
             self.drift.skip(now)
+            self._next_step = (math.floor(now / self._step) + 1) * self._step
+        while self._next_step <= now:
+            at = self._next_step
+            moved = self._evaluate(at)
+            self._next_step = self._following_step(at, now)
+            yield moved
         self.windows.advance(now)
         self.budgets.advance(now)
         self.consistency.advance(now)
-        return transitions
+
+    def _following_step(self, at: float, now: float) -> float:
+        following = round(at / self._step) + 1
+        last = math.floor(now / self._step)
+        if following < last:
+            due = min(self.windows.next_expiry(), self.engine.next_due(at), self.drift.next_due())
+            following = max(following, min(last, math.ceil(min(due, now) / self._step)))
+        return following * self._step
 
     def _evaluate(self, at: float) -> list[Alert]:
         transitions = self.drift.advance(at)
         self.windows.advance(at)
         self.budgets.advance(at)
-        # Without alerts that wait for their time, the same windows give the same result again:
-        # a night without traffic is 234 expiries, not 6,240 evaluations.
-        if self.engine.waiting or self.windows.changes != self._evaluated:
-            moved = self.engine.evaluate(self.windows, at)
-            transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
-            self._evaluated = self.windows.changes
+        changed = self.windows.take_changed()
+        moved = self.engine.evaluate(self.windows, at, changed)
+        transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
+        if changed:
             self._free_slots()
         self.engine.fold(at)
         return transitions
@@ -346,9 +354,8 @@ class Aggregator:
         # only at the steps of event time: when it happens must not depend on batches
         services = self.windows.services()
         expired = self._bounds.retain_services(services)
-        for service in expired:
-            self.counters.forget("service", service)
         if expired:
+            self.counters.forget("service", expired)
             self.drift.retain_services(services)
             self._learner.retain_services(services)
         for service in self._bounds.services_with_full_segments():
@@ -421,7 +428,6 @@ class Aggregator:
             "indexing": self.indexing.dump(),
             "consistency": self.consistency.dump(),
             "next_step": self._next_step,
-            "evaluated": self._evaluated == self.windows.changes,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -436,8 +442,6 @@ class Aggregator:
         if self.windows.now is not None:
             self.consistency.advance(self.windows.now)
         self._next_step = state["next_step"]
-        if state["evaluated"]:
-            self._evaluated = self.windows.changes
 
 
 class AggregatorChanges(NamedTuple):

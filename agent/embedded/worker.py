@@ -56,6 +56,7 @@ _T = TypeVar("_T")
 _MIN_BATCH, _BATCH = 32, 512
 _BATCH_SECONDS = 0.25
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
+_HELD_SECONDS = 0.02  # of the lock, while rules are evaluated across a gap of event time
 _LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
@@ -317,9 +318,24 @@ class Worker:
         if not self.draws.live or event is None or self._stopping:
             return
         with self.lock:
-            alerts = self.aggregator.advance(event)
+            alerts = self._advance(event)
         if alerts or self._clocks.monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
             self._commits.commit(self.aggregator, upto, alerts=alerts)
+
+    def _advance(self, to: float) -> list[Alert]:
+        """Move event time on, with the lock held once; others may take it in a long gap."""
+        moved: list[Alert] = []
+        since = self._clocks.monotonic()
+        for alerts in self.aggregator.advance_steps(to):
+            moved += alerts
+            if self._clocks.monotonic() - since > _HELD_SECONDS:
+                self.aggregator.settle()
+                self.heartbeat.beat()
+                self.lock.release()
+                time.sleep(0.001)  # a lock that is taken again at once gives nobody a turn
+                self.lock.acquire()
+                since = self._clocks.monotonic()
+        return moved
 
     def _process_all(self, batch: Sequence[QueuedTrace]) -> None:
         process_isolated(batch, self._process, reset=self._reload, give_up=self._give_up_trace)
@@ -360,6 +376,7 @@ class Worker:
             self.heartbeat.beat()
             with self.lock:
                 for queued, trace, cheap in scored:
+                    alerts += self._advance(queued.timestamp)
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
                     pending = [

@@ -31,7 +31,9 @@ from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
-FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
+# Services with all their tables on the status page. Of more each has a line, and a page of its own:
+# the page loads anew twice a minute, and the tables of a service take 8 ms.
+FULL_SERVICES = 3
 WORST = 5  # traces of a metric
 SEGMENTS = 24  # of a service
 # Segments of a service whose breakdown is on the status page, which loads anew all the time; with
@@ -197,7 +199,7 @@ class PageBase:
 
 @dataclass(slots=True)
 class StatusView:
-    """The status page: every service on a line, some of them in full."""
+    """The status page: every service on a line, few ones in full as well."""
 
     base: PageBase
     overview: list[ServiceView]
@@ -255,7 +257,9 @@ def status_view(agent: AgentView) -> StatusView:
     firing = {alert.service for alert in base.alerts if alert.state == "firing"}
     longest = base.windows[-1]
     overview.sort(key=lambda view: (view.name not in firing, -view.seen.get(longest, 0), view.name))
-    full = [_service(agent, view.name, base, full=True) for view in overview[:FULL_SERVICES]]
+    full = []
+    if len(overview) <= FULL_SERVICES:
+        full = [_service(agent, view.name, base, full=True) for view in overview]
     for view in full:
         if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
             view.breakdown = _breakdown(agent, view)
@@ -323,7 +327,7 @@ def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> S
             window=base.window,
             seen={name: windows.count_traces(service, "", name) for name in base.windows},
             rows=_rows(windows, service, base, full),
-            latency=_latency(windows, service, base),
+            latency=_latency(windows, service, base, full),
         )
         if full:
             segments = windows.segments(service)
@@ -361,6 +365,7 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
         if find_spec(metric_specs(), metric) and not is_overflow_series(scorer)
+        if full or metric in OVERVIEW
     ]
     rows = []
     for metric, scorer in sorted(series, key=_row_order):
@@ -378,16 +383,17 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
     return rows
 
 
-def _latency(windows: Windows, service: str, base: PageBase) -> list[LatencyRow]:
+def _latency(windows: Windows, service: str, base: PageBase, full: bool) -> list[LatencyRow]:
+    stages = windows.stages(service, "") if full else ["total"]
     return [
         LatencyRow(
             stage,
             {
                 name: {q.quantile: q for q in windows.quantiles(service, "", stage, name)}
-                for name in base.windows
+                for name in (base.windows if full else (base.window,))
             },
         )
-        for stage in sorted(windows.stages(service, ""), key=lambda name: (name != "total", name))
+        for stage in sorted(stages, key=lambda name: (name != "total", name))
     ]
 
 
