@@ -112,7 +112,9 @@ class Aggregator:
             settings.drift, self.windows, self.engine.drift, self.counters, share
         )
         self._bounds = LabelBounds(
-            limits.services, limits.segment_values, limits.label_chars, self._overflow
+            *(limits.services, limits.segment_values, limits.label_chars),
+            self._overflow,
+            limits.reserved,
         )
         self.indexing = Indexes(
             limits.services, limits.label_chars, lambda: self._overflow("index")
@@ -214,7 +216,7 @@ class Aggregator:
     ) -> tuple[ScoredTrace, tuple[str, ...], bool]:
         """Return the trace under its bounded names, its segments, and whether it is too late."""
         late = self.windows.too_late(scored.timestamp)
-        trace = self._bound_names(scored, late)
+        trace = self._bound_names(scored, late, None if turn is None else self.windows.now)
         if late:
             self._accounting.count_late((score.metric, score.scorer) for score in trace.results)
             return trace, (), True
@@ -232,13 +234,16 @@ class Aggregator:
             self._learner.observe(counted, trace.service, segments, turn)
         return trace, tuple(segments), False
 
-    def _bound_names(self, scored: ScoredTrace, late: bool) -> ScoredTrace:
-        """Bound the names of the service and the stages; a copy only if one of them changes."""
+    def _bound_names(self, scored: ScoredTrace, late: bool, now: float | None) -> ScoredTrace:
+        """Bound the names of the service and the stages; a copy only if one of them changes.
+
+        `now` is event time for traffic, None for what else is counted.
+        """
         service, timings = scored.service, scored.timings
         # A late trace has no window, so it takes no slot from other services. Rules look for
         # probes by name: their service needs no slot.
         if service != PROBE_SERVICE:
-            service = self._bounds.service(service, admit=not late)
+            service = self._bounds.service(service, admit=not late, now=now)
         if not late and not all(map(self._bounds.fits, timings)):
             timings = {self._bounds.bound(stage): value for stage, value in timings.items()}
         if service == scored.service and timings is scored.timings:
@@ -370,6 +375,10 @@ class Aggregator:
     def label(self, service: str) -> str:
         """Return the bounded name of a service in the windows, `__other__` if it has none."""
         return self._bounds.service(service, admit=False)
+
+    def unnamed_services(self) -> list[str]:
+        """Return services that are counted as `__other__`, those with most traffic first."""
+        return self._bounds.others()
 
     def control(self, turn: int) -> SamplingControl:
         """Return what the sampler should know in this turn, after all earlier ones."""

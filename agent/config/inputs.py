@@ -106,6 +106,7 @@ class FeedbackSettings(SettingsSection):
     traces: int = Field(100_000, ge=0)
     waiting: int = Field(10_000, ge=1)
     scorers: int = Field(8, ge=1)
+    reserved: NameList = Field([])
 
 
 class ResolverSource(SettingsSection):

@@ -205,6 +205,7 @@ class StatusView:
     overview: list[ServiceView]
     full: list[ServiceView]
     indexes: list[IndexVersion] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
 
     @property
     def metrics(self) -> list[str]:
@@ -263,7 +264,8 @@ def status_view(agent: AgentView) -> StatusView:
         if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
             view.breakdown = _breakdown(agent, view)
     with agent.lock():
-        return StatusView(base, overview, full, list(agent.indexes()))
+        unnamed = list(agent.unnamed_services())
+        return StatusView(base, overview, full, list(agent.indexes()), unnamed)
 
 
 def service_view(agent: AgentView, service: str) -> ServicePageView | None:

@@ -128,6 +128,7 @@ class FakeAgent:
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[GaugeSample] = field(default_factory=list)
     index_versions: list[IndexVersion] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
     answer_memory: AnswerMemory = field(
         default_factory=lambda: AnswerMemory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
     )
@@ -152,6 +153,10 @@ class FakeAgent:
     def indexes(self) -> Sequence[IndexVersion]:
         assert self.mutex.locked()
         return self.index_versions
+
+    def unnamed_services(self) -> Sequence[str]:
+        assert self.mutex.locked()
+        return self.unnamed
 
     def consistency(self, service: str, window: str) -> AnswerComparison:
         assert self.mutex.locked()

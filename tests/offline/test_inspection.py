@@ -155,6 +155,24 @@ def test_a_text_from_a_span_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert "\\x1b[2J[red]boo" in text
 
 
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_json_writes_what_steers_a_terminal_as_escapes(tmp_path: Path, form: str) -> None:
+    hidden = "\x7f\x85\x9b31m\u202egnp.exe\u2066\u2028\U000e0041"
+    changed = gzip.decompress(LANGCHAIN.read_bytes()).replace(
+        b"How long do refunds take?", f"How long? {hidden} äöü 再".encode()
+    )
+    path = tmp_path / "changed.jsonl"
+    path.write_bytes(changed)
+    result = CliRunner().invoke(app, ["inspect", str(path), "--format", form])
+    assert result.exit_code == 0
+    assert "\\u202e" in result.output
+    assert "äöü 再" in result.output
+    assert not set("\x7f\x85\x9b\u202e\u2066\u2028\U000e0041") & set(result.output)
+    document = json.loads(result.output.splitlines()[0] if form == "jsonl" else result.output)
+    trace = document if form == "jsonl" else document["requests"][0]["trace"]
+    assert hidden in trace["query"]
+
+
 @pytest.mark.parametrize(("name", "status"), [("openinference-langchain", 0), ("nothing", 1)])
 def test_the_command(name: str, status: int) -> None:
     path = OTLP / f"{name}.otlp.jsonl.gz"

@@ -25,6 +25,18 @@ HOSTILE = (
 )
 
 
+def test_services_without_series_are_named_and_escaped() -> None:
+    agent = everything()
+    agent.unnamed += [HOSTILE, *(f"service-{number}" for number in range(30))]
+    html = status_page(status_view(as_agent_view(agent)), "ragmeter")
+    page = Page(html)
+    assert "31 names beyond" in page.text
+    assert "service-18" in page.text
+    assert "service-19" not in page.text
+    assert "<script" not in html
+    assert "\u202e" not in html
+
+
 class Page(HTMLParser):
     """Checks that tags nest, and keeps tags, ids and text."""
 
