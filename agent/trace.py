@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -30,11 +31,31 @@ MISSING_FIELDS = ("query", "passages", "answer")  # the keys of `Trace.missing`
 MISSING_REASONS = frozenset((
     *("answer_truncated", "passages_truncated", "query_truncated"),
     *("no_answer_captured", "no_passages_captured", "no_query_captured", "not_captured"),
-    *("content_hidden", "passages_id_only", "redaction_failed"),
+    *("content_hidden", "passages_id_only", "prompt_only", "redaction_failed"),
     *("resolver_error", "resolver_timeout"),
 ))  # fmt: skip
 
 Status = Literal["ok", "error", "timeout"]
+
+
+class Guess(StrEnum):
+    """Why a field that was read from spans may be wrong."""
+
+    CUT_FROM_PROMPT = "cut_from_prompt"
+    USER_MESSAGE = "user_message"
+    RETRIEVAL_QUERY = "retrieval_query"
+    TOOL_ARGUMENTS = "tool_arguments"
+    TOOL_RESULT = "tool_result"
+    STEP_OUTPUT = "step_output"
+    LAST_CALL = "last_call"
+    PARTIAL_USAGE = "partial_usage"
+    REQUESTED_MODEL = "requested_model"
+
+
+# What is read from spans and may be guessed. Session and user are there or not.
+GuessedField = Literal["query", "passages", "answer", "tokens", "model"]
+GUESSED_FIELDS: tuple[GuessedField, ...] = get_args(GuessedField)
+_GUESSES = tuple(Guess)
 
 
 def _bound_tags(value: object) -> dict[str, str]:
@@ -68,6 +89,15 @@ def _read_missing(value: object) -> dict[str, str]:
         for name, reason in given.items()
         if reason is not None and reason is not False
     }
+
+
+def _read_guessed(value: object) -> dict[GuessedField, object] | None:
+    """Keep known fields with known reasons."""
+    if not isinstance(value, dict):
+        return None
+    given = {name: value.get(name) for name in GUESSED_FIELDS}
+    reasons = {name: guess for name, guess in given.items() if guess in _GUESSES}
+    return reasons or None
 
 
 def _read_span_ids(value: object) -> object:
@@ -262,6 +292,8 @@ class Trace(_TraceModel):
         reference: The expected answer; its presence makes the trace a canary.
         missing: Fields that were not captured, with the reason; they are not scored even if they
             have a text.
+        guessed: Fields that were taken from a span that may hold something else, with the reason;
+            they are scored, and counted.
     """
 
     model_config = ConfigDict(title=SCHEMA)
@@ -294,6 +326,10 @@ class Trace(_TraceModel):
         default={},
         description="`query`, `passages`, `answer` that are not there, or not whole, and why: "
         + ", ".join(sorted(MISSING_REASONS)),
+    )
+    guessed: Annotated[dict[GuessedField, Guess] | None, BeforeValidator(_read_guessed)] = Field(
+        default=None,
+        description="fields read from spans that may be wrong, and why: " + ", ".join(_GUESSES),
     )
 
     @property

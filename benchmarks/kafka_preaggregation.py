@@ -88,7 +88,6 @@ def merged(windows: Windows, partials: Iterable[Partial]) -> None:
         bucket = decode_bucket(one.data, windows._state.slots)
         for ring in reversed(windows._state.rings):
             ring.fold(one.bucket * GRAIN // ring.width, (SERVICE, ""), bucket)
-        windows._state.changes += 1
 
 
 def direct(windows: Windows, records: Iterable[bytes]) -> None:

@@ -68,6 +68,9 @@ class BenchReading:
     def indexes(self) -> Sequence[IndexVersion]:
         return ()
 
+    def unnamed_services(self) -> Sequence[str]:
+        return ()
+
     def consistency(self, service: str, window: str) -> AnswerComparison:
         return AnswerComparison(0, 0, {})
 

@@ -7,7 +7,7 @@ and platform metrics come from the injected `prometheus_client` registry.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest as text_latest
@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from ragmeter import __version__
 from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.core.counters import Exemplar, add_counts
+from ragmeter.core.counters import CounterKey, Exemplar, add_counts
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.exporters.exposition import (
@@ -85,6 +85,7 @@ class PrometheusExporter:
     def __init__(self, agent: AgentView, *, registry: CollectorRegistry | None = None) -> None:
         self._agent = agent
         self._registry = process_registry() if registry is None else registry
+        self._keys: dict[CounterKey, Labels] = {}  # labels of a counter as they are written
         self._families = {name: quality_families(spec) for name, spec in metric_specs().items()}
         self._counters = {
             family.name: family
@@ -95,7 +96,7 @@ class PrometheusExporter:
     def render(self, *, openmetrics: bool = False) -> bytes:
         """Render the whole exposition in UTF-8: OpenMetrics 1.0 with exemplars, or text 0.0.4."""
         snapshot = take_snapshot(self._agent)
-        series = _counter_series(snapshot)
+        series = self._counter_series(snapshot)
         parts = [
             *self._quality(snapshot, openmetrics),
             *_latency(snapshot, openmetrics),
@@ -122,7 +123,9 @@ class PrometheusExporter:
         shares: dict[str, list[str]] = {metric: [] for metric in self._families}
         for service, metric, scorer, window, share in snapshot.unscored:
             if base_name(metric) in shares:
-                block = prefixes.quality(service, "", scorer, parse_cutoff(metric), window)
+                k = parse_cutoff(metric)
+                key = (service, "", f"{k}@{scorer}" if k else scorer, window)
+                block = blocks.get(key) or prefixes.quality(service, "", scorer, k, window)
                 shares[base_name(metric)].append(f"{block}{share:.10g}\n")
         for metric, pairs in rows.items():
             mean, lower, upper, samples, unscored = self._families[metric]
@@ -130,11 +133,28 @@ class PrometheusExporter:
             # Four plain loops: they are most of the text, and an indirection doubles their time.
             # Ten digits: intervals are known to two or three, and the seventeen of repr() take
             # twice the time and make the page a fifth longer.
-            yield from _lines(mean, [f"{b}{e.value:.10g}\n" for b, e in pairs], openmetrics)
-            yield from _lines(lower, [f"{b}{e.lower:.10g}\n" for b, e in pairs], openmetrics)
-            yield from _lines(upper, [f"{b}{e.upper:.10g}\n" for b, e in pairs], openmetrics)
-            effective = [f"{b}{e.effective_samples:.10g}\n" for b, e in pairs]
-            yield from _lines(samples, effective, openmetrics)
+            n = mean.name
+            yield from _family(mean, [f"{n}{b}{e.value:.10g}\n" for b, e in pairs], openmetrics)
+            n = lower.name
+            yield from _family(lower, [f"{n}{b}{e.lower:.10g}\n" for b, e in pairs], openmetrics)
+            n = upper.name
+            yield from _family(upper, [f"{n}{b}{e.upper:.10g}\n" for b, e in pairs], openmetrics)
+            n = samples.name
+            effective = [f"{n}{b}{e.effective_samples:.10g}\n" for b, e in pairs]
+            yield from _family(samples, effective, openmetrics)
+
+    def _counter_series(self, snapshot: Snapshot) -> Series:
+        """Sum counters by name and labels."""
+        series: Series = defaultdict(dict)
+        keys: dict[CounterKey, Labels] = {}
+        for counter, value in snapshot.counters:
+            name, labels = counter
+            key = keys[counter] = self._keys.get(counter) or _ordered_labels(name, labels)
+            of_name = series[name]
+            of_name[key] = add_counts(name, of_name.get(key, 0.0), value)
+        self._keys = keys
+        _add_zeros(series, snapshot)
+        return series
 
     def _counts(self, series: Series, openmetrics: bool) -> Iterator[str]:
         for family in self._counters.values():
@@ -227,10 +247,13 @@ def _health(snapshot: Snapshot, series: Series, openmetrics: bool) -> Iterator[s
 def _lines(family: MetricFamily, lines: Iterable[str], openmetrics: bool) -> Iterator[str]:
     """Write a family whose samples are already label blocks with values."""
     name = family.name
-    text = "".join([f"{name}{line}" for line in lines])
-    if text:
+    return _family(family, [f"{name}{line}" for line in lines], openmetrics)
+
+
+def _family(family: MetricFamily, samples: Sequence[str], openmetrics: bool) -> Iterator[str]:
+    if samples:
         yield family_header(family, openmetrics)
-        yield text
+        yield "".join(samples)
 
 
 def _samples(
@@ -240,22 +263,19 @@ def _samples(
     yield from _lines(family, lines, openmetrics)
 
 
-def _counter_series(snapshot: Snapshot) -> Series:
-    """Sum counters by name and labels, with the zeros that `rate()` needs to miss no first event.
-
-    Labels are put into one order, and empty ones dropped, before the sums are made: to Prometheus
-    `reason=""` and no reason are the same series.
-    """
-    series: Series = defaultdict(dict)
-    for (name, labels), value in snapshot.counters:
-        order = _LABEL_ORDER.get(name, ())
-        key = tuple(
-            sorted(
-                [pair for pair in labels if pair[1]],
-                key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
-            )
+def _ordered_labels(name: str, labels: Labels) -> Labels:
+    """Put labels into one order, without empty ones: `reason=""` and no reason are one series."""
+    order = _LABEL_ORDER.get(name, ())
+    return tuple(
+        sorted(
+            [pair for pair in labels if pair[1]],
+            key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
         )
-        series[name][key] = add_counts(name, series[name].get(key, 0.0), value)
+    )
+
+
+def _add_zeros(series: Series, snapshot: Snapshot) -> None:
+    """Add the zeros that `rate()` needs to miss no first event."""
     services = dict.fromkeys(snapshot.services)
     for name in (*(family.name for family in TRAFFIC), f"{DURATION}_sum"):
         for labels in series.get(name, {}):
@@ -279,7 +299,6 @@ def _counter_series(snapshot: Snapshot) -> Series:
             for name, extra_labels in zeros.items():
                 for extra in extra_labels:
                     series[name].setdefault((*labels, *extra), 0.0)
-    return series
 
 
 def _mismatch(series: Series, waiting: Mapping[tuple[str, str], int]) -> dict[Labels, float]:

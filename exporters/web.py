@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily
@@ -196,7 +196,8 @@ NAME = "ragmeter"  # of the agent, on its pages
 # wait behind a crowd of browsers.
 RENDERERS = 2
 
-T = TypeVar("T")
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
@@ -256,22 +257,19 @@ class _MetricsPortHandlers:
 
     async def metrics(self, request: web.Request) -> web.Response:
         openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
-        zipped = accepts_gzip(request.headers.getall("Accept-Encoding", []))
-
-        def render() -> bytes:
-            body = self._exporter.render(openmetrics=openmetrics)
-            # Level 1: label text repeats so much that the higher levels cost time and save little.
-            return gzip.compress(body, 1, mtime=0) if zipped else body
-
         async with self._scrapes:
-            body = await asyncio.to_thread(render)
-        headers = {"Content-Type": CONTENT_TYPES[openmetrics], "Vary": "Accept, Accept-Encoding"}
-        if zipped:
-            headers["Content-Encoding"] = "gzip"
-        return web.Response(body=body, headers=headers)
+            return await asyncio.to_thread(
+                lambda: _response(
+                    request,
+                    self._exporter.render(openmetrics=openmetrics),
+                    CONTENT_TYPES[openmetrics],
+                )
+            )
 
     async def status(self, request: web.Request) -> web.Response:
-        return _html(await self._in_thread(lambda: status_page(status_view(self._agent), NAME)))
+        return await self._page(
+            request, _HTML, lambda: status_page(status_view(self._agent), NAME), ""
+        )
 
     async def service(self, request: web.Request) -> web.Response:
         service = request.match_info["service"]
@@ -280,10 +278,9 @@ class _MetricsPortHandlers:
             view = service_view(self._agent, service)
             return None if view is None else service_page(view, NAME)
 
-        page = await self._in_thread(render)
-        if page is None:
-            raise web.HTTPNotFound(text="No trace of this service is in any window.")
-        return _html(page)
+        return await self._page(
+            request, _HTML, render, "No trace of this service is in any window."
+        )
 
     async def trace(self, request: web.Request) -> web.Response:
         service, trace_id = request.match_info["service"], request.match_info["trace_id"]
@@ -292,23 +289,23 @@ class _MetricsPortHandlers:
             view = trace_view(self._agent, service, trace_id)
             return None if view is None else trace_page(view, NAME)
 
-        page = await self._in_thread(render)
-        if page is None:
-            raise web.HTTPNotFound(
-                text="This trace is not kept. The agent keeps the worst traces of each metric and "
-                "those that alerts name; the others leave only their numbers."
-            )
-        return _html(page)
+        return await self._page(
+            request,
+            _HTML,
+            render,
+            "This trace is not kept. The agent keeps the worst traces of each metric and "
+            "those that alerts name; the others leave only their numbers.",
+        )
 
     async def windows(self, request: web.Request) -> web.Response:
-        return _json(await self._in_thread(lambda: _dump(windows_json(self._agent))))
+        return await self._page(request, _JSON, lambda: _dump(windows_json(self._agent)), "")
 
     async def segments(self, request: web.Request) -> web.Response:
         def render() -> str:
             return _dump(segments_json(self._agent, SegmentsQuery.parse(request.query)))
 
         try:
-            return _json(await self._in_thread(render))
+            return await self._page(request, _JSON, render, "")
         except InvalidSegmentsQuery as error:
             return web.json_response({"error": str(error)}, status=400)
 
@@ -322,18 +319,37 @@ class _MetricsPortHandlers:
             return web.Response(text="ready\n")
         return web.Response(status=503, text="".join(f"{line}\n" for line in health.problems))
 
-    async def _in_thread(self, render: Callable[[], T]) -> T:
+    async def _page(
+        self, request: web.Request, kind: str, render: Callable[[], str | None], missing: str
+    ) -> web.Response:
+        """Answer with what `render` gives; None is answered by 404 with the text `missing`."""
+
+        def respond() -> web.Response | None:
+            text = render()
+            if text is None:
+                return None
+            return _response(request, text.encode("utf-8", "replace"), kind)
+
         async with self._pages:
-            return await asyncio.to_thread(render)
+            response = await asyncio.to_thread(respond)
+        if response is None:
+            raise web.HTTPNotFound(text=missing)
+        return response
 
 
-def _html(text: str, status: int = 200) -> web.Response:
+def _response(request: web.Request, body: bytes, kind: str) -> web.Response:
+    """Make a response, compressed if gzip is accepted; that takes time, so call it in a thread."""
+    headers = {"Content-Type": kind, "Vary": "Accept, Accept-Encoding"}
+    if accepts_gzip(request.headers.getall("Accept-Encoding", [])):
+        headers["Content-Encoding"] = "gzip"
+        # Level 1: what repeats, repeats so much that higher levels cost time and save little.
+        body = gzip.compress(body, 1, mtime=0)
+    return web.Response(body=body, headers=headers)
+
+
+def _html(text: str, status: int) -> web.Response:
     body = text.encode("utf-8", "replace")
     return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
-
-
-def _json(text: str) -> web.Response:
-    return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
 
 
 def _dump(document: dict[str, Any]) -> str:

@@ -105,6 +105,8 @@ def count_operations(counters: Counters, scored: ScoredTrace) -> None:
             counters.inc("rag_tokens_total", (label, ("direction", direction)), tokens)
     if scored.cost_usd:
         counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
+    for field in scored.guessed:
+        counters.inc("rag_guessed_fields_total", (label, ("field", field)))
     total = scored.timings.get("total")
     if total is not None:
         exemplar = Exemplar(scored.trace_id, total, scored.timestamp)

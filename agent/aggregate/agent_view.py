@@ -69,6 +69,9 @@ class AgentView(Protocol):
     def indexes(self) -> Sequence[IndexVersion]:
         """Return copies of the indexes by service and name, the latest version first."""
 
+    def unnamed_services(self) -> Sequence[str]:
+        """Return services that are counted as `__other__`, those with most traffic first."""
+
     def consistency(self, service: str, window: str) -> AnswerComparison:
         """Return how much answers to one question agree."""
 

@@ -9,7 +9,7 @@ changed as rows for a store, `restore_aggregator` reads such rows back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -43,9 +43,6 @@ from ragmeter.windows.windows import Windows
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
-# Across a gap without traces the rules are stepped through the longest window and this much more
-# event time, then time jumps: by then every window is empty and every alert has ended.
-_SECONDS_AFTER_WINDOWS = 2 * 3600
 
 
 class AppliedTrace(NamedTuple):
@@ -115,7 +112,9 @@ class Aggregator:
             settings.drift, self.windows, self.engine.drift, self.counters, share
         )
         self._bounds = LabelBounds(
-            limits.services, limits.segment_values, limits.label_chars, self._overflow
+            *(limits.services, limits.segment_values, limits.label_chars),
+            self._overflow,
+            limits.reserved,
         )
         self.indexing = Indexes(
             limits.services, limits.label_chars, lambda: self._overflow("index")
@@ -132,9 +131,7 @@ class Aggregator:
         self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
-        self._longest_gap = max(window_seconds.values()) + _SECONDS_AFTER_WINDOWS
-        self._next_step: float | None = None
-        self._evaluated = -1  # `windows.changes` at the last evaluation
+        self._next_step: float | None = None  # a whole multiple of `_step`
         self._fingerprints = FingerprintRegistry()
         self.windows.current = self._fingerprints.current
 
@@ -219,7 +216,7 @@ class Aggregator:
     ) -> tuple[ScoredTrace, tuple[str, ...], bool]:
         """Return the trace under its bounded names, its segments, and whether it is too late."""
         late = self.windows.too_late(scored.timestamp)
-        trace = self._bound_names(scored, late)
+        trace = self._bound_names(scored, late, None if turn is None else self.windows.now)
         if late:
             self._accounting.count_late((score.metric, score.scorer) for score in trace.results)
             return trace, (), True
@@ -237,13 +234,16 @@ class Aggregator:
             self._learner.observe(counted, trace.service, segments, turn)
         return trace, tuple(segments), False
 
-    def _bound_names(self, scored: ScoredTrace, late: bool) -> ScoredTrace:
-        """Bound the names of the service and the stages; a copy only if one of them changes."""
+    def _bound_names(self, scored: ScoredTrace, late: bool, now: float | None) -> ScoredTrace:
+        """Bound the names of the service and the stages; a copy only if one of them changes.
+
+        `now` is event time for traffic, None for what else is counted.
+        """
         service, timings = scored.service, scored.timings
         # A late trace has no window, so it takes no slot from other services. Rules look for
         # probes by name: their service needs no slot.
         if service != PROBE_SERVICE:
-            service = self._bounds.service(service, admit=not late)
+            service = self._bounds.service(service, admit=not late, now=now)
         if not late and not all(map(self._bounds.fits, timings)):
             timings = {self._bounds.bound(stage): value for stage, value in timings.items()}
         if service == scored.service and timings is scored.timings:
@@ -308,30 +308,43 @@ class Aggregator:
 
     def advance(self, now: float) -> list[Alert]:
         """Move event time to `now`, evaluate the rules at every step, and return moved alerts."""
-        transitions: list[Alert] = []
-        if self._next_step is not None:
-            last = min(now, self._next_step + self._longest_gap)
-            while self._next_step <= last:
-                transitions += self._evaluate(self._next_step)
-                self._next_step += self._step
-        if self._next_step is None or self._next_step <= now:
-            self._next_step = math.floor(now / self._step) * self._step + self._step
+        return [alert for moved in self.advance_steps(now) for alert in moved]
+
+    def advance_steps(self, now: float) -> Iterator[list[Alert]]:
+        """Do as `advance`, and yield the moved alerts after each evaluation of the rules.
+
+        In a gap between two traces nothing changes but time. So the rules are evaluated only at the
+        steps at which something can change: traces leave a window, a duration of a rule runs out,
+        a detector reads; and at the last one. What they give is what every step would give.
+        """
+        if self._next_step is None:
             self.drift.skip(now)
+            self._next_step = (math.floor(now / self._step) + 1) * self._step
+        while self._next_step <= now:
+            at = self._next_step
+            moved = self._evaluate(at)
+            self._next_step = self._following_step(at, now)
+            yield moved
         self.windows.advance(now)
         self.budgets.advance(now)
         self.consistency.advance(now)
-        return transitions
+
+    def _following_step(self, at: float, now: float) -> float:
+        following = round(at / self._step) + 1
+        last = math.floor(now / self._step)
+        if following < last:
+            due = min(self.windows.next_expiry(), self.engine.next_due(at), self.drift.next_due())
+            following = max(following, min(last, math.ceil(min(due, now) / self._step)))
+        return following * self._step
 
     def _evaluate(self, at: float) -> list[Alert]:
         transitions = self.drift.advance(at)
         self.windows.advance(at)
         self.budgets.advance(at)
-        # Without alerts that wait for their time, the same windows give the same result again:
-        # a night without traffic is 234 expiries, not 6,240 evaluations.
-        if self.engine.waiting or self.windows.changes != self._evaluated:
-            moved = self.engine.evaluate(self.windows, at)
-            transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
-            self._evaluated = self.windows.changes
+        changed = self.windows.take_changed()
+        moved = self.engine.evaluate(self.windows, at, changed)
+        transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
+        if changed:
             self._free_slots()
         self.engine.fold(at)
         return transitions
@@ -341,9 +354,8 @@ class Aggregator:
         # only at the steps of event time: when it happens must not depend on batches
         services = self.windows.services()
         expired = self._bounds.retain_services(services)
-        for service in expired:
-            self.counters.forget("service", service)
         if expired:
+            self.counters.forget("service", expired)
             self.drift.retain_services(services)
             self._learner.retain_services(services)
         for service in self._bounds.services_with_full_segments():
@@ -363,6 +375,10 @@ class Aggregator:
     def label(self, service: str) -> str:
         """Return the bounded name of a service in the windows, `__other__` if it has none."""
         return self._bounds.service(service, admit=False)
+
+    def unnamed_services(self) -> list[str]:
+        """Return services that are counted as `__other__`, those with most traffic first."""
+        return self._bounds.others()
 
     def control(self, turn: int) -> SamplingControl:
         """Return what the sampler should know in this turn, after all earlier ones."""
@@ -417,7 +433,6 @@ class Aggregator:
             "indexing": self.indexing.dump(),
             "consistency": self.consistency.dump(),
             "next_step": self._next_step,
-            "evaluated": self._evaluated == self.windows.changes,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -432,8 +447,6 @@ class Aggregator:
         if self.windows.now is not None:
             self.consistency.advance(self.windows.now)
         self._next_step = state["next_step"]
-        if state["evaluated"]:
-            self._evaluated = self.windows.changes
 
 
 class AggregatorChanges(NamedTuple):

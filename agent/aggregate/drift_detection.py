@@ -85,6 +85,7 @@ class DriftDetection:
         self._latest_trace = -math.inf
         self._slots = ServiceSlots()
         self._probe_alerts: list[str] = []  # ids of the alerts that fire on the probes
+        self._additions = -1  # `windows.additions` at the last reading
         self._changed = False  # whether detectors have read since the last drain
 
     def observe(self, scored: ScoredTrace) -> None:
@@ -98,7 +99,10 @@ class DriftDetection:
         moved: list[Alert] = []
         for at in self._due(until):
             self._windows.advance(at)
-            alarms = self.monitor.advance(at, self._source)
+            additions, self._additions = self._additions, self._windows.additions
+            alarms = self.monitor.advance(
+                at, self._source, self._latest_trace, additions != self._additions
+            )
             self._changed = True
             moved += self._alerts.apply_alarms(alarms, self.monitor.active(), self._windows, at)
         for alert in moved:
@@ -107,6 +111,12 @@ class DriftDetection:
                 key = _labels(alert.service, stage, alert.scorer, alert.drift["kind"])
                 self._counters.inc("ragmeter_drift_alarms_total", key)
         return moved
+
+    def next_due(self) -> float:
+        """Return the event time of the next reading if no trace comes, infinity if all was read."""
+        if not self.enabled or self._next is None or self._next > self._latest_trace + _SILENCE:
+            return math.inf
+        return self._next
 
     def _due(self, until: float) -> Iterator[float]:
         while self.enabled and self._next is not None and self._next <= until:

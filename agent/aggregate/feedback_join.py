@@ -23,10 +23,12 @@ from ragmeter.aggregate.feedback_records import (
     labels_by_rank,
     trace_key,
 )
+from ragmeter.config.inputs import FeedbackSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.feedback import RESERVED_SCORERS
+from ragmeter.core.feedback import HUMAN, RESERVED_SCORERS
+from ragmeter.core.label_bounds import NameAdmission
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.series import split_scorer
@@ -102,7 +104,7 @@ class FeedbackJoin:
         self._rows = rows
         self._max_traces = -(-settings.feedback.traces // share)
         self._max_waiting = -(-settings.feedback.waiting // share)
-        self._max_scorers = settings.feedback.scorers
+        self._settings = settings.feedback
         self._ks = sorted(set(settings.judge.k))
         longest = max(map(parse_window, settings.windows))
         wanted = settings.feedback.horizon
@@ -119,7 +121,7 @@ class FeedbackJoin:
         self._read = self._taken = 0  # the last ids that were joined and that `take` gave
         self._waiting = WaitingFeedback()
         self._forgotten = self._searched = -math.inf
-        self._scorers = _ScorerAdmission(self._max_scorers, self._ks)
+        self._scorers = _ScorerAdmission(self._settings, self._ks)
 
     def _horizon_start(self, now: float) -> float:
         return now // _SEARCH_SECONDS * _SEARCH_SECONDS - self.horizon
@@ -337,24 +339,23 @@ class WaitingFeedback:
 
 
 class _ScorerAdmission:
-    """Admits at most `limit` scorers at a time, each until every window has forgotten it."""
+    """Admits scorers of labels, each until every window has forgotten it.
 
-    def __init__(self, limit: int, ks: Sequence[int]) -> None:
-        self._limit = limit
+    The agent's own name for people, and those of the settings, always have a place.
+    """
+
+    def __init__(self, settings: FeedbackSettings, ks: Sequence[int]) -> None:
+        self._names = NameAdmission(settings.scorers, [HUMAN, *settings.reserved])
         self._labelled = set(map(base_name, labelled_metric_names(ks)))
-        self._admitted: set[str] = set()
 
     def admit(self, scorer: str, windows: Windows) -> bool:
-        if scorer in self._admitted:
-            return True
-        alive = {
-            split_scorer(name)[0]
-            for service in windows.services()
-            for metric, name in windows.series(service)
-            if base_name(metric) in self._labelled and not is_assisted(name)
-        }
-        self._admitted = alive - RESERVED_SCORERS
-        if scorer not in self._admitted and len(self._admitted) >= self._limit:
-            return False
-        self._admitted.add(scorer)
-        return True
+        if scorer not in self._names:
+            alive = {
+                split_scorer(name)[0]
+                for service in windows.services()
+                for metric, name in windows.series(service)
+                if base_name(metric) in self._labelled and not is_assisted(name)
+            } - RESERVED_SCORERS
+            self._names.retain(alive)
+            self._names.adopt(alive)
+        return self._names.admit(scorer, windows.now)

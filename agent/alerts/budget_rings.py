@@ -8,6 +8,7 @@ sum of weights and of squared weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -38,6 +39,11 @@ def ring_width(seconds: float) -> int:
     raise ValueError(
         "a window of whole 30 s between 1m and 6h, or of whole 5 minutes up to 3d, is needed"
     )
+
+
+def budget_edge(now: float) -> float:
+    """Return the time after which the windows at `now` next take in or lose a bucket."""
+    return math.nextafter(math.ceil(now / FINE) * FINE, math.inf)
 
 
 class BudgetSums(NamedTuple):
@@ -80,7 +86,7 @@ class _BudgetRing:
     windows may end before the newest event.
     """
 
-    __slots__ = ("_cells", "_size", "end", "reach", "totals", "width")
+    __slots__ = ("_cells", "_first", "_size", "end", "reach", "totals", "width")
 
     def __init__(self, width: int, length: int, spans: Sequence[int], ahead: int) -> None:
         self.width = width
@@ -89,6 +95,16 @@ class _BudgetRing:
         self._cells = [0] * (self._size * CELL_FIELDS)
         self.totals: dict[int, BudgetCells] = {span: [0] * CELL_FIELDS for span in spans}
         self.end = 0
+        self._first = 0  # no bucket before it holds anything
+
+    @property
+    def oldest(self) -> int | None:
+        """The index of the oldest bucket that holds something."""
+        self._first = max(self._first, self.end - self.reach)
+        past = self.end - self.reach + self._size
+        while self._first < past and not self.cells(self._first)[0]:
+            self._first += 1
+        return self._first if self._first < past else None
 
     def cells(self, index: int) -> BudgetCells:
         at = index % self._size * CELL_FIELDS
@@ -100,6 +116,7 @@ class _BudgetRing:
     def add(self, index: int, cells: Sequence[int]) -> None:
         at = index % self._size * CELL_FIELDS
         own = self._cells
+        self._first = min(self._first, index)
         for offset, by in enumerate(cells):
             if by:
                 own[at + offset] += by
@@ -137,10 +154,10 @@ class _BudgetRing:
 
     def rows(self) -> Iterator[tuple[int, BudgetCells]]:
         first = self.end - self.reach
+        numbers = self._cells[::CELL_FIELDS]
         for index in range(first, first + self._size):
-            cells = self.cells(index)
-            if cells[0]:
-                yield index, cells
+            if numbers[index % self._size]:
+                yield index, self.cells(index)
 
 
 class BudgetRings:
@@ -215,6 +232,12 @@ class BudgetRings:
         self._open_at, self._open = None, [0] * CELL_FIELDS
 
     @property
+    def ahead(self) -> bool:
+        """Whether an event may lie beyond the end of the windows, which `lag` sets back."""
+        self.fold()
+        return self._newest + COARSE > self._rings[FINE].end * FINE and self._lag > 0
+
+    @property
     def newest(self) -> int:
         """The time of the newest event, to the grain of the coarse ring."""
         # a restart knows no finer time
@@ -224,7 +247,8 @@ class BudgetRings:
     def oldest(self) -> int | None:
         """The time of the oldest event held, to the grain of the coarse ring."""
         self.fold()
-        return next((index * COARSE for index, _ in self._rings[COARSE].rows()), None)
+        index = self._rings[COARSE].oldest
+        return None if index is None else index * COARSE
 
     def sums(self, seconds: int) -> BudgetSums:
         """Return the content of a window of so many seconds, which must be one of `spans`."""

@@ -7,7 +7,7 @@ few samples, or its interval bound is unknown. None is never a 0 and never an "a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -170,6 +170,41 @@ def _read_absence(rule: AlertRule, windows: Windows, service: str) -> ConditionV
 _AlertedPairs = Mapping[tuple[str, str], set[tuple[str, str]]]
 
 
+@dataclass(frozen=True)
+class DueRules:
+    """The rules whose condition may have another value than at the last evaluation.
+
+    Args:
+        changed: The windows that have changed, by service.
+        burning: Services whose burn rules are due.
+        refused: Services all of whose rules are due.
+        held: (rule, service) of the alerts that are held.
+    """
+
+    changed: Mapping[str, Collection[str]]
+    burning: Collection[str]
+    refused: Collection[str]
+    held: Collection[tuple[str, str]]
+
+    @cached_property
+    def services(self) -> set[str]:
+        """The services with a rule that is due."""
+        held = (service for _, service in self.held)
+        return {*self.changed, *self.burning, *self.refused, *held}
+
+    def contains(self, rule: AlertRule, service: str) -> bool:
+        """Return whether a rule is due for a service."""
+        if service in self.refused or (rule.name, service) in self.held:
+            return True
+        if rule.burn is not None:
+            return service in self.burning
+        windows = self.changed.get(service, ())
+        # an absence rule reads the longest window as well
+        return bool(windows) and (
+            rule.absence or rule.window in windows or rule.relative_to in windows
+        )
+
+
 class RuleTargets:
     """The services and subjects that rules cover; without `budgets` burn rules cover nothing."""
 
@@ -179,14 +214,20 @@ class RuleTargets:
         self._covering: dict[str, list[AlertRule]] = {}  # by service
 
     def iterate(
-        self, windows: Windows, alerted: _AlertedPairs
+        self,
+        windows: Windows,
+        alerted: _AlertedPairs,
+        due: DueRules | None = None,
     ) -> Iterator[tuple[AlertRule, str, str]]:
-        """Yield every rule with each service and subject it covers, in a fixed order.
+        """Yield every rule that is due for a service with each subject it covers there.
 
-        The subject is a segment, or of an unscored rule "metric scorer". A rule is left out if it
-        has no series to read; an unscored rule covers the pairs that it has `alerted` on, too.
+        The order is fixed. The subject is a segment, or of an unscored rule "metric scorer". A rule
+        is left out if it has no series to read; an unscored rule covers the pairs that it has
+        `alerted` on, too.
         """
         services = sorted(windows.services())
+        if due is not None:
+            services = [service for service in services if service in due.services]
         if len(self._covering) > 2 * len(services) + 1_000:  # services come and go
             self._covering.clear()
         names = set(windows.names)
@@ -196,7 +237,10 @@ class RuleTargets:
                 series = _ServiceSeries(windows, service)
                 for rule in self._rules_of(service):
                     # the windows of burn rules are those of the budgets
-                    if rule.severity == severity and (rule.burn or rule.window in names):
+                    known = rule.burn or rule.window in names
+                    if rule.severity != severity or not known:
+                        continue
+                    if due is None or due.contains(rule, service):
                         for subject in self._subjects(rule, series, alerted):
                             yield rule, service, subject
 

@@ -7,13 +7,17 @@ whatever the wall clock and however often the process was restarted between step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ragmeter.alerts.alert import Alert, alert_id, fill_template, render_summary, template_values
+from ragmeter.alerts.budget_rings import budget_edge
 from ragmeter.alerts.conditions import (
     ConditionValue,
+    DueRules,
     RuleTargets,
     condition_holds,
     read_burn_rate,
@@ -24,6 +28,7 @@ from ragmeter.alerts.drift_alerts import DriftAlerts
 from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.evidence import EvidenceReader
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.core.clocks import parse_whole_seconds
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.windows.windows import Windows
 
@@ -75,6 +80,19 @@ class _TrackedAlert:
         pair = f"{alert.metric} {alert.scorer}"
         return alert.rule, alert.service, alert.segment if alert.unscored is None else pair
 
+    def next_due(self, rule: AlertRule, keep_resolved: float) -> float:
+        """Return when time alone moves the alert, or lets it be searched for its segment."""
+        alert = self.alert
+        if alert.state == "pending":
+            return alert.since + rule.for_
+        if alert.state == "resolved":
+            return (alert.resolved_at or 0.0) + keep_resolved
+        if alert.no_data:
+            return (self.no_data_since or 0.0) + rule.no_data_for
+        if self.false_since is not None:
+            return self.false_since + rule.keep_firing_for
+        return math.inf if self.search_at is None else self.search_at
+
     def dump(self) -> dict[str, Any]:
         return {
             "alert": self.alert.to_dict(),
@@ -100,6 +118,7 @@ class NotificationFolder:
         self._family = family
         self._announced: dict[str, Alert] = {}  # announced as firing and not yet as over, by id
         self._folded: dict[str, Alert] = {}  # with `folded_under`, by id
+        self._waiting: dict[str, float] = {}  # when a warning is announced at the latest, by id
 
     def find_leader(self, alert_id: str) -> str:
         """Return the id of the alert that an alert is folded under; empty if there is none."""
@@ -123,6 +142,7 @@ class NotificationFolder:
             for name, alert in held.items()
             if alert.state == "firing" and name not in self._announced and name not in self._folded
         ]
+        self._waiting = {}
         for alert in sorted(new, key=_notification_rank):
             assert alert.fired_at is not None
             leader = self._leader(alert)
@@ -132,12 +152,18 @@ class NotificationFolder:
             elif alert.severity == "critical" or now - alert.fired_at >= _WARNING_WAIT:
                 self._announced[alert.id] = alert
                 notifications.append(alert)
+            else:
+                self._waiting[alert.id] = alert.fired_at + _WARNING_WAIT
         for alert in notifications:
             alert.folded = self._list_folded(alert)
         for name, alert in list(self._folded.items()):
             if alert.state == "resolved" and alert.folded_under not in self._announced:
                 del self._folded[name]
         return [alert.copy() for alert in notifications]
+
+    def next_due(self) -> float:
+        """Return when the first of the waiting warnings is announced."""
+        return min(self._waiting.values(), default=math.inf)
 
     def dump(self) -> list[list[dict[str, Any]]]:
         """Return the state, JSON-able."""
@@ -209,7 +235,6 @@ class AlertEngine:
 
     Attributes:
         drift: The alerts of drift detectors, which no rule raises.
-        unevaluated: How many (rule, service, subject) had no data in the last evaluation.
         overflow: How many true conditions found no room in the last evaluation.
     """
 
@@ -223,7 +248,6 @@ class AlertEngine:
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
-        self.unevaluated = 0
         self.overflow = 0
         self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
         self._budgets = budgets
@@ -234,13 +258,26 @@ class AlertEngine:
         self._targets = RuleTargets(self.rules, budgets)
         self._now: float | None = None
         self._searches_left = _MAX_SEGMENT_SEARCHES
+        self._refused: set[str] = set()  # services with a true condition that found no room
+        # Services whose burn rules may become true, or whose alerts of them may move.
+        self._burning: set[str] = set()
         self._folder = NotificationFolder(self._family)
         self._notifications: list[Alert] = []
 
-    @property
-    def waiting(self) -> bool:
-        """Whether an alert is held: only then can time alone change what `evaluate` returns."""
-        return bool(self._tracked)
+    def next_due(self, now: float) -> float:
+        """Return when time alone next moves an alert or its notification, after event time `now`.
+
+        That is without traces that come or leave a window; infinity if it never does.
+        """
+        due = [math.inf]
+        if self._burning:
+            due.append(budget_edge(now))
+        for (name, *_), tracked in self._tracked.items():
+            rule = self._by_name.get(name)
+            if rule is not None:
+                due.append(tracked.next_due(rule, self._keep_resolved))
+        due.append(self._folder.next_due())
+        return min(due)
 
     def alerts(self) -> list[Alert]:
         """Return copies of all alerts: pending, firing and lately resolved; in a fixed order."""
@@ -269,13 +306,25 @@ class AlertEngine:
             metrics = {series.metric for series in evidence}
         return "operation" if metrics & _OPERATIONAL else "quality"
 
-    def evaluate(self, windows: Windows, now: float) -> list[Alert]:
-        """Evaluate every rule at event time `now` and return copies of the moved alerts.
+    def evaluate(
+        self,
+        windows: Windows,
+        now: float,
+        changed: Mapping[str, Collection[str]] | None = None,
+    ) -> list[Alert]:
+        """Evaluate the rules at event time `now` and return copies of the moved alerts.
 
         Event time never goes back: an earlier `now` than the last one counts as the last one.
+
+        Args:
+            windows: What the rules read.
+            now: Event time, Unix seconds.
+            changed: The windows that changed since the last call, by service. The rules of the
+                others are left out, as they have the result that they had, unless they hold an
+                alert. None evaluates all rules.
         """
         now = self._now = now if self._now is None else max(now, self._now)
-        self.unevaluated = self.overflow = 0
+        self.overflow = 0
         self._searches_left = _MAX_SEGMENT_SEARCHES
         evidence = EvidenceReader(windows, self._budgets)
         self._tracked = {
@@ -285,7 +334,8 @@ class AlertEngine:
         }
         moved = self._end_rewritten(now)
         visited: set[_AlertKey] = set()
-        for rule, service, subject in self._targets.iterate(windows, self._failing_pairs()):
+        due = self._due_rules(changed)
+        for rule, service, subject in self._targets.iterate(windows, self._failing_pairs(), due):
             key = (rule.name, service, subject)
             visited.add(key)
             value = self._read(rule, windows, service, subject)
@@ -293,6 +343,35 @@ class AlertEngine:
         for key in sorted(self._tracked.keys() - visited):
             moved += self._step_unvisited(key, evidence, now)
         return [alert.copy() for alert in moved]
+
+    def _due_rules(self, changed: Mapping[str, Collection[str]] | None) -> DueRules | None:
+        refused, self._refused = self._refused, set()
+        if self._budgets is not None:
+            burn_rules = [rule for rule in self.rules if rule.burn is not None]
+            self._burning = {
+                service
+                for service in self._burning | self._budgets.take_changed()
+                if any(self._may_burn(rule, service) for rule in burn_rules)
+            }
+        if changed is None:
+            return None
+        held = {key[:2] for key in self._tracked}
+        return DueRules(changed, self._burning, refused, held)
+
+    def _may_burn(self, rule: AlertRule, service: str) -> bool:
+        burn, budgets = rule.burn, self._budgets
+        assert burn is not None
+        assert budgets is not None
+        spans = parse_whole_seconds(rule.window), burn.seconds
+        return any(
+            budgets.may_burn(service, name, *spans, burn.min_errors)
+            or (
+                (rule.name, service, f"slo={name}") in self._tracked
+                and budgets.has_samples(service, name, burn.seconds)
+            )
+            for name in budgets.names(service)
+            if fnmatchcase(name, burn.slo)
+        )
 
     def dump(self) -> dict[str, Any]:
         """Return the whole state, JSON-able; floats survive JSON exactly."""
@@ -397,9 +476,7 @@ class AlertEngine:
         now: float,
     ) -> Sequence[Alert]:
         tracked = self._tracked.get(key)
-        if value is None:
-            self.unevaluated += 1
-        elif condition_holds(rule, value):
+        if value is not None and condition_holds(rule, value):
             if tracked is None or tracked.alert.state == "resolved":
                 tracked = self._begin(rule, key, evidence, now)
             return self._step_true(rule, tracked, value, evidence, now) if tracked else ()
@@ -427,6 +504,7 @@ class AlertEngine:
             ]
             if not resolved:
                 self.overflow += 1
+                self._refused.add(key[1])
                 return None
             del self._tracked[min(resolved)[1]]
         name, service, subject = key

@@ -136,6 +136,7 @@ class ErrorBudgets:
         self._max = max_services
         self._services: dict[str, dict[str, BudgetRings]] = {}
         self._removed: set[tuple[str, int, int]] = set()
+        self._changed: set[str] = set()  # services with events since `take_changed`
         self._now: float | None = None
         self._swept = 0.0
 
@@ -167,6 +168,34 @@ class ErrorBudgets:
             rings = own[name] = BudgetRings(self._spans, objective.lag)
         rings.advance(self._now)
         rings.add(timestamp, weight, bad, count)
+        self._changed.add(service)
+
+    def take_changed(self) -> set[str]:
+        """Return the services with events since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def may_burn(self, service: str, name: str, long: int, short: int, min_errors: float) -> bool:
+        """Return whether `burn` might hold now, or later if no more events come.
+
+        It needs errors in both windows, and at least as many as effective ones.
+        """
+        rings = self._services.get(service, {}).get(name)
+        if rings is None or self._now is None:
+            return False
+        rings.advance(self._now)
+        if rings.ahead:
+            return True
+        over, now = rings.sums(long), rings.sums(short)
+        return now.bad > 0 and over.bad >= min_errors
+
+    def has_samples(self, service: str, name: str, span: int) -> bool:
+        """Return whether a window of so many seconds has events, or will have some that came."""
+        rings = self._services.get(service, {}).get(name)
+        if rings is None or self._now is None:
+            return False
+        rings.advance(self._now)
+        return rings.ahead or rings.sums(span).samples > 0
 
     def services(self) -> list[str]:
         """Return the services that have events."""
@@ -288,6 +317,7 @@ class ErrorBudgets:
                     rings = own[name] = BudgetRings(self._spans, objective.lag)
                     rings.advance(now)
                 rings.restore(-width, start // -width, cells)
+        self._changed.update(self._services)
 
     def _newest(self, service: str) -> int:
         return max((rings.newest for rings in self._services[service].values()), default=0)

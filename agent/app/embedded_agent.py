@@ -76,6 +76,7 @@ async def serve_agent(
     )
     from ragmeter.embedded.endpoints.operator import BaselinesEndpoint, InspectionEndpoint
     from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
+    from ragmeter.embedded.endpoints.request_bodies import BodyReader
     from ragmeter.exporters.web import metrics_app
     from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
 
@@ -83,17 +84,18 @@ async def serve_agent(
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
     mute_protocol_errors()
     limits = settings.limits
-    endpoint = TracesEndpoint(agent, limits.body_bytes, limits.trace_bytes)
+    bodies = BodyReader(limits.body_bytes)
+    endpoint = TracesEndpoint(agent, bodies, limits.trace_bytes)
     page = metrics_app(agent, refused=access.refused)
     traces = web.Application()
-    indexing = IndexEndpoint(agent, limits.body_bytes)
-    labels = FeedbackEndpoint(agent, limits.body_bytes)
+    indexing = IndexEndpoint(agent, bodies)
+    labels = FeedbackEndpoint(agent, bodies)
     for app in (page, traces):
         endpoint.add_to(app)
         indexing.add_to(app)
         if settings.feedback.traces:
             labels.add_to(app)
-    otlp = OtlpEndpoint(agent.assembly, limits.body_bytes, redactor=agent.redactor)
+    otlp = OtlpEndpoint(agent.assembly, bodies, agent.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(agent).add_to(page)
     InspectionEndpoint(agent.inspection).add_to(page)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit, stdout_console
-from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
+from ragmeter.console.terminal import escape_control, escape_json, exit_error, print_message, stderr
 from ragmeter.trace import Trace
 
 if TYPE_CHECKING:
@@ -77,10 +77,11 @@ def inspect(
     with exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
     if form == "json":
-        typer.echo(json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False))
+        document = json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False)
+        typer.echo(escape_json(document))
     elif form == "jsonl":
         for line in format_trace_lines(inspection):
-            typer.echo(line)
+            typer.echo(escape_json(line))
     else:
         print_inspection(inspection, out)
     if not inspection.traces:
@@ -131,9 +132,9 @@ def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
         )
         return False
     if form == "table":
-        print_request(trace, origins, out)
+        print_request(trace, origins, dict(item["grades"]), out)
     elif form == "json":
-        typer.echo(line)
+        typer.echo(escape_json(line))
     else:
-        typer.echo(trace.model_dump_json(exclude_none=True))
+        typer.echo(escape_json(trace.model_dump_json(exclude_none=True)))
     return True

@@ -42,6 +42,7 @@ from ragmeter.console.terminal import (
     stderr,
 )
 from ragmeter.core import feedback
+from ragmeter.core.child_call import limit_arenas
 from ragmeter.core.feedback import Feedback
 from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
 from ragmeter.trace import SCHEMA, Trace
@@ -332,6 +333,7 @@ def main() -> None:
     the reader of a pipe has gone.
     """
     prepare_streams()
+    limit_arenas()
     try:
         try:
             app()

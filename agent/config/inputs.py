@@ -87,6 +87,7 @@ class OtlpSettings(SettingsSection):
     max_open_bytes: int = Field(256 * 2**20, ge=1024)
     max_copy_bytes: int = Field(64 * 2**20, ge=0)
     tool_names: NameList = Field([])
+    excluded_tools: NameList = Field([])
     hash_ids: bool = True
     session_salt: SecretStr = SecretStr("ragmeter")
     text_limit: int | None = Field(None, ge=1)
@@ -105,6 +106,7 @@ class FeedbackSettings(SettingsSection):
     traces: int = Field(100_000, ge=0)
     waiting: int = Field(10_000, ge=1)
     scorers: int = Field(8, ge=1)
+    reserved: NameList = Field([])
 
 
 class ResolverSource(SettingsSection):

@@ -48,6 +48,7 @@ class LimitSettings(SettingsSection):
     queue: int = Field(10_000, ge=1)
     drawn: int = Field(5_000, ge=1)
     services: int = Field(100, ge=1)
+    reserved: NameList = Field([])
     segment_values: int = Field(20, ge=1)
     label_chars: int = Field(128, ge=8)
     min_samples: int = Field(5, ge=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import unicodedata
@@ -46,6 +47,18 @@ def escape_control(text: str) -> str:
         return text
     return "".join(
         char.encode("unicode_escape").decode("ascii")
+        if char != "\n" and unicodedata.category(char) in _HIDDEN_CATEGORIES
+        else char
+        for char in text
+    )
+
+
+def escape_json(text: str) -> str:
+    """Return JSON with every character that could control a terminal as an escape of JSON."""
+    if text.isprintable():
+        return text
+    return "".join(
+        json.dumps(char)[1:-1]
         if char != "\n" and unicodedata.category(char) in _HIDDEN_CATEGORIES
         else char
         for char in text

@@ -7,7 +7,7 @@ A counter is a name with label pairs. A histogram is stored as counters `NAME_bu
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Labels = tuple[tuple[str, str], ...]  # (label, value) pairs in a fixed order
@@ -83,9 +83,10 @@ class Counters:
         if exemplar is not None:
             self.exemplars[key] = exemplar
 
-    def forget(self, label: str, value: str) -> None:
-        """Drop every counter with this label value; the next drain reports them."""
-        for key in [key for key in self._values if (label, value) in key[1]]:
+    def forget(self, label: str, values: Collection[str]) -> None:
+        """Drop every counter with one of these values of a label; the next drain reports them."""
+        pairs = {(label, value) for value in values}
+        for key in [key for key in self._values if not pairs.isdisjoint(key[1])]:
             del self._values[key]
             self.exemplars.pop(key, None)
             self._changed.add(key)

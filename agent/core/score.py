@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from ragmeter.trace import Status, Trace
+from ragmeter.trace import GuessedField, Status, Trace
 
 BUILTIN_SCORER = "builtin"
 JUDGE_SCORER = "judge"
@@ -110,6 +110,7 @@ class ScoredTrace:
             from real traffic.
         pending: The results that will follow; a trace belongs to its strata from the start, however
             long a judge takes.
+        guessed: The fields that were read from spans and may be wrong.
         wording: Hashes of the query and answer, to compare answers.
         wording_reason: Why there is no wording, a label; empty if answers are not compared.
     """
@@ -130,6 +131,7 @@ class ScoredTrace:
     pending: tuple[PendingResult, ...] = ()
     wording: HashedWording | None = None
     wording_reason: str = ""
+    guessed: tuple[GuessedField, ...] = ()
 
     def with_wording(self, wording: HashedWording | str) -> ScoredTrace:
         """Return a copy with the wording of its answer, or with the reason why there is none."""

@@ -89,6 +89,7 @@ class DriftMonitor:
         self._judged_alarms = JudgedAlarms(settings.hold, settings.quiet)
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._next_discovery = -math.inf
+        self._discovered = 0  # trackers after the last discovery
         self._streams: dict[str, int] = {}  # detectors by service
         self._sharing = 1  # services that share the allowance
 
@@ -96,17 +97,31 @@ class DriftMonitor:
         """Count the scores of traces; call it before `advance` reaches past their lateness."""
         self._scores.add(traces)
 
-    def advance(self, now: float, source: BucketSource) -> list[Alarm]:
+    def advance(
+        self,
+        now: float,
+        source: BucketSource,
+        latest: float = math.inf,
+        new_results: bool = True,
+    ) -> list[Alarm]:
         """Read what has closed by event time `now` (Unix seconds).
 
         The source must still have the buckets, so call this at least once a minute.
+
+        Args:
+            now: Event time.
+            source: The buckets.
+            latest: The time of the latest trace: later buckets are empty, and not read.
+            new_results: Whether any came since the last call, so that there may be new series.
 
         Returns:
             Alarms that fire, are held or clear, in order of time.
         """
         alarms: list[Alarm] = []
         if now >= self._next_discovery:
-            self._discover_series(now, source)
+            if new_results or len(self._trackers) < self._discovered:
+                self._discover_series(now, source)
+                self._discovered = len(self._trackers)
             self._next_discovery = now - now % MINUTE + MINUTE
         trackers = [self._trackers[key] for key in sorted(self._trackers)]
         while trackers:
@@ -118,6 +133,9 @@ class DriftMonitor:
                 continue
             for tracker in trackers:
                 if tracker.next_start + tracker.wait <= due:
+                    if tracker.next_start > latest:
+                        tracker.next_start += tracker.width
+                        continue
                     streams = tracker.streams
                     for event in tracker.read(
                         source, self._scores, self._threshold(tracker.service)

@@ -227,6 +227,10 @@ class EmbeddedAgent:
         """Return the versions of all indexes, the latest first. Hold `lock()`."""
         return list(self._worker.aggregator.indexing.versions())
 
+    def unnamed_services(self) -> Sequence[str]:
+        """Return services that are counted as `__other__`. Hold `lock()`."""
+        return self._worker.aggregator.unnamed_services()
+
     def consistency(self, service: str, window: str) -> AnswerComparison:
         """Return how much answers to one question differ. Hold `lock()`."""
         return self._worker.aggregator.consistency.compared(service, window)

@@ -16,6 +16,7 @@ from typing import Any
 from ragmeter.core.errors import RagmeterError
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.requests.extraction import ExtractedRequests, FieldOrigin
+from ragmeter.trace import Trace
 
 MAX_LISTENERS = 4  # each makes the closing of traces somewhat slower
 _MAX_QUEUED_LINES = 256  # of a slow listener
@@ -25,12 +26,30 @@ class TooManyListeners(RagmeterError):
     """There are `MAX_LISTENERS` live inspectors already."""
 
 
+def grade_fields(trace: Trace) -> dict[str, str]:
+    """Return for each field that is read from spans `right`, `guessed` or `missing`."""
+    present = {
+        "query": trace.query is not None,
+        "passages": trace.passages is not None,
+        "answer": trace.answer is not None,
+        "tokens": trace.usage is not None and trace.usage.input_tokens is not None,
+        "model": trace.model is not None,
+        "session": "session" in trace.tags,
+    }
+    guessed = trace.guessed or {}
+    return {
+        name: ("guessed" if name in guessed else "right") if there else "missing"
+        for name, there in present.items()
+    }
+
+
 def describe_request(
-    trace: dict[str, Any], origins: Mapping[str, Sequence[FieldOrigin]]
+    trace: dict[str, Any], origins: Mapping[str, Sequence[FieldOrigin]], grades: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return a native trace with the spans that hold its fields, as JSON-able values."""
+    """Return a native trace with the spans and grades of its fields, as JSON-able values."""
     return {
         "trace": trace,
+        "grades": grades,
         "from": {name: [asdict(origin) for origin in spans] for name, spans in origins.items()},
     }
 
@@ -92,7 +111,8 @@ class LiveInspection:
         items = []
         for trace, origins in zip(extracted.traces, extracted.origins, strict=True):
             document = {"trace": trace.model_dump(mode="json", exclude_none=True), "results": []}
-            items.append(describe_request(self._content.document(document)["trace"], origins))
+            shown = self._content.document(document)["trace"]
+            items.append(describe_request(shown, origins, grade_fields(trace)))
         items += [{"not_request": reason} for reason in extracted.dropped.elements()]
         for item in items:
             line = json.dumps(item, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

@@ -139,6 +139,20 @@ def split_body(body: bytes, most: int | None) -> list[Any] | DecodeFailure:
     return items
 
 
+def iterate_lines(body: bytes, most: int) -> Iterator[bytes]:
+    """Yield a body as JSON lines of its items, in pieces; what is no list of items as it is.
+
+    Raises:
+        BodyLimitExceeded: As `split_body` does.
+    """
+    items = split_body(body, most)
+    if isinstance(items, DecodeFailure) or items == [body]:
+        yield body
+        return
+    for item in items:
+        yield (item if isinstance(item, bytes) else _dump(item)) + b"\n"
+
+
 def is_utf16(head: bytes) -> bool:
     """Return whether bytes begin with the mark of UTF-16 or 32, or with JSON in it."""
     return head[:2] in (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
@@ -188,8 +202,12 @@ def _check_size(raw: bytes, limit: int) -> DecodeFailure | None:
     return DecodeFailure.of_whole("too_large", why, raw)
 
 
+def _dump(item: object) -> bytes:
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def _decode_item(item: object, limit: int) -> DecodedTrace | DecodeFailure:
-    raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    raw = _dump(item)
     failure = _check_size(raw, limit)
     if failure is not None:
         return failure

@@ -56,6 +56,9 @@ class Redactor:
 
     Raises:
         ValueError: A rule is invalid.
+
+    Attributes:
+        settings: What is applied.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Redactor:
         globs = [fnmatch.translate(name.strip()) for name in settings.drop_attributes]
         drop = re.compile("|".join(globs)) if globs else None
         self._settings = _CompiledSettings(settings.edits, list(rules.values()), field_rules, drop)
+        self.settings = settings
 
     @property
     def edits(self) -> bool:

@@ -9,14 +9,19 @@ the trace is read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.core.counters import Counts
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BodyLimitExceeded, has_values_over
+from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent, is_own_span, is_result_event
 
 PART_OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row and its index
@@ -31,6 +36,49 @@ class StoredPart(NamedTuple):
     part: TracePart
     line: bytes
     span: Span | None = None
+
+
+class DecodeSummary(NamedTuple):
+    """What else there is to say of a decoded body.
+
+    Args:
+        refused: Parts that are left out, by reason.
+        counts: What redaction has counted.
+        broken: Reason and text where nothing of the body could be read.
+    """
+
+    refused: Counter[str]
+    counts: Counts
+    broken: tuple[str, str] | None = None
+
+
+def decode_parts(
+    body: bytes, redactor: Redactor, *, logs: bool, json: bool
+) -> tuple[list[StoredPart], DecodeSummary]:
+    """Decode a body of spans or log records, redact and serialise them."""
+    counts: Counts = {}
+    try:
+        decoded = (decode_logs if logs else decode_traces)(body, json=json)
+    except UndecodableBody as error:
+        summary = DecodeSummary(Counter(undecodable=1), counts, (error.reason, str(error)))
+        return [], summary
+    refused = Counter(decoded.reasons)
+    refused["no_content"] += decoded.ignored
+    spans = [redactor.span(span, counts) for span in decoded.spans]
+    events = [redactor.log_event(event, counts) for event in decoded.events]
+    parts = [*serialise_spans(spans, refused), *serialise_log_events(events, refused)]
+    return parts, DecodeSummary(+refused, counts)
+
+
+def iterate_parts(
+    body: bytes, privacy: PrivacySettings, logs: bool, json: bool
+) -> Iterator[StoredPart | DecodeSummary]:
+    """Yield what `decode_parts` returns, for another process: parts without their spans."""
+    parts, summary = decode_parts(body, Redactor(privacy), logs=logs, json=json)
+    parts.reverse()
+    while parts:
+        yield parts.pop()._replace(span=None)
+    yield summary
 
 
 def serialise_spans(spans: Iterable[Span], refused: Counter[str]) -> list[StoredPart]:

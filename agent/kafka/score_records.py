@@ -24,7 +24,7 @@ from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import HashedWording, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
 from ragmeter.store.pending import NewFeedback
-from ragmeter.trace import MAX_ID, MAX_TAGS, Status
+from ragmeter.trace import MAX_ID, MAX_TAGS, GuessedField, Status
 
 # A program reads its own version and the one before: workers are upgraded one by one.
 SCORE_VERSION = 1
@@ -126,6 +126,7 @@ class _TraceWire:
     cost_usd: float | None = None
     partial: bool = False
     canary: bool = False
+    guessed: tuple[GuessedField, ...] = ()
     frame: tuple[PendingResult, ...] = ()
     wording: HashedWording | str = ""
 

@@ -194,6 +194,11 @@ class WorkerView:
         states = self.partition_states()
         return [version for state in states for version in state.aggregator.indexing.versions()]
 
+    def unnamed_services(self) -> Sequence[str]:
+        """Return services that are counted as `__other__`."""
+        states = self.partition_states()
+        return [name for state in states for name in state.aggregator.unnamed_services()]
+
     def consistency(self, service: str, window: str) -> AnswerComparison:
         """Return the answer comparison of a service."""
         for state in self.partition_states():

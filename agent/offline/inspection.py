@@ -19,13 +19,13 @@ from rich.text import Text
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.console.terminal import escape_control
 from ragmeter.ingest.files import GZIP, STDIN
-from ragmeter.ingest.live_inspection import describe_request
+from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.limits import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
-from ragmeter.trace import Trace
+from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
 _MAX_SHOWN_CHARS = 300  # of a text on the terminal; JSON has the whole text
@@ -133,7 +133,9 @@ def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
     """Return the traces with the spans of their fields, and the counts, in JSON form."""
     return {
         "requests": [
-            describe_request(trace.model_dump(mode="json", exclude_none=True), origins)
+            describe_request(
+                trace.model_dump(mode="json", exclude_none=True), origins, grade_fields(trace)
+            )
             for trace, origins in inspection.traces
         ],
         "not_requests": dict(inspection.dropped),
@@ -149,24 +151,59 @@ def format_trace_lines(inspection: Inspection) -> Iterator[str]:
         yield trace.model_dump_json(exclude_none=True)
 
 
-def print_request(trace: Trace, origins: FieldOrigins, out: Console) -> None:
-    """Print a table of the fields of a trace, their values and the spans they are from."""
+def print_request(
+    trace: Trace, origins: FieldOrigins, grades: Mapping[str, str], out: Console
+) -> None:
+    """Print a table of the fields of a trace, their values, grades and spans."""
     table = Table(
         title=Text(escape_control(f"{trace.service}  {trace.trace_id}")), title_justify="left"
     )
     table.add_column("field")
     table.add_column("value", overflow="fold", ratio=3)
+    table.add_column("source", overflow="fold")
     table.add_column("from", overflow="fold", ratio=1)
     for name, value in _rows(trace):
         sources = (escape_control(f"{o.name} ({o.convention})") for o in origins.get(name, ()))
-        table.add_row(name, Text(value), Text("\n".join(dict.fromkeys(sources))))
+        table.add_row(
+            name, Text(value), grades.get(name, ""), Text("\n".join(dict.fromkeys(sources)))
+        )
     out.print(table)
+    for advice in _advice(trace, origins):
+        out.print(f"  {escape_control(advice)}", markup=False, highlight=False)
+
+
+# What to change in the application's instrumentation, by the reason of a guess.
+_ADVICE = {
+    Guess.CUT_FROM_PROMPT: "was cut out of the prompt: let the request's span have an input",
+    Guess.USER_MESSAGE: "is what the user said to the model: let the request's span have an input",
+    Guess.RETRIEVAL_QUERY: "is what was searched for: let the request's span have an input",
+    Guess.TOOL_ARGUMENTS: "is what the model asked a tool: let the request's span have an input",
+    Guess.STEP_OUTPUT: "is the output of a step: let the request's span have an output",
+    Guess.LAST_CALL: "is the reply of the last of several calls: let the request's span have an"
+    " output",
+    Guess.PARTIAL_USAGE: "are those of some calls: a call of the model tells none",
+    Guess.REQUESTED_MODEL: "is the one that was asked for: no span has gen_ai.response.model",
+}
+
+
+def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
+    """Yield what was guessed and how to change it."""
+    for field_name, guess in (trace.guessed or {}).items():
+        if guess in _ADVICE:
+            yield f"{field_name}: {_ADVICE[guess]}"
+    taken = {origin.span_id for origin in origins.get("passages", ())}
+    tools = {origin.name: origin.span_id in taken for origin in origins.get("tools", ())}
+    for name, is_taken in tools.items():
+        if is_taken:
+            yield f"tool {name}: its result gives passages; otlp.excluded_tools: [{name}] if not so"
+        else:
+            yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"
 
 
 def print_inspection(inspection: Inspection, out: Console) -> None:
     """Print a table for each request, then the counts."""
     for trace, origins in inspection.traces:
-        print_request(trace, origins, out)
+        print_request(trace, origins, grade_fields(trace), out)
     for title, counts in (
         ("traces that are not requests", inspection.dropped),
         ("could not be read", inspection.rejected),
@@ -201,8 +238,9 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
     timings = {stage: s for stage, s in (trace.timings or {}).items() if s is not None}
     yield "timings", ", ".join(f"{stage} {s:.3f} s" for stage, s in timings.items()) or "-"
     usage = trace.usage.model_dump(exclude_none=True) if trace.usage else {}
-    yield "usage", ", ".join(f"{name} {number}" for name, number in usage.items()) or "-"
+    yield "tokens", ", ".join(f"{name} {number}" for name, number in usage.items()) or "-"
     yield "model", escape_control(trace.model or "-")
+    yield "session", escape_control(trace.tags.get("session", "-"))
     yield (
         "tags",
         ", ".join(escape_control(f"{name}={value}") for name, value in trace.tags.items()) or "-",

@@ -369,6 +369,7 @@ def summarise_trace(
         output_tokens=usage.output_tokens if usage else None,
         cost_usd=usage.cost_usd if usage else None,
         canary=trace.canary,
+        guessed=tuple(trace.guessed or ()),
     )
 
 

@@ -1,8 +1,10 @@
 """Limits on the number and the idle time of a port's connections.
 
 A connection that sends no request, or sends one too slowly, holds a file descriptor; aiohttp would
-let it for an hour. `ConnectionLimiter` closes it. At the limit it closes the connection that has
-been idle longest, so that a crowd of idle connections keeps nobody out.
+let it for an hour. `ConnectionLimiter` closes it. At the limit it closes a connection for each that
+comes, so that a crowd keeps nobody out: first the oldest of those whose request is overdue to
+arrive, then the one that has been idle longest. Among them, those of a peer that has more than half
+of all connections go before any other.
 """
 
 from __future__ import annotations
@@ -16,12 +18,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import cast
 
+from aiohttp import StreamReader
+
 log = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0  # from the connection, or a request's first byte, to the end of its head
 IDLE_SECONDS = 75.0  # between requests: longer than a Prometheus' and an exporter's interval of 60
 WRITE_SECONDS = 30.0  # until a client takes a byte of a response
 CHECK_SECONDS = 1.0  # between two checks of the deadlines
+# A body that comes more slowly than this is treated like an unfinished head: 1 KB within 0.1 s.
+_SLOW = 10_000.0
 _REPORT_SECONDS = 60.0  # between two reports that the port is full
 _NEVER = float("inf")
 
@@ -48,11 +54,13 @@ class ConnectionLimiter:
         return len(self._open)
 
     @contextlib.contextmanager
-    def working(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
-        """Suspend the deadlines of a connection while its request is handled."""
+    def working(
+        self, transport: asyncio.BaseTransport | None, body: StreamReader | None = None
+    ) -> Iterator[None]:
+        """Suspend the deadlines of a connection while its request, with that body, is handled."""
         connection = None if transport is None else self._by_transport.get(transport)
         if connection is not None:
-            connection.begin()
+            connection.begin(body)
         try:
             yield
         finally:
@@ -60,22 +68,30 @@ class ConnectionLimiter:
                 connection.end()
 
     def enter(self, connection: LimitedConnection) -> bool:
-        """Admit a connection, closing an idle one at the limit; return False if all are busy."""
+        """Admit a connection, closing another at the limit; return False if all are busy."""
         if len(self._open) >= self._limit:
             self.refused["connections"] += 1
             now = self.clock()
             if now - self._reported >= _REPORT_SECONDS:
                 self._reported = now
-                text = "%s: %d connections (limits.connections): the idlest are closed"
+                text = "%s: %d connections (limits.connections): slow and idle ones are closed"
                 log.warning(text, self._name, self._limit)
-            waiting = [one for one in self._open if not one.busy]
-            idle = min(waiting, key=lambda one: one.since, default=None)
-            if idle is None:
+            least = self._find_least(now)
+            if least is None:
                 return False
-            self.leave(idle)
-            idle.abort()
+            self.leave(least)
+            least.abort()
         self._open.add(connection)
         return True
+
+    def _find_least(self, now: float) -> LimitedConnection | None:
+        """Return the connection that is missed least, None if all are busy."""
+        peers = Counter(one.peer for one in self._open)
+        crowd, number = peers.most_common(1)[0]
+        candidates = [one for one in self._open if not one.busy or one.is_slow(now)]
+        if 2 * number > self._limit:
+            candidates = [one for one in candidates if one.peer == crowd] or candidates
+        return min(candidates, key=lambda one: (one.idle, one.since), default=None)
 
     def register_transport(
         self, connection: LimitedConnection, transport: asyncio.BaseTransport
@@ -125,7 +141,10 @@ class LimitedConnection(asyncio.Protocol):
         self._gone = False
         self.busy = False  # a request is handled
         self.idle = False  # between two requests
-        self.since = self._limiter.clock()
+        self.peer = ""  # address
+        self.since = self._limiter.clock()  # the connection, the request, or the end of the last
+        self._body: StreamReader | None = None  # of the request
+        self._received = 0  # bytes of the request
         self._until = self.since + HEAD_SECONDS
         self._take_until = _NEVER
 
@@ -139,16 +158,24 @@ class LimitedConnection(asyncio.Protocol):
         """The time at which to close the connection, by the limiter's clock."""
         return min(self._until, self._take_until)
 
-    def begin(self) -> None:
+    def begin(self, body: StreamReader | None) -> None:
         """Note that a request is handled."""
         self.busy, self.idle = True, False
+        self._body = body
         self._until = _NEVER
 
     def end(self) -> None:
         """Note that a request was handled."""
         self.busy, self.idle = False, True
+        self._body, self._received = None, 0
         self.since = self._limiter.clock()
         self._until = self.since + IDLE_SECONDS
+
+    def is_slow(self, now: float) -> bool:
+        """Return whether the body of a request comes too slowly."""
+        if self._body is None or self._body.is_eof():
+            return False
+        return self._received < _SLOW * (now - self.since)
 
     def abort(self) -> None:
         """Close the connection at once, without writing what is left."""
@@ -160,6 +187,8 @@ class LimitedConnection(asyncio.Protocol):
         """Start the TLS handshake, or hand a plain connection to the HTTP protocol."""
         # a stream's transport, though uvloop's is no subclass of asyncio's
         self._raw = raw = cast(asyncio.Transport, transport)
+        address = raw.get_extra_info("peername")
+        self.peer = str(address[0]) if isinstance(address, tuple) else ""
         if not self._limiter.enter(self):
             raw.abort()
         elif self._context is None:
@@ -197,9 +226,11 @@ class LimitedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass data on; the first of a request starts the time limit of its head."""
+        self._received += len(data)
         if self.idle:
             self.idle = False
-            self._until = self._limiter.clock() + HEAD_SECONDS
+            self.since = self._limiter.clock()
+            self._until = self.since + HEAD_SECONDS
         if self.transport is None:
             self._early.append(data)  # came together with the end of the handshake
         else:

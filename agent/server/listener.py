@@ -37,6 +37,7 @@ PATH_SCOPES: dict[str, AccessScope] = {
     "/metrics": "scrape",
     "/v1/traces": "send",
     "/v1/logs": "send",
+    "/v1/metrics": "send",
     "/v1/rag/traces": "send",
     "/v1/feedback": "send",
     "/v1/index": "send",
@@ -55,7 +56,8 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 
-_BACKLOG = 128  # connections that wait to be accepted, aiohttp's default
+# Connections that wait to be accepted: one that finds no place tries again after a second.
+_BACKLOG = 1024
 _ACCEPT_REPORT_SECONDS = 60.0  # between two reports that there are no file descriptors left
 
 
@@ -135,7 +137,7 @@ class RequestGuard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with self._limiter.working(request.transport):
+            with self._limiter.working(request.transport, request.content):
                 return await self._handle(request, handler)
 
         app.middlewares.insert(0, guard)

@@ -7,8 +7,11 @@ included. Its totals are maintained by adding on arrival and subtracting on expi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import lt
 from typing import Any
 
@@ -159,6 +162,27 @@ class Bucket(_BucketSums):
         self.worst: dict[SeriesKey, PackedEntries] = {}
         self.saved = False
 
+    @classmethod
+    def total(cls, parts: Sequence[Bucket], with_worst: bool) -> Bucket:
+        """Return a new bucket with the sum of several; far faster than to add them one by one."""
+        new = cls()
+        new.trace_count = sum([part.trace_count for part in parts])
+        columns = zip_longest(*[part.counts for part in parts], fillvalue=0)
+        new.counts = list(map(sum, columns))
+        for part in parts:
+            for offset, strata in part.strata.items():
+                new.strata[offset] = add_strata(new.strata.get(offset), strata)
+            if part.failures:
+                new.failures = add_failures(new.failures, part.failures)
+            if with_worst:
+                new._add_worst(part)
+        sketches: dict[str, list[SparseLogHistogram]] = {}
+        for part in parts:
+            for stage, sketch in part.sketches.items():
+                sketches.setdefault(stage, []).append(sketch)
+        new.sketches = {name: SparseLogHistogram.total(own) for name, own in sketches.items()}
+        return new
+
     def add(self, other: Bucket, with_worst: bool) -> None:
         """Merge another bucket; afterwards the two share nothing that is changed in place."""
         self._add_sums(other)
@@ -168,9 +192,12 @@ class Bucket(_BucketSums):
                 own = self.sketches[stage] = SparseLogHistogram()
             own.merge(sketch)
         if with_worst:
-            for key, entries in other.worst.items():
-                old = self.worst.get(key)
-                self.worst[key] = entries if old is None else merge_entries(old, entries)
+            self._add_worst(other)
+
+    def _add_worst(self, other: Bucket) -> None:
+        for key, entries in other.worst.items():
+            old = self.worst.get(key)
+            self.worst[key] = entries if old is None else merge_entries(old, entries)
 
     def subtract(self, other: Bucket) -> None:
         """Undo `add` of a bucket without latency; displaced worst traces do not come back."""
@@ -243,6 +270,27 @@ class WindowSpan:
     buckets: int
     oldest: int = 0
     totals: dict[SegmentKey, WindowTotal] = field(default_factory=dict)
+    _segments: dict[str, list[str]] | None = None
+
+    def segments(self) -> dict[str, list[str]]:
+        """Return the sorted segments of each service, "" among them; it must not be changed."""
+        if self._segments is None:
+            self._segments = {}
+            for service, segment in sorted(self.totals):
+                self._segments.setdefault(service, []).append(segment)
+        return self._segments
+
+    def add_owner(self, owner: SegmentKey) -> WindowTotal:
+        """Return a new total of an owner that has none."""
+        self._segments = None
+        total = self.totals[owner] = WindowTotal()
+        return total
+
+    def remove_owners(self, owners: Iterable[SegmentKey]) -> None:
+        """Remove totals."""
+        self._segments = None
+        for owner in owners:
+            del self.totals[owner]
 
 
 class BucketRing:
@@ -268,7 +316,14 @@ class BucketRing:
         assert self.newest is not None
         return self.newest - self._capacity + 1
 
-    def fold(self, index: int, owner: SegmentKey, delta: Bucket, adopt: bool = False) -> None:
+    def fold(
+        self,
+        index: int,
+        owner: SegmentKey,
+        delta: Bucket,
+        adopt: bool = False,
+        with_worst: bool = True,
+    ) -> None:
         """Add `delta` to its bucket and to the totals of every span that reaches back to it.
 
         An expired bucket is ignored. `adopt`: nobody else uses `delta`, it may become the bucket.
@@ -279,14 +334,14 @@ class BucketRing:
         row = self.rows.setdefault(index, {})
         bucket = row.get(owner)
         if bucket is not None:
-            bucket.add(delta, self.worst)
+            bucket.add(delta, self.worst and with_worst)
         elif adopt:
             row[owner] = delta
-            if not self.worst:
+            if not (self.worst and with_worst):
                 delta.worst = {}
         else:
             row[owner] = bucket = Bucket()
-            bucket.add(delta, self.worst)
+            bucket.add(delta, self.worst and with_worst)
         self._dirty.add((index, owner))
         self._open.add(index)
 
@@ -314,18 +369,23 @@ class BucketRing:
             if index >= span.oldest:
                 total = span.totals.get(owner)
                 if total is None:
-                    total = span.totals[owner] = WindowTotal()
+                    total = span.add_owner(owner)
                 total.add(delta)
 
-    def advance(self, newest: int) -> bool:
-        """Move on to the bucket `newest`, expiring old ones; return whether any total changed.
+    def advance(self, newest: int) -> set[tuple[str, str]]:
+        """Move on to the bucket `newest`, expiring old ones.
 
         The work is proportional to what expires, not to the gap.
+
+        Returns:
+            (service, window) of the totals that changed.
         """
         if self.newest is not None and newest <= self.newest:
-            return False
+            return set()
         self.newest = newest
-        changed = [self._expire(span, newest - span.buckets + 1) for span in self.spans]
+        changed = {
+            pair for span in self.spans for pair in self._expire(span, newest - span.buckets + 1)
+        }
         for index in self._indexes_before(self.oldest):
             for owner, bucket in self.rows.pop(index).items():
                 self._dirty.discard((index, owner))
@@ -335,13 +395,28 @@ class BucketRing:
             self._open.discard(index)
             for bucket in self.rows.get(index, {}).values():
                 bucket.seal()
-        return any(changed)
+        return changed
+
+    def next_expiry(self) -> float:
+        """Return the earliest time at which a bucket leaves a window, infinity without any."""
+        indexes = sorted(self.rows)
+        edges = [
+            (indexes[at] + span.buckets) * self.width
+            for span in self.spans
+            if (at := bisect_left(indexes, span.oldest)) < len(indexes)
+        ]
+        return min(edges, default=math.inf)
 
     def _indexes_before(self, oldest: int) -> list[int]:
         return sorted(index for index in self.rows if index < oldest)
 
-    def _expire(self, span: WindowSpan, oldest: int) -> bool:
+    def _expire(self, span: WindowSpan, oldest: int) -> Iterator[tuple[str, str]]:
         expired = [index for index in self._indexes_before(oldest) if index >= span.oldest]
+        span.oldest = oldest
+        if expired and all(index < oldest for index in self.rows):  # nothing is left to subtract
+            yield from ((service, span.name) for service, _ in span.totals)
+            span.remove_owners(list(span.totals))
+            return
         for index in expired:
             for owner, bucket in self.rows[index].items():
                 total = span.totals.get(owner)
@@ -349,9 +424,8 @@ class BucketRing:
                     continue
                 total.subtract(bucket)
                 if total.empty:
-                    del span.totals[owner]
-        span.oldest = oldest
-        return bool(expired)
+                    span.remove_owners([owner])
+                yield owner[0], span.name
 
     def buckets(self, span: WindowSpan) -> Iterator[tuple[int, dict[SegmentKey, Bucket]]]:
         """Iterate over the filled buckets of a span as (index, buckets by owner), oldest first."""

@@ -206,17 +206,18 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
         return _unbounded_interval(cells, low, high)
     span = high - low
     total = sum([cell.size for cell in cells])
-    shares = [cell.size / total for cell in cells]
     unit = [
         Cell(size, n, effective, (mean - low) / span, variance / (span * span), sampled)
         for size, n, effective, mean, variance, sampled in cells
     ]
-    pooled = _pool(unit, shares)
-    overall = _variance_ratio(pooled, 1.0)
     if len(cells) == 1:
-        value, effective = pooled.mean, pooled.effective / max(1 - pooled.sampled, 1 / pooled.n)
-        lower, upper = _bounded_limits(pooled, pooled.effective, overall)
+        (cell,) = unit
+        value, effective = cell.mean, cell.effective / max(1 - cell.sampled, 1 / cell.n)
+        lower, upper = _bounded_limits(cell, cell.effective, _variance_ratio(cell, 1.0))
     else:
+        shares = [cell.size / total for cell in cells]
+        pooled = _pool(unit, shares)
+        overall = _variance_ratio(pooled, 1.0)
         value, lower, upper = join_limits(
             [
                 (
@@ -248,8 +249,6 @@ def _bounded_limits(cell: Cell, n: float, ratio: float) -> tuple[float, float]:
 
 def _pool(cells: Sequence[Cell], shares: Sequence[float]) -> Cell:
     """Return the cells as one, with the variance within and between them."""
-    if len(cells) == 1:
-        return cells[0]
     mean = sum(share * cell.mean for share, cell in zip(shares, cells, strict=True))
     variance = sum(
         share * (cell.variance + (cell.mean - mean) ** 2)

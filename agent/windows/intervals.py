@@ -36,11 +36,13 @@ def assisted_scorer(scorer: str) -> str:
 
 def is_assisted(scorer: str) -> bool:
     """Return whether a scorer's name is that of an assisted series."""
-    return scorer.partition("@")[0].endswith(ASSISTED_SUFFIX)
+    return ASSISTED_SUFFIX in scorer and scorer.partition("@")[0].endswith(ASSISTED_SUFFIX)
 
 
 def unassisted_scorer(scorer: str) -> str:
     """Return the scorer that gave the values of a series, assisted or not."""
+    if ASSISTED_SUFFIX not in scorer:  # nearly all; a scrape asks thousands of times
+        return scorer
     name, at, version = scorer.partition("@")
     return f"{name.removesuffix(ASSISTED_SUFFIX)}{at}{version}"
 

@@ -91,6 +91,16 @@ class SparseLogHistogram:
             return self._counts.items()
         return _cell_weights(*json.loads(self._counts))
 
+    @classmethod
+    def total(cls, parts: Sequence[SparseLogHistogram]) -> SparseLogHistogram:
+        """Return a new histogram with the sum of several."""
+        counts: dict[int, int] = {}
+        get = counts.get
+        for part in parts:
+            for cell, w in part.items():
+                counts[cell] = get(cell, 0) + w
+        return cls(sum([part.n for part in parts]), sum([part.w2 for part in parts]), counts)
+
     def merge(self, other: SparseLogHistogram) -> None:
         """Add another histogram to this one, in place."""
         self.n += other.n

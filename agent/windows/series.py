@@ -84,18 +84,25 @@ class SeriesResolver:
 
     def series_of(self, total: WindowTotal) -> list[SeriesKey]:
         """Return (metric, scorer) of every series; the current one goes by the scorer's name."""
+        cache_key = ("series", *self.current.items())
+        cached: list[SeriesKey] | None = total.cache.get(cache_key)
+        if cached is None:
+            cached = total.cache[cache_key] = list(self._find_series(total))
+        return list(cached)
+
+    def _find_series(self, total: WindowTotal) -> dict[SeriesKey, None]:
         names = {
             (metric, series): (metric, name) for (metric, name), series in self.current.items()
         }
         keys: dict[SeriesKey, None] = {}
         for key, cell in total.cells(self._slots):
-            if not any(cell.states().values()):
+            if not (cell.scored or any(cell.states().values())):
                 continue  # traces of a scorer whose versions have series of their own
             name = names.get(key, key)
             keys[name] = None
-            if cell.scored and cell.has_cheap:
+            if cell.strata and cell.scored and cell.has_cheap:
                 keys[name[0], assisted_scorer(name[1])] = None
-        return list(keys)
+        return keys
 
     def cell(self, sums: WindowTotal | Bucket | None, metric: str, scorer: str) -> ScoreSums | None:
         """Return the sums of one series in a total or bucket, None without any."""
@@ -164,16 +171,27 @@ class SeriesEstimator:
         """Estimate a series of `total`; None with fewer than `min_samples` scored traces."""
         key = self._resolver.cache_key(metric, scorer)
         if key not in total.cache:
-            cell = self._resolver.cell(total, metric, scorer)
+            cell = self._cell(total, metric, scorer)
             enough = cell is not None and cell.scored >= self._min_samples
             total.cache[key] = self.interval(cell, metric, scorer) if cell and enough else None
         estimate: Estimate | None = total.cache[key]
         return estimate
 
+    def _cell(self, total: WindowTotal, metric: str, scorer: str) -> ScoreSums | None:
+        key = (
+            "cell",
+            metric,
+            unassisted_scorer(scorer),
+            self._resolver.current.get((metric, scorer)),
+        )
+        if key not in total.cache:
+            total.cache[key] = self._resolver.cell(total, metric, scorer)
+        cell: ScoreSums | None = total.cache[key]
+        return cell
+
     def interval(self, cell: ScoreSums, metric: str, scorer: str) -> Estimate | None:
         """Estimate a series from its sums; None without a scored trace."""
-        states = cell.states()
-        samples = states["scored"]
+        samples = cell.scored
         if not samples:
             return None
         bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
@@ -182,14 +200,14 @@ class SeriesEstimator:
         if cell.unscored or cell.shed:
             missing = cell.unscored_share() or 0.0
             interval = widen_for_missing(interval, missing, *bounds)
-        return Estimate(*interval, samples, states, missing)
+        return Estimate(*interval, samples, cell.states(), missing)
 
     def unscored(self, total: WindowTotal, metric: str, scorer: str) -> tuple[float, int] | None:
         """Return what `Windows.unscored` returns."""
         key = ("unscored", *self._resolver.cache_key(metric, unassisted_scorer(scorer)))
         cached: tuple[float, int] | None = total.cache.get(key)
         if cached is None:
-            cell = self._resolver.cell(total, metric, scorer)
+            cell = self._cell(total, metric, scorer)
             number = cell.scored + cell.unscored + cell.shed if cell else 0
             share = cell.unscored_share() if cell else None
             cached = total.cache[key] = (share or 0.0, number)

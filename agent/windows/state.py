@@ -23,14 +23,13 @@ from ragmeter.windows.buckets import (
     Bucket,
     BucketRing,
     SegmentKey,
-    SeriesKey,
     SeriesSlots,
     WindowSpan,
     WindowTotal,
 )
 from ragmeter.windows.log_histogram import SparseLogHistogram
 from ragmeter.windows.sums import WIDTH, StratumSums
-from ragmeter.windows.worst import PackedEntries, WorstEntry, tie_break, unpack_entries
+from ragmeter.windows.worst import WorstEntry, tie_break, unpack_entries
 
 # (service, segment, width, start, data): key and content of a saved bucket; data None: delete it.
 # The row ("", "", 0, 0) holds the stream time.
@@ -161,8 +160,8 @@ class WindowState:
 
     The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
     first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
-    the longest window. `changes` grows whenever an estimate may have changed. `ignored_stages`
-    counts timings that were dropped because their service has `_MAX_STAGES` stages already.
+    the longest window. `additions` counts calls of `add`, `ignored_stages` timings dropped because
+    their service has `_MAX_STAGES` stages already.
     """
 
     def __init__(
@@ -176,7 +175,7 @@ class WindowState:
             raise ValueError("windows: name at least one, and none twice")
         self.names: tuple[str, ...] = tuple(windows)
         self.now: float | None = None
-        self.changes = 0
+        self.additions = 0
         self.ignored_stages = 0
         self.worst_of = frozenset(worst_of)
         self.slots = SeriesSlots(specs)
@@ -197,6 +196,8 @@ class WindowState:
         self._next_edge = -math.inf  # when the next bucket of the finest grain begins
         self._pending: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._pending_count = 0
+        self._added: set[str] = set()  # services with traces since `take_changed`
+        self._expired: dict[str, set[str]] = {}  # windows that lost traces since, by service
         self._stages: dict[str, set[str]] = {}
         self._name_worst = name_worst
         self._new_worst: set[tuple[str, str]] = set()
@@ -218,7 +219,8 @@ class WindowState:
         if forget:
             self.fold()  # pending traces must enter first, or their stages would be forgotten
         for ring in self.rings:
-            self.changes += ring.advance(int(now // ring.width))
+            for service, window in ring.advance(int(now // ring.width)):
+                self._expired.setdefault(service, set()).add(window)
         if forget:
             self._restore_stages()
         self._oldest_open = min(float(ring.oldest * ring.width) for ring in self.rings)
@@ -261,7 +263,8 @@ class WindowState:
         else:
             traces.append(scored)
         self._pending_count += 1
-        self.changes += 1
+        self.additions += 1
+        self._added.add(service)
         if self._pending_count >= _MAX_PENDING:
             self.fold()
         return True
@@ -278,7 +281,18 @@ class WindowState:
         for segment in dict.fromkeys(("", *segments)):
             for ring in self.rings:
                 ring.retract(index * self._finest // ring.width, (service, segment), delta)
-        self.changes += 1
+        self._added.add(service)
+
+    def next_expiry(self) -> float:
+        """Return when traces next leave a window if none come, infinity without any."""
+        self.fold()
+        return min(ring.next_expiry() for ring in self.rings)
+
+    def take_changed(self) -> dict[str, Collection[str]]:
+        """Return the windows whose estimates may have changed since the last call, by service."""
+        expired, self._expired = self._expired, {}
+        added, self._added = self._added, set()
+        return {**expired, **dict.fromkeys(added, self.names)}
 
     def too_late(self, timestamp: float) -> bool:
         """Return whether every window has closed for an event of this time (Unix seconds)."""
@@ -299,40 +313,64 @@ class WindowState:
         if not self._pending:
             return
         pending, self._pending, self._pending_count = self._pending, {}, 0
+        # Traces with many tags have each a sum of their own. First those of an owner are added up:
+        # a bucket of a ring and a total take much longer to change than a sum to be added.
+        parts: dict[SegmentKey, dict[int, list[Bucket]]] = {}
         for (service, segments, index), traces in pending.items():
             delta = build_bucket(traces, self.slots)
-            worst = delta.worst
-            targets = [(ring, index * self._finest // ring.width) for ring in self.rings]
-            for ring, at in reversed(targets):
-                alone = ring is self.rings[0] and not segments
-                ring.fold(at, (service, ""), delta, adopt=alone)
-            if self._name_worst:
-                self._remember_worst((service, ""), worst, targets)
-            for segment in dict.fromkeys(segments):
-                with_worst = segment.partition("=")[0] in self.worst_of
-                delta.worst = worst if with_worst else {}
-                for ring, at in targets:
-                    ring.fold(at, (service, segment), delta)
-                if with_worst and self._name_worst:
-                    self._remember_worst((service, segment), worst, targets)
+            for segment in dict.fromkeys(("", *segments)):
+                parts.setdefault((service, segment), {}).setdefault(index, []).append(delta)
+        tagged = {service for service, segment in parts if segment}
+        for owner, by_index in parts.items():
+            self._fold_owner(owner, by_index, shared=owner[0] in tagged)
+
+    def _fold_owner(
+        self, owner: SegmentKey, by_index: dict[int, list[Bucket]], shared: bool
+    ) -> None:
+        """Fold the sums of one owner, by finest bucket; `shared`: other owners have them, too."""
+        segment = owner[1]
+        with_worst = not segment or segment.partition("=")[0] in self.worst_of
+        deltas = {
+            index: parts[0] if len(parts) == 1 else Bucket.total(parts, with_worst)
+            for index, parts in by_index.items()
+        }
+        for ring in reversed(self.rings):
+            by_bucket: dict[int, list[int]] = {}
+            for index in deltas:
+                by_bucket.setdefault(index * self._finest // ring.width, []).append(index)
+            for at, indexes in by_bucket.items():
+                if len(indexes) > 1:
+                    delta = Bucket.total([deltas[index] for index in indexes], with_worst)
+                    ring.fold(at, owner, delta, adopt=True, with_worst=with_worst)
+                    continue
+                (index,) = indexes
+                # the last ring may take it, unless it is the sum of others as well
+                own = not shared or len(by_index[index]) > 1
+                adopt = own and ring is self.rings[0]
+                ring.fold(at, owner, deltas[index], adopt=adopt, with_worst=with_worst)
+            if with_worst and self._name_worst and ring.worst:
+                for at, indexes in by_bucket.items():
+                    self._remember_worst(owner, ring, at, [deltas[index] for index in indexes])
 
     def _remember_worst(
         self,
         owner: SegmentKey,
-        worst: dict[SeriesKey, PackedEntries],
-        targets: list[tuple[BucketRing, int]],
+        ring: BucketRing,
+        at: int,
+        deltas: Sequence[Bucket],
     ) -> None:
-        """Remember which of the `worst` of a fold became entries of a bucket."""
-        for ring, at in targets:
-            if ring.worst and at >= ring.oldest:
-                of_bucket = ring.rows[at][owner].worst
-                for key, entries in worst.items():
-                    present = set(unpack_entries(of_bucket[key]))
-                    self._new_worst.update(
-                        (owner[0], entry.trace_id)
-                        for entry in unpack_entries(entries)
-                        if entry in present
-                    )
+        """Remember which of the worst traces of `deltas` became entries of a bucket."""
+        if at < ring.oldest:
+            return
+        of_bucket = ring.rows[at][owner].worst
+        for delta in deltas:
+            for key, entries in delta.worst.items():
+                present = set(unpack_entries(of_bucket[key]))
+                self._new_worst.update(
+                    (owner[0], entry.trace_id)
+                    for entry in unpack_entries(entries)
+                    if entry in present
+                )
 
     def take_new_worst(self) -> set[tuple[str, str]]:
         """Return (service, trace id) of new worst traces of buckets since the last call."""
@@ -350,10 +388,10 @@ class WindowState:
         """Return the running total of the longest window."""
         return self.total(service, segment, self.longest.name)
 
-    def owners(self) -> Iterable[SegmentKey]:
-        """Return every (service, segment) with a trace in the longest window."""
+    def segments(self) -> dict[str, list[str]]:
+        """Return the segments with a trace in the longest window, "" among them, by service."""
         self.fold()
-        return self.longest.totals.keys()
+        return self.longest.segments()
 
     def span(self, window: str) -> tuple[BucketRing, WindowSpan]:
         """Return a window and the ring that holds its buckets."""
@@ -431,3 +469,4 @@ class WindowState:
                 for owner, start, bucket in saved[max(finer)]:
                     ring.fold(start // ring.width, owner, bucket)
         self._restore_stages()
+        self._added.update(service for service, _ in self.longest.totals)

@@ -273,7 +273,13 @@ class ScoreSums:
 
     def states(self) -> dict[str, int]:
         """Return the number of traces by state, in the order of `STATE_NAMES`."""
-        return {name: getattr(self, name) for name in STATE_NAMES}
+        return {
+            "scored": self.scored,
+            "not_applicable": self.not_applicable,
+            "sampled_out": self.sampled_out,
+            "unscored": self.unscored,
+            "shed": self.shed,
+        }
 
     def join_traffic(self, whole: ScoreSums | None) -> ScoreSums:
         """Return these sums with the strata sizes of `whole` added.
@@ -324,7 +330,7 @@ class ScoreSums:
             applicable; None if nothing was drawn.
         """
         lost = total = 0.0
-        for name, sums in self.sums().items():
+        for name, sums in self.sums().items() if self.strata else ():
             drawn = sums.w + sums.no_value
             if name and drawn:
                 total += sums.size

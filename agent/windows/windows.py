@@ -28,11 +28,11 @@ _HISTORY_POINTS = 60
 class Windows:
     """Rolling windows by service and segment; the segment "" is the whole service.
 
-    Writing (`advance`, `add`, `retract`, `too_late`, `take_new_worst`, `drain`, `load`) is that of
-    `WindowState`. Reading folds what was added since, so readers need the same lock as writers.
-    Readers name a metric with its cut-off, a scorer by its plain name (its current series) or by
-    one of its series, and a window by one of `names` (else KeyError). The caller bounds the number
-    of services and segments.
+    Writing (`advance`, `add`, `retract`, `too_late`, `next_expiry`, `take_changed`,
+    `take_new_worst`, `drain`, `load`) is that of `WindowState`. Reading folds what was added since,
+    so readers need the same lock as writers. Readers name a metric with its cut-off, a scorer by
+    its plain name (its current series) or by one of its series, and a window by one of `names`
+    (else KeyError). The caller bounds the number of services and segments.
 
     Args:
         windows: Names such as "5m"; at least one, and each once.
@@ -68,6 +68,7 @@ class Windows:
         self.advance, self.too_late = state.advance, state.too_late
         self.add, self.retract = state.add, state.retract
         self.take_new_worst, self.drain, self.load = state.take_new_worst, state.drain, state.load
+        self.next_expiry, self.take_changed = state.next_expiry, state.take_changed
 
     @property
     def now(self) -> float | None:
@@ -75,9 +76,9 @@ class Windows:
         return self._state.now
 
     @property
-    def changes(self) -> int:
-        """A number that grows whenever an estimate may have changed."""
-        return self._state.changes
+    def additions(self) -> int:
+        """How many traces were added, also partial ones."""
+        return self._state.additions
 
     @property
     def ignored_stages(self) -> int:
@@ -99,11 +100,11 @@ class Windows:
 
     def services(self) -> list[str]:
         """Return the services with a trace in the longest window, sorted."""
-        return sorted(service for service, segment in self._state.owners() if not segment)
+        return list(self._state.segments())
 
     def segments(self, service: str) -> list[str]:
         """Return the segments of a service with a trace in the longest window, without ""."""
-        return sorted(seg for name, seg in self._state.owners() if name == service and seg)
+        return [segment for segment in self._state.segments().get(service, ()) if segment]
 
     def series(self, service: str, segment: str = "") -> list[SeriesKey]:
         """Return each (metric, scorer) in the longest window; see `SeriesResolver.series_of`."""

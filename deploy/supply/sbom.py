@@ -18,7 +18,11 @@ from deploy.supply.tools import ROOT, Missing, fetch_python
 __all__ = ["OUT", "VARIANTS", "main", "write"]
 
 OUT = ROOT / "dist"
-VARIANTS = {"ragmeter": "image.lock", "ragmeter-hhem": "image-hhem.lock"}
+VARIANTS = {
+    "ragmeter": "image.lock",
+    "ragmeter-kafka": "image-kafka.lock",
+    "ragmeter-hhem": "image-hhem.lock",
+}
 VERSION = "1.6"  # of CycloneDX: the newest that scanners commonly read
 SECONDS = 120
 

@@ -27,10 +27,13 @@ from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
-FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
+# Services with all their tables on the status page. Of more each has a line, and a page of its own:
+# the page loads anew twice a minute, and the tables of a service take 8 ms.
+FULL_SERVICES = 3
 WORST = 5  # traces of a metric
 SEGMENTS = 24  # of a service
 # Segments of a service whose breakdown is on the status page, which loads anew all the time; with
@@ -144,6 +147,7 @@ class ServiceView:
         window: The window of the charts, states, segments and the breakdown.
         seen: Traces by window.
         compared: Answers to one question, by window.
+        guessed: Traces with a guessed field since the state began, by field.
         breakdown: None without segments, and where it is left to the service's page.
     """
 
@@ -157,6 +161,7 @@ class ServiceView:
     hidden_segments: int = 0
     compared: dict[str, AnswerComparison] = field(default_factory=dict)
     breakdown: Breakdown | None = None
+    guessed: dict[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[tuple[str, list[MetricRow]]]:
@@ -194,12 +199,13 @@ class PageBase:
 
 @dataclass(slots=True)
 class StatusView:
-    """The status page: every service on a line, some of them in full."""
+    """The status page: every service on a line, few ones in full as well."""
 
     base: PageBase
     overview: list[ServiceView]
     full: list[ServiceView]
     indexes: list[IndexVersion] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
 
     @property
     def metrics(self) -> list[str]:
@@ -251,12 +257,15 @@ def status_view(agent: AgentView) -> StatusView:
     firing = {alert.service for alert in base.alerts if alert.state == "firing"}
     longest = base.windows[-1]
     overview.sort(key=lambda view: (view.name not in firing, -view.seen.get(longest, 0), view.name))
-    full = [_service(agent, view.name, base, full=True) for view in overview[:FULL_SERVICES]]
+    full = []
+    if len(overview) <= FULL_SERVICES:
+        full = [_service(agent, view.name, base, full=True) for view in overview]
     for view in full:
         if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
             view.breakdown = _breakdown(agent, view)
     with agent.lock():
-        return StatusView(base, overview, full, list(agent.indexes()))
+        unnamed = list(agent.unnamed_services())
+        return StatusView(base, overview, full, list(agent.indexes()), unnamed)
 
 
 def service_view(agent: AgentView, service: str) -> ServicePageView | None:
@@ -318,7 +327,7 @@ def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> S
             window=base.window,
             seen={name: windows.count_traces(service, "", name) for name in base.windows},
             rows=_rows(windows, service, base, full),
-            latency=_latency(windows, service, base),
+            latency=_latency(windows, service, base, full),
         )
         if full:
             segments = windows.segments(service)
@@ -327,6 +336,12 @@ def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> S
                 _segment(windows, service, name, view.rows, base) for name in segments[:SEGMENTS]
             ]
             view.worst = _worst(windows, service, view.rows, base)
+            keys = {name: (("service", service), ("field", name)) for name in GUESSED_FIELDS}
+            view.guessed = {
+                name: int(number)
+                for name, key in keys.items()
+                if (number := agent.counters.get("rag_guessed_fields_total", key))
+            }
             view.compared = {name: agent.consistency(service, name) for name in base.windows}
     items = [item for group in view.worst for item in group.traces]
     documents = {
@@ -350,6 +365,7 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
         if find_spec(metric_specs(), metric) and not is_overflow_series(scorer)
+        if full or metric in OVERVIEW
     ]
     rows = []
     for metric, scorer in sorted(series, key=_row_order):
@@ -367,16 +383,17 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
     return rows
 
 
-def _latency(windows: Windows, service: str, base: PageBase) -> list[LatencyRow]:
+def _latency(windows: Windows, service: str, base: PageBase, full: bool) -> list[LatencyRow]:
+    stages = windows.stages(service, "") if full else ["total"]
     return [
         LatencyRow(
             stage,
             {
                 name: {q.quantile: q for q in windows.quantiles(service, "", stage, name)}
-                for name in base.windows
+                for name in (base.windows if full else (base.window,))
             },
         )
-        for stage in sorted(windows.stages(service, ""), key=lambda name: (name != "total", name))
+        for stage in sorted(stages, key=lambda name: (name != "total", name))
     ]
 
 

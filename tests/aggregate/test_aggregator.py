@@ -109,6 +109,19 @@ def test_a_series_of_bad_events_starts_at_0() -> None:
     assert found["rag_slo_bad_events_total", labels(service="bot", slo="availability")] == 0
 
 
+def test_guesses_are_counted_by_field() -> None:
+    one = aggregator()
+    guessed = {"query": "user_message", "model": "requested_model", "answer": "made up", "x": "y"}
+    apply(one, [make_trace(1, guessed=guessed), make_trace(2, guessed={"query": "user_message"})])
+    apply(one, [make_trace(3)])
+    found = {
+        dict(key[1])["field"]: number
+        for key, number in one.counters.items()
+        if key[0] == "rag_guessed_fields_total"
+    }
+    assert found == {"query": 2, "model": 1}
+
+
 def test_tokens_cost_and_status_are_counted_as_they_are() -> None:
     one = aggregator()
     usage = {"input_tokens": 100, "output_tokens": 7, "cost_usd": 0.5}

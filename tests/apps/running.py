@@ -58,6 +58,7 @@ def application(
             "HAYSTACK_TELEMETRY_ENABLED": "False",
             "TRACELOOP_TELEMETRY": "false",
             "LANGSMITH_TRACING": "false",
+            "ANONYMIZED_TELEMETRY": "False",
         },
         capture_output=True,
         text=True,
@@ -119,6 +120,7 @@ def live_ragmeter(folder: Path) -> Iterator[Live]:
     config = settings_file(folder, otlp_port=port, metrics_port=page)
     tree = json.loads(config.read_text())
     tree["otlp"] = {"grace_seconds": 0.5, "logs_grace_seconds": 0.5, "idle_seconds": 10}
+    tree["otlp"]["hash_ids"] = False
     config.write_text(json.dumps(tree))
     agent = start(folder, "run", "-c", config)
     watch = live = None

@@ -6,20 +6,25 @@ It imports nothing but the SDK at the top: the tests read the requests from here
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 __all__ = [
-    *("BROKEN", "DOCUMENTS", "MODEL", "REQUESTS", "SLOW", "TOP"),
-    *("Did", "Request", "base_url", "embedding", "provider", "serve"),
+    *("AGENT_REQUESTS", "BROKEN", "DOCUMENTS", "MODEL", "REQUESTS", "SLOW", "TOP"),
+    *("Did", "Request", "base_url", "embedding", "log_to_provider", "prompt", "provider"),
+    *("search", "serve"),
 ]
 
 MODEL, SLOW, BROKEN = "stub-1", "slow-1", "broken-1"
@@ -59,6 +64,11 @@ REQUESTS = (
     Request("search-error", "Where is the warehouse?", search="fails"),
 )
 
+# Of the agents: what a failed retrieval does to one, its framework and its model decide.
+AGENT_REQUESTS = tuple(
+    request for request in REQUESTS if request.name in ("plain", "again", "nothing", "error")
+)
+
 
 @dataclass
 class Did:
@@ -70,6 +80,28 @@ class Did:
     answer: str | None = None
     status: str = "ok"
     error: str | None = None
+    session: str | None = None
+
+
+def search(request: Request, did: Did, query: str) -> list[tuple[str, str, float]]:
+    """Find the nearest passages, and note them."""
+    if request.search == "fails":
+        raise ConnectionError("the index is away")
+    found = []
+    if request.search == "works":
+        asked = embedding(query)
+        for name, text in DOCUMENTS.items():
+            score = sum(a * b for a, b in zip(asked, embedding(text), strict=True))
+            found.append((name, text, score))
+        found = sorted(found, key=lambda one: -one[2])[:TOP]
+    did.passages = list(found)
+    return found
+
+
+def prompt(question: str, found: Sequence[tuple[str, str, float]]) -> str:
+    """The prompt of who retrieves before the model is asked."""
+    context = "\n".join(f"[{n}] {text}" for n, (_, text, _) in enumerate(found, 1))
+    return f"Answer from the context only.\n\nContext:\n{context}\n\nQuestion: {question}"
 
 
 def embedding(text: str) -> list[float]:
@@ -88,14 +120,31 @@ def provider(service: str) -> TracerProvider:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+    seen: list[BaseException] = []  # those of CrewAI go in a circle
+    while error is not None and error not in seen:
+        seen.append(error)
         yield error
         error = error.__cause__ or error.__context__
 
 
-def serve(tracing: TracerProvider, ask: Callable[[Request, Did], None]) -> None:
+def log_to_provider(service: str, *loggers: str) -> LoggerProvider:
+    """Send the records of loggers, as frameworks do whose content is in log events."""
+    found = LoggerProvider(resource=Resource.create({"service.name": service}))
+    found.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    for name in loggers:
+        logging.getLogger(name).addHandler(LoggingHandler(logger_provider=found))
+        logging.getLogger(name).setLevel(logging.INFO)
+    return found
+
+
+def serve(
+    tracing: TracerProvider,
+    ask: Callable[[Request, Did], None],
+    requests: Sequence[Request] = REQUESTS,
+    logs: LoggerProvider | None = None,
+) -> None:
     """Serve every request, print a line of JSON for each, and leave when all spans are out."""
-    for request in REQUESTS:
+    for request in requests:
         did = Did(request.name)
         try:
             ask(request, did)
@@ -104,6 +153,8 @@ def serve(tracing: TracerProvider, ask: Callable[[Request, Did], None]) -> None:
             did.status = "timeout" if any("Timeout" in name for name in names) else "error"
             did.error = f"{type(error).__name__}: {error}"
         print(json.dumps(asdict(did)), flush=True)
+    if logs is not None:
+        logs.shutdown()
     tracing.shutdown()
 
 

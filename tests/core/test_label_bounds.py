@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, bound_label
+from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, NameAdmission, bound_label
 
 
 def test_long_values_are_cut_and_stay_apart() -> None:
@@ -71,3 +73,87 @@ def test_dump_and_load() -> None:
     again.load(bounds.dump())
     assert again.dump() == bounds.dump()
     assert again.segment("a", "model", "y") == f"model={OTHER_LABEL}"
+
+
+MINUTE = 60.0
+
+
+def squatted(limit: int = 100) -> NameAdmission:
+    names = NameAdmission(limit)
+    for number in range(limit):
+        assert names.admit(f"made-up-{number}", 0.0)
+    return names
+
+
+def test_made_up_names_keep_a_service_out_for_minutes_and_not_for_a_day() -> None:
+    names = squatted()
+    seen = [names.admit("honest", second) for second in range(0, 300, 5)]
+    assert not any(seen[:12])
+    assert seen.index(True) * 5 <= 180
+    assert names.admit("honest", None)
+
+
+def test_a_flood_of_new_names_hides_no_service_that_keeps_sending() -> None:
+    names = squatted()
+    for second in range(600):
+        for number in range(20):
+            assert not names.admit(f"flood-{second}-{number}", float(second))
+        if names.admit("honest", float(second)):
+            break
+    assert second < 360
+    assert len(names.dump()[1][1]) <= 200
+
+
+def test_those_who_keep_sending_keep_their_places() -> None:
+    names = NameAdmission(2)
+    for minute in range(500):
+        for name in ("one", "two", "late"):
+            assert names.admit(name, minute * MINUTE) is (name != "late")
+
+
+def test_few_at_a_time_lose_their_places() -> None:
+    names = squatted(8)
+    for minute in range(1, 60):
+        for number in range(8):
+            names.admit(f"steady-{number}", minute * MINUTE)
+    admitted, _, leaving = names.dump()
+    assert len(admitted) == 8
+    assert len(leaving) == 2
+    assert names.retain([*admitted]) == set(leaving)
+    for minute in range(60, 65):
+        for number in range(8):
+            names.admit(f"steady-{number}", minute * MINUTE)
+    assert sum(name.startswith("steady") for name in names.dump()[0]) == 4
+
+
+def test_reserved_services_always_have_a_place() -> None:
+    bounds = LabelBounds(1, 1, 50, lambda label: None, ["mine", "yours"])
+    assert [bounds.service(name) for name in ("a", "b", "mine", "yours")] == [
+        *("a", OTHER_LABEL, "mine", "yours")
+    ]
+    for minute in range(10):
+        bounds.service("c", now=minute * MINUTE)
+    assert [bounds.service(name) for name in ("a", "c", "mine")] == [OTHER_LABEL, "c", "mine"]
+
+
+def test_others_are_named_those_with_most_traffic_over_time_first() -> None:
+    bounds = LabelBounds(1, 1, 50, lambda label: None)
+    for minute in range(3):
+        bounds.service("first", now=minute * MINUTE)
+        bounds.service("often\n", now=minute * MINUTE)
+    for _ in range(100):
+        bounds.service("at once", now=2 * MINUTE)
+    assert bounds.others() == ["often", "at once"]
+
+
+def test_saved_evidence_is_restored_and_older_state_read() -> None:
+    names = squatted(2)
+    names.admit("new", 10.0)
+    again = NameAdmission(2)
+    saved = json.loads(json.dumps(names.dump()))
+    again.load(*saved)
+    assert again.dump() == saved
+    bounds = LabelBounds(2, 1, 50, lambda label: None)
+    bounds.load([["a", "b"], [["a", "model", ["x"]]]])  # of version 0.4
+    assert [bounds.service(name, now=1e9) for name in ("a", "b", "c")] == ["a", "b", OTHER_LABEL]
+    assert bounds.segment("a", "model", "y") == f"model={OTHER_LABEL}"

@@ -26,6 +26,7 @@ def test_workers_are_a_deployment_without_a_port_for_traces() -> None:
     assert workload["replicas"] == 3
     assert workload["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert container(objects)["args"][0] == "worker"
+    assert container(objects)["image"] == "ragmeter:0.1.0-kafka"
     assert [port["name"] for port in container(objects)["ports"]] == ["metrics"]
     assert [port["name"] for port in one(objects, "Service")["spec"]["ports"]] == ["metrics"]
     (state,) = [each for each in pod(objects)["volumes"] if each["name"] == "ragmeter-state"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -57,8 +58,9 @@ def test_context_has_what_is_copied_and_nothing_else() -> None:
 
 def test_default_variant_is_the_small_one() -> None:
     assert list(stages())[-1] == "slim"
-    assert {"slim", "hhem"} <= set(stages())
-    for name, source in [("slim", "build"), ("hhem", "build-hhem")]:
+    variants = {"slim": "build", "kafka": "build-kafka", "hhem": "build-hhem"}
+    assert set(variants) <= set(stages())
+    for name, source in variants.items():
         assert stages()[name].base == "runtime"
         assert stages()[name].all("COPY") == [f"--from={source} /opt/ragmeter /opt/ragmeter"]
 
@@ -123,7 +125,9 @@ def test_labels_and_versions() -> None:
     assert set(tags) == {PROJECT["version"]}
 
 
-@pytest.mark.parametrize("name", ["build.lock", "image.lock", "image-hhem.lock"])
+@pytest.mark.parametrize(
+    "name", ["build.lock", "image.lock", "image-kafka.lock", "image-hhem.lock"]
+)
 def test_locks_have_hashes(name: str) -> None:
     text = (LOCKS / name).read_text(encoding="utf-8")
     blocks = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
@@ -139,7 +143,7 @@ def test_every_installation_is_held_to_the_hashes() -> None:
         for command in step.split("&&")
         if re.search(r"pip\b.* install ", command)
     ]
-    assert len(installs) == 4
+    assert len(installs) == 5
     ours = [command for command in installs if "dist/ragmeter-" in command]
     assert [("--no-deps" in command) for command in ours] == [True]
     for command in set(installs) - set(ours):
@@ -149,20 +153,55 @@ def test_every_installation_is_held_to_the_hashes() -> None:
 
 def test_locks_hold_what_the_project_needs() -> None:
     extras = PROJECT["optional-dependencies"]
-    small, large = pins("image.lock"), pins("image-hhem.lock")
+    small, kafka, large = map(pins, ("image.lock", "image-kafka.lock", "image-hhem.lock"))
     assert names(PROJECT["dependencies"]) <= set(small)
-    assert names(extras.get("kafka", [])) <= set(small)
-    assert {"faust-streaming", "kafka-python"} <= set(small)
+    assert names(extras["kafka"]) <= set(kafka)
     assert names(extras["hhem"]) <= set(large)
-    assert not names(extras["hhem"]) & set(small)
-    assert small.items() <= large.items()
+    assert not names(extras["hhem"]) & set(kafka)
+    assert small.items() <= kafka.items() <= large.items()
+
+
+OF_FAUST = {"faust-streaming", "mode-streaming", "terminaltables", "venusian", "colorlog"}
+
+
+def test_the_image_without_kafka_carries_nothing_of_faust() -> None:
+    small, kafka = set(pins("image.lock")), set(pins("image-kafka.lock"))
+    assert kafka >= OF_FAUST
+    assert not (OF_FAUST | names(PROJECT["optional-dependencies"]["kafka"])) & small
+    installed = {
+        name: re.findall(r"image[\w-]*\.lock", " ".join(stage.all("RUN")))
+        for name, stage in stages().items()
+        if name.startswith("build")
+    }
+    assert installed == {
+        "build": ["image.lock"],
+        "build-kafka": ["image-kafka.lock"],
+        "build-hhem": ["image-hhem.lock"],
+    }
+
+
+def test_the_agent_runs_without_what_the_small_image_lacks() -> None:
+    lacking = set(pins("image-hhem.lock")) - set(pins("image.lock"))
+    code = (
+        "import sys, importlib.metadata as m\n"
+        "found, lacking = m.packages_distributions().items(), set(sys.argv[1:])\n"
+        # importing one of them raises
+        "sys.modules.update((name, None) for name, of in found if set(of) <= lacking)\n"
+        "from ragmeter.cli.main import app\n"
+        "import ragmeter.app.embedded_agent, ragmeter.cli.report, ragmeter.scoring.slow_tiers\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *sorted(lacking)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_is_shipped_is_what_is_tested() -> None:
     if "kafka" not in PROJECT["optional-dependencies"]:
         pytest.skip("the tests of this agent run without the workers' dependencies")
     tested = pins("dev.lock")
-    for name in ("build.lock", "image.lock", "image-hhem.lock"):
+    for name in ("build.lock", "image.lock", "image-kafka.lock", "image-hhem.lock"):
         assert {one: v for one, v in pins(name).items() if not v <= tested.get(one, set())} == {}
 
 

@@ -30,7 +30,6 @@ from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.store import sqlite
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.windows.windows import Windows
 from tests.traces import START, good
 
 ERRORS = {
@@ -437,18 +436,28 @@ def test_a_gap_is_stepped_through_where_something_can_change_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
+    seen: list[int] = []  # evaluations when a scrape got the lock
     honest = AlertEngine.evaluate
 
-    def counting(self: AlertEngine, windows: Windows, now: float) -> list[Alert]:
+    def counting(self: AlertEngine, *args: Any) -> list[Alert]:
         nonlocal calls
         calls += 1
-        return honest(self, windows, now)
+        if calls == 20:
+            threading.Thread(target=scrape).start()
+            time.sleep(0.05)
+        return honest(self, *args)
+
+    def scrape() -> None:
+        with instrument.lock():
+            seen.append(calls)
 
     monkeypatch.setattr(AlertEngine, "evaluate", counting)
     with running(tmp_path, rules=ERRORS) as instrument:
         feed(instrument, [good(n, timestamp=START + n) for n in range(60)])
         feed(instrument, [good(99, timestamp=START + 30 * 86_400)])
-    assert 5 < calls < 150  # of 6,240 steps in 26 hours
+    assert 20 < calls < 150  # of 172,800 steps
+    assert seen
+    assert seen[0] < calls  # it did not have to wait for the end of the gap
 
 
 def test_the_places_and_counters_of_a_service_that_is_gone_are_freed(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ class FakeAgent:
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[GaugeSample] = field(default_factory=list)
     index_versions: list[IndexVersion] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
     answer_memory: AnswerMemory = field(
         default_factory=lambda: AnswerMemory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
     )
@@ -152,6 +153,10 @@ class FakeAgent:
     def indexes(self) -> Sequence[IndexVersion]:
         assert self.mutex.locked()
         return self.index_versions
+
+    def unnamed_services(self) -> Sequence[str]:
+        assert self.mutex.locked()
+        return self.unnamed
 
     def consistency(self, service: str, window: str) -> AnswerComparison:
         assert self.mutex.locked()
@@ -294,6 +299,7 @@ def everything() -> FakeAgent:
     counters.inc("rag_canaries_total", (own, ("status", "ok")), 4)
     counters.inc("rag_tokens_total", (own, ("direction", "input")), 1000)
     counters.inc("rag_cost_usd_total", (own,), 0.25)
+    counters.inc("rag_guessed_fields_total", (own, ("field", "query")), 7)
     counters.inc("rag_slo_events_total", (own, ("slo", "answers")), 40)
     counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)

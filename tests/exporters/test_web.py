@@ -53,10 +53,20 @@ def test_plain_text_unless_openmetrics_is_asked_for() -> None:
     assert answer.headers["Vary"] == "Accept, Accept-Encoding"
 
 
-def test_gzip_when_accepted() -> None:
-    answer, body = ask(everything(), "/metrics", **{"Accept-Encoding": "gzip"})
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/metrics", b"rag_grounding_mean"),
+        ("/", b"<h1"),
+        ("/service/bot", b"<h1"),
+        ("/api/windows.json", b'"stream_time"'),
+    ],
+)
+def test_gzip_when_accepted(path: str, content: bytes) -> None:
+    answer, body = ask(everything(), path, **{"Accept-Encoding": "gzip"})
     assert answer.headers["Content-Encoding"] == "gzip"
-    assert b"rag_grounding_mean" in gzip.decompress(body)
+    assert content in gzip.decompress(body)
+    assert content in ask(everything(), path)[1]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/nothing", "/healthz", "/api/windows.json"])

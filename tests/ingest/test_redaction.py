@@ -62,6 +62,7 @@ def test_a_trace_keeps_no_trace_of_it() -> None:
 
 REFERENCE: dict[str, Any] = {
     "answer": f"Ask {MAIL}.",
+    "other_answers": [MAIL],
     "supports": [{"snippet": MAIL, "updated": "2026-01-01T00:00:00Z"}, {"rel_path": MAIL}],
     "facts": [MAIL],
     "keywords": [MAIL],
@@ -72,6 +73,7 @@ REFERENCE: dict[str, Any] = {
     "conflict": "cite_newer",
     "scope": [MAIL],
     "similarity": 0.5,
+    "similarity_failed": False,
 }
 
 

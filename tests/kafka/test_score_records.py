@@ -22,6 +22,7 @@ from ragmeter.kafka.score_records import (
     encode_score,
 )
 from ragmeter.scoring.scorer import Scorer
+from ragmeter.trace import GUESSED_FIELDS
 from tests.traces import make_trace
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -67,6 +68,7 @@ records = st.builds(
         output_tokens=st.one_of(st.none(), st.integers(0, 2**53)),
         cost_usd=st.one_of(st.none(), st.floats(0, 1e9)),
         partial=st.booleans(),
+        guessed=st.lists(st.sampled_from(GUESSED_FIELDS), unique=True).map(tuple),
         pending=st.lists(st.tuples(words, words, st.text(max_size=4), maybe), max_size=2).map(
             tuple
         ),

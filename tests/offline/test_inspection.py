@@ -62,6 +62,27 @@ def test_a_table_says_which_span_gave_a_field() -> None:
     assert "4 requests in" in text
 
 
+def test_fields_are_graded_and_tools_named_with_the_setting_that_changes_them() -> None:
+    rows = printed(OTLP / "agents" / "agents.otlp.jsonl.gz").split("smolagents ")[1].splitlines()
+    grades = {
+        cells[0].strip(): cells[2].strip() for row in rows if len(cells := row.split("│")[1:]) > 3
+    }
+    assert grades["query"] == grades["tokens"] == "right"
+    assert grades["passages"] == grades["model"] == "guessed"
+    assert grades["session"] == "missing"
+    text = "\n".join(rows)
+    assert "tool retriever: its result gives passages; otlp.excluded_tools: [retriever]" in text
+    assert (
+        "tool final_answer: its result gives no passages; otlp.tool_names: [final_answer]" in text
+    )
+    assert "model: is the one that was asked for" in text
+    document = inspection_to_dict(
+        inspect_files([OTLP / "agents" / "agents.otlp.jsonl.gz"], OtlpSettings())
+    )
+    grade = {one["trace"]["service"]: one["grades"] for one in document["requests"]}
+    assert grade["crewai"]["tokens"] == "missing"
+
+
 def test_the_standard_input_is_a_minus() -> None:
     result = CliRunner().invoke(app, ["inspect", "-"], input=LANGCHAIN.read_bytes())
     assert result.exit_code == 0
@@ -132,6 +153,24 @@ def test_a_text_from_a_span_cannot_steer_the_terminal(tmp_path: Path) -> None:
     text = printed(path)
     assert "\x1b[2J" not in text
     assert "\\x1b[2J[red]boo" in text
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_json_writes_what_steers_a_terminal_as_escapes(tmp_path: Path, form: str) -> None:
+    hidden = "\x7f\x85\x9b31m\u202egnp.exe\u2066\u2028\U000e0041"
+    changed = gzip.decompress(LANGCHAIN.read_bytes()).replace(
+        b"How long do refunds take?", f"How long? {hidden} äöü 再".encode()
+    )
+    path = tmp_path / "changed.jsonl"
+    path.write_bytes(changed)
+    result = CliRunner().invoke(app, ["inspect", str(path), "--format", form])
+    assert result.exit_code == 0
+    assert "\\u202e" in result.output
+    assert "äöü 再" in result.output
+    assert not set("\x7f\x85\x9b\u202e\u2066\u2028\U000e0041") & set(result.output)
+    document = json.loads(result.output.splitlines()[0] if form == "jsonl" else result.output)
+    trace = document if form == "jsonl" else document["requests"][0]["trace"]
+    assert hidden in trace["query"]
 
 
 @pytest.mark.parametrize(("name", "status"), [("openinference-langchain", 0), ("nothing", 1)])

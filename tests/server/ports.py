@@ -22,6 +22,7 @@ Loop = Callable[[], asyncio.AbstractEventLoop] | None
 POSTS = [
     "/v1/traces",
     "/v1/logs",
+    "/v1/metrics",
     "/v1/rag/traces",
     "/v1/index",
     "/v1/feedback",
@@ -56,6 +57,9 @@ def _app() -> web.Application:
     async def large(request: web.Request) -> web.Response:
         return web.Response(body=bytes(32 * 2**20))
 
+    async def read(request: web.Request) -> web.Response:
+        return web.Response(text=f"{len(await request.read())} bytes")
+
     async def slow(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
         await answer.prepare(request)
@@ -71,6 +75,7 @@ def _app() -> web.Application:
         app.router.add_get(path, text)
     for path in POSTS:
         app.router.add_post(path, text)
+    app.router.add_post("/read", read)
     app.router.add_get("/readyz", unready)
     app.router.add_get("/large", large)
     app.router.add_get("/slow", slow)

@@ -185,3 +185,27 @@ def test_a_head_has_bounds(head: bytes, asked: Asked) -> None:
         return found
 
     assert asked(ask).split(b" ")[1] == b"400"
+
+
+def test_bodies_that_do_not_come_go_before_those_who_ask_again(asked: Asked) -> None:
+    unfinished = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx"
+
+    async def ask(port: Port) -> tuple[int, Counter[str]]:
+        regular = [await asyncio.open_connection(*port.address) for _ in range(3)]
+        for streams in regular:
+            await answered(streams)
+        crowd = []
+        for _ in range(20):
+            crowd.append(await asyncio.open_connection(*port.address))
+            crowd[-1][1].write(unfinished)
+            await asyncio.sleep(0.01)
+        late = await asyncio.open_connection(*port.address)
+        for streams in (late, *regular):
+            await answered(streams)
+        gone = [await ended(reader) for reader, _ in crowd[:16]]
+        for _, writer in [*crowd, *regular, late]:
+            writer.close()
+        return len(gone), port.access.refused["metrics"]
+
+    gone, refused = asked(ask, connections=8)
+    assert (gone, refused["connections"]) == (16, 16)

@@ -6,7 +6,6 @@ requests, and answered when it is durable.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from ragmeter.aggregate.indexes import IndexOutcome
 from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
-    READ_SECONDS,
+    LARGE_BODY,
     SMALL_BODY,
     BodyReader,
     GroupCommit,
@@ -36,6 +35,7 @@ from ragmeter.ingest.native import (
     DecodedTrace,
     DecodeFailure,
     decode_trace_body,
+    iterate_lines,
 )
 
 TRACES_PATH = "/v1/rag/traces"
@@ -54,11 +54,9 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
     path: ClassVar[str]
     full_message: ClassVar[str]  # of a 429
 
-    def __init__(
-        self, agent: EmbeddedAgent, body_limit: int, read_seconds: float = READ_SECONDS
-    ) -> None:
+    def __init__(self, agent: EmbeddedAgent, bodies: BodyReader) -> None:
         self._agent = agent
-        self._bodies = BodyReader(body_limit, read_seconds)
+        self._bodies = bodies
         self._group: GroupCommit[list[_ItemT], _ResultT] = GroupCommit(self._write, _GROUP)
         self.start, self.stop = self._group.start, self._group.stop
 
@@ -93,11 +91,15 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
         """Handle a request."""
         try:
             async with self._bodies.read(request) as body:
+                if len(body) >= LARGE_BODY:
+                    # item by item below, none of which holds the interpreter's lock for long
+                    lines = await self._bodies.decode_apart(iterate_lines, body, MAX_ITEMS)
+                    body = b"".join(lines)
+                    del lines
                 if len(body) <= SMALL_BODY:
                     items = self._decode(body)
                 else:
-                    async with self._bodies.busy:
-                        items = await asyncio.to_thread(self._decode, body)
+                    items = await self._bodies.decode(self._decode, body)
                 if not self._has_room(items):
                     raise QueueFull
                 result = await self._group.commit(items, len(items))
@@ -113,19 +115,13 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
 
 
 class TracesEndpoint(_JsonItemsEndpoint[IntakeItem, tuple[bool, ...]]):
-    """The endpoint for traces of at most `trace_limit` bytes; see `BodyReader` for the others."""
+    """The endpoint for traces of at most `trace_limit` bytes."""
 
     path = TRACES_PATH
     full_message = "the queue is full"
 
-    def __init__(
-        self,
-        agent: EmbeddedAgent,
-        body_limit: int,
-        trace_limit: int,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
-        super().__init__(agent, body_limit, read_seconds)
+    def __init__(self, agent: EmbeddedAgent, bodies: BodyReader, trace_limit: int) -> None:
+        super().__init__(agent, bodies)
         self._trace_limit = trace_limit
 
     def _has_room(self, items: list[IntakeItem]) -> bool:

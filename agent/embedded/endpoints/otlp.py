@@ -1,4 +1,4 @@
-"""The OTLP/HTTP endpoints `/v1/traces` and `/v1/logs`.
+"""The OTLP/HTTP endpoints `/v1/traces` and `/v1/logs`; `/v1/metrics` takes and drops.
 
 Requests are protobuf or JSON, plain or gzip; the response has the form of the request. As OTLP
 asks, the status is 200 even if some spans were refused (`partial_success`: it would not help to
@@ -8,15 +8,16 @@ send them again), 400, 413 or 415 for requests that must not be sent again, and 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from aiohttp import hdrs, web
 
-from ragmeter.core.counters import Counts
 from ragmeter.embedded.endpoints.request_bodies import (
-    READ_SECONDS,
+    LARGE_BODY,
     BodyReader,
     GroupCommit,
     RequestRefused,
@@ -28,8 +29,6 @@ from ragmeter.ingest.assembler import PartFate
 from ragmeter.ingest.otlp.bodies import (
     BodyForm,
     OtlpResponse,
-    decode_logs,
-    decode_traces,
     encode_failure,
     encode_success,
     parse_content_type,
@@ -37,26 +36,26 @@ from ragmeter.ingest.otlp.bodies import (
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
+from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, decode_parts, iterate_parts
 
-_PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
+# An application that is told one address for all signals sends its metrics here too, and would log
+# every other answer than 200.
+_METRICS = "metrics"
+_PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS, "/v1/metrics": _METRICS}
 _GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
+_PIECE = 2_500  # spans of one request in one commit: others wait for no longer than 0.05 s
 # Reasons of parts that are not stored and not lost either: a sender would only log an error.
-SILENT_STATUSES = ("own", "no_content")
+SILENT_STATUSES = ("own", "no_content", "not_read")
 
 
 class OtlpEndpoint:
-    """The endpoints for spans and log events; see `BodyReader` for the limits."""
+    """The endpoints for spans and log events."""
 
     def __init__(
-        self,
-        assembly: OpenTraces,
-        body_limit: int,
-        read_seconds: float = READ_SECONDS,
-        redactor: Redactor | None = None,
+        self, assembly: OpenTraces, bodies: BodyReader, redactor: Redactor | None = None
     ) -> None:
         self._redactor = redactor or Redactor()
-        self._bodies = BodyReader(body_limit, read_seconds)
+        self._bodies = bodies
         self._group = GroupCommit(assembly.accept, _GROUP)
         self.start, self.stop = self._group.start, self._group.stop
 
@@ -84,19 +83,32 @@ class OtlpEndpoint:
             async with self._bodies.read(request) as body:
                 if form is None:
                     form = "json" if is_json_body(body) else "protobuf"
-                async with self._bodies.busy:
-                    batch, broken = await asyncio.to_thread(
-                        decode_batch, signal, form, body, self._redactor
-                    )
+                batch, broken = await self._decode(signal, form, body)
                 return await self._store(form, batch, broken)
         except RequestRefused as refused:
             return _refuse(form or "protobuf", refused)
 
+    async def _decode(
+        self, signal: str, form: BodyForm, body: bytes
+    ) -> tuple[SpanBatch, UndecodableBody | None]:
+        if signal == _METRICS:
+            return SpanBatch(signal, [], {"not_read": 1}), None
+        if len(body) < LARGE_BODY:
+            decode = partial(decode_batch, signal, form, redactor=self._redactor)
+            return await self._bodies.decode(decode, body)
+        *parts, summary = await self._bodies.decode_apart(
+            iterate_parts, body, self._redactor.settings, signal == LOGS, form == "json"
+        )
+        assert isinstance(summary, DecodeSummary)
+        return _batch(signal, cast(list[StoredPart], parts), summary)
+
     async def _store(
         self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
     ) -> web.Response:
+        fates: Counter[PartFate] = Counter()
         try:
-            fates = await self._group.commit(batch, len(batch.parts))
+            for part in _split(batch):
+                fates += await self._group.commit(part, len(part.parts))
         except QueueFull:
             reply = encode_failure(form, 429, "too many open traces")
             return _response(429, reply, QueueFull.retry_after)
@@ -119,18 +131,28 @@ def decode_batch(
     signal: str, form: BodyForm, body: bytes, redactor: Redactor
 ) -> tuple[SpanBatch, UndecodableBody | None]:
     """Decode and redact a body; a batch without parts comes with the error of its decoder."""
-    counts: Counts = {}
-    decode = decode_traces if signal == TRACES else decode_logs
-    try:
-        decoded = decode(body, json=form == "json")
-    except UndecodableBody as error:
-        return SpanBatch(signal, [], {"undecodable": 1}), error
-    refused = Counter(decoded.reasons)
-    refused["no_content"] += decoded.ignored
-    spans = [redactor.span(span, counts) for span in decoded.spans]
-    events = [redactor.log_event(event, counts) for event in decoded.events]
-    parts = [*serialise_spans(spans, refused), *serialise_log_events(events, refused)]
-    return SpanBatch(signal, parts, +refused, counts), None
+    return _batch(signal, *decode_parts(body, redactor, logs=signal == LOGS, json=form == "json"))
+
+
+def _batch(
+    signal: str, parts: list[StoredPart], summary: DecodeSummary
+) -> tuple[SpanBatch, UndecodableBody | None]:
+    broken = None if summary.broken is None else UndecodableBody(*summary.broken)
+    return SpanBatch(signal, parts, summary.refused, summary.counts), broken
+
+
+def _split(batch: SpanBatch) -> Iterator[SpanBatch]:
+    """Yield batches of at most `_PIECE` parts.
+
+    Where the second fails, the sender sends all of them again, and each part still counts once.
+    Parts of a trace stay together, so that it is not closed between two of them.
+    """
+    parts = batch.parts
+    if len(parts) > _PIECE:
+        parts = sorted(parts, key=lambda part: part.part.trace)
+    yield replace(batch, parts=parts[:_PIECE])
+    for begin in range(_PIECE, len(parts), _PIECE):
+        yield SpanBatch(batch.signal, parts[begin : begin + _PIECE])
 
 
 def _response(status: int, reply: OtlpResponse, retry_after: int | None = None) -> web.Response:

@@ -7,28 +7,45 @@ import contextlib
 import queue
 import threading
 import zlib
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import aiohttp
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from ragmeter.core.child_call import ChildCallFailed, call_in_child, trim_memory
 from ragmeter.core.errors import RagmeterError
-from ragmeter.embedded.intake import QueueFull
+from ragmeter.embedded.intake import QueueFull, StateUnavailable
 
 READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
 _IN_FLIGHT = 4  # bodies of the largest size in memory at a time, over all requests
+_SHARE_OF_SMALL = 8  # one such part more is for small bodies alone
+_SMALL = 64  # so many of them are one body of the largest size: 320 KB of 20 MB
 _MAX_MEMBERS = 1_000  # of one gzip body: a hundred bytes of work each, whatever is in them
 _SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies the rest at a member's end
-_UNPACKERS = 2  # bodies unpacked or decoded at a time: more would only take turns
+# Bodies up to this size are unpacked and decoded two at a time, larger ones one at a time beside
+# them: more would only take turns, and a small body never waits for a large one.
+_SHORT_BODY = 64 * 2**10
+_UNPACKERS = 2
 _STOP_SECONDS = 5.0  # for the last commit
 
-# A body up to this size is decoded where it was read: to hand it to a thread takes 0.2 ms, which is
-# ten times as long as to decode a trace of 5 KB.
-SMALL_BODY = 64 * 2**10
+# A body of traces up to this size is decoded where it was read: a thread would take 0.2 ms more,
+# ten times what a trace of 5 KB takes to decode. Of empty objects it holds the loop for 50 ms.
+SMALL_BODY = 16 * 2**10
+
+# A body has to make progress: 50 KB in 5 s, or all of it. A client behind a modem is faster.
+_STRIDE = 50_000
+_STRIDE_SECONDS = 5.0
+# One that makes less than this gives its place to another body after a second.
+_SLOW = _STRIDE / _STRIDE_SECONDS
+_STALLED_SECONDS = 1.0
+
+# Bytes from which a body is decoded in another process and alone: below, no step of decoding holds
+# the interpreter's lock for more than some 50 ms, and to start the process would take longer.
+LARGE_BODY = 2 * 2**20
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -89,23 +106,62 @@ def gunzip(body: bytes | bytearray, limit: int) -> bytes:
     return bytes(out)
 
 
+class _Transfer:
+    """A body that is on its way, or in memory."""
+
+    def __init__(self, peer: str, now: float) -> None:
+        self.peer = peer
+        self.held = 0
+        self.deadline: asyncio.Timeout | None = None  # while it is read
+        self.evicted = False
+        self._stride = 0
+        self._since = now
+
+    def advance(self, size: int, now: float) -> None:
+        """Note bytes that have come; enough of them put the deadline off."""
+        self._stride += size
+        if self._stride >= _STRIDE:
+            self._stride, self._since = 0, now
+
+    @property
+    def due(self) -> float:
+        """The time by which it has to make progress."""
+        return self._since + _STRIDE_SECONDS
+
+    def rate(self, now: float) -> float:
+        """Return the bytes a second of late."""
+        return self._stride / max(now - self._since, 1e-3)
+
+    def is_stalled(self, now: float) -> bool:
+        """Return whether it may be evicted for any other."""
+        return now - self._since > _STALLED_SECONDS and self.rate(now) < _SLOW
+
+    def evict(self, now: float) -> None:
+        """Stop reading it."""
+        assert self.deadline is not None
+        self.evicted = True
+        self.deadline.reschedule(now)
+
+
 class BodyReader:
-    """Reads request bodies within bounds.
+    """Reads request bodies within bounds, which all endpoints of a port share.
+
+    Where memory is short, a body that has stalled gives way first, then the slowest one of a peer
+    that holds more than the newcomer's.
 
     Args:
         limit: The most bytes of a body, before and after decompression; all bodies together have
             four times as many.
         seconds: The most seconds that a client may take to send one.
-
-    Attributes:
-        busy: Hold it while a body is decoded.
     """
 
     def __init__(self, limit: int, seconds: float = READ_SECONDS) -> None:
         self._limit = limit
         self._seconds = seconds
-        self._held = 0
-        self.busy = asyncio.Semaphore(_UNPACKERS)
+        self._transfers: set[_Transfer] = set()
+        self._short = asyncio.Semaphore(_UNPACKERS)
+        self._long = asyncio.Semaphore(1)
+        self._large = asyncio.Lock()
 
     def check_length(self, request: web.Request) -> None:
         """Raise `RequestRefused` if the Content-Length is too large."""
@@ -119,47 +175,121 @@ class BodyReader:
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
         """Give the decompressed body; its bytes count as held until the context ends.
 
+        Of large bodies one at a time is given, so that what they are decoded to is in memory once.
+
         Raises:
             RequestRefused: The body is broken, too large or too slow.
         """
         self.check_length(request)
-        held = 0
-
-        def hold(size: int) -> None:
-            nonlocal held
-            if self._held + size > _IN_FLIGHT * self._limit:
-                raise RequestRefused(429, "too many bodies at a time", QueueFull.retry_after)
-            self._held += size
-            held += size
-
+        transfer = _Transfer(request.remote or "", asyncio.get_running_loop().time())
+        self._transfers.add(transfer)
         try:
-            body = bytearray()
-            try:
-                async with asyncio.timeout(self._seconds):
-                    async for chunk in request.content.iter_any():
-                        if len(body) + len(chunk) > self._limit:
-                            raise self._too_large("the body is")
-                        hold(len(chunk))
-                        body += chunk
-            except TimeoutError:
-                raise RequestRefused(
-                    408, f"no whole body within {self._seconds:g} seconds"
-                ) from None
-            except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
-                raise RequestRefused(400, f"broken body: {error}") from None
+            body = await self._receive(request, transfer)
             encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
             if encoding == "gzip":
-                async with self.busy:
+                async with self._lane(body):
                     text = await asyncio.to_thread(gunzip, body, self._limit)
-                    hold(max(0, len(text) - len(body)))
+                    self._hold(transfer, max(0, len(text) - len(body)))
             elif encoding == "identity":
                 text = bytes(body)
             else:
                 raise RequestRefused(415, f"Content-Encoding {encoding[:40]!r}: send gzip")
             del body
-            yield text
+            if len(text) < LARGE_BODY:
+                yield text
+                return
+            async with self._large:
+                if request.transport is None:  # the client has gone while it waited
+                    raise RequestRefused(408, "the connection is closed")
+                try:
+                    yield text
+                finally:
+                    await asyncio.to_thread(trim_memory)
         finally:
-            self._held -= held
+            self._transfers.discard(transfer)
+
+    async def _receive(self, request: web.Request, transfer: _Transfer) -> bytearray:
+        body = bytearray()
+        now = asyncio.get_running_loop().time
+        end = now() + self._seconds
+        try:
+            async with asyncio.timeout_at(min(end, transfer.due)) as transfer.deadline:
+                async for chunk in request.content.iter_any():
+                    if len(body) + len(chunk) > self._limit:
+                        raise self._too_large("the body is")
+                    self._hold(transfer, len(chunk))
+                    body += chunk
+                    transfer.advance(len(chunk), now())
+                    if not transfer.evicted:
+                        transfer.deadline.reschedule(min(end, transfer.due))
+        except TimeoutError:
+            if transfer.evicted:
+                raise self._too_many() from None
+            text = f"no whole body within {self._seconds:g} seconds"
+            if now() < end:
+                text = f"fewer than {_STRIDE} bytes of the body within {_STRIDE_SECONDS:g} seconds"
+            raise RequestRefused(408, text) from None
+        except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
+            raise RequestRefused(400, f"broken body: {error}") from None
+        finally:
+            transfer.deadline = None
+        return body
+
+    def _too_many(self) -> RequestRefused:
+        return RequestRefused(429, "too many bodies at a time", QueueFull.retry_after)
+
+    def _hold(self, transfer: _Transfer, size: int) -> None:
+        """Count bytes of a body as held, or raise `RequestRefused`."""
+        bound = _IN_FLIGHT * self._limit
+        if transfer.held + size <= self._limit // _SMALL:
+            bound += bound // _SHARE_OF_SMALL
+        while sum(one.held for one in self._transfers) + size > bound:
+            if not self._make_room(transfer):
+                raise self._too_many()
+        transfer.held += size
+
+    def _make_room(self, newcomer: _Transfer) -> bool:
+        """Evict a body that is being read; return False if none has to give way."""
+        now = asyncio.get_running_loop().time()
+        peers: Counter[str] = Counter()
+        for one in self._transfers:
+            peers[one.peer] += one.held
+        others = [
+            one
+            for one in self._transfers
+            if one is not newcomer
+            and one.deadline is not None
+            and (one.is_stalled(now) or peers[one.peer] > 2 * peers[newcomer.peer] + self._limit)
+        ]
+        slowest = min(
+            others, key=lambda one: (not one.is_stalled(now), one.rate(now)), default=None
+        )
+        if slowest is None:
+            return False
+        self._transfers.discard(slowest)
+        slowest.evict(now)
+        return True
+
+    def _lane(self, body: bytes | bytearray) -> asyncio.Semaphore:
+        return self._short if len(body) <= _SHORT_BODY else self._long
+
+    async def decode(self, function: Callable[[bytes], _T], body: bytes) -> _T:
+        """Return the result of a function that decodes a body below `LARGE_BODY`, in a thread."""
+        async with self._lane(body):
+            return await asyncio.to_thread(function, body)
+
+    async def decode_apart(
+        self, function: Callable[..., Iterable[_T]], *arguments: Any
+    ) -> list[_T]:
+        """Return the items that a function makes of a large body, in another process.
+
+        Raises:
+            RequestRefused: The process did not end well.
+        """
+        try:
+            return await asyncio.to_thread(call_in_child, function, *arguments)
+        except ChildCallFailed as error:
+            raise RequestRefused(503, str(error), StateUnavailable.retry_after) from None
 
 
 @dataclass(frozen=True, slots=True)

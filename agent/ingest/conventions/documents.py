@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from itertools import islice
 from typing import Any
 
 from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument, has_texts
@@ -19,25 +21,32 @@ from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
     is_hidden,
+    is_python_form,
+    is_repr,
     is_truncated,
     looks_like_json,
+    parse_json_or_literal,
     parse_nested_json,
     parse_number,
+    repr_text,
     scalar_text,
     unquote_repr,
     value_keys,
 )
+from ragmeter.trace import MAX_ID
 
 MAX_DOCUMENTS = 1_000  # of one retrieval; the largest seen holds 100
 _MAX_DEPTH = 6  # of objects around a list
 _MAX_METADATA = 32  # keys of one document
 _MAX_METADATA_TEXT = 512  # characters of one value
+_MAX_HEADING = 200  # characters that a tool writes before the first of its joined documents
 
 _INNER_KEYS = ("node", "document", "chunk", "payload", "_source", "properties", "entity")
 _METADATA_KEYS = ("document.metadata", "metadata", "meta", "extra_info", "payload", "_source")
 _METADATA_ID_KEYS = ("chunk_id", "id", "doc_id", "_id", "doc_uri")
 _DISTANCE_KEYS = ("distance", "_distance")  # searched after `document_similarity`
 _TOOL_TEXT_KEYS = ("content", "result", "output", "text")
+_END_TAG = re.compile(r"</\w+>$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
@@ -234,18 +243,90 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
 def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
     """Read the output of a tool as documents: a list of them, else its one text.
 
-    The setting `tool_names` decides whether they count.
+    Whether they count, `ragmeter.ingest.requests.tools` decides.
+
+    Returns:
+        None for an output that is no text, such as a number or cut JSON.
     """
-    documents = read_documents(value)
+    opened = _open_tool_output(value)
+    documents = None if _holds_messages(opened) else read_documents(opened)
     if documents:
-        return documents if has_texts(documents) else None
-    text = parse_nested_json(value)
-    if isinstance(text, dict):  # a message of LangChain, or the one field that a tool returns
-        text = next((text[key] for key in _TOOL_TEXT_KEYS if isinstance(text.get(key), str)), None)
-    if not isinstance(text, str) or looks_like_json(text) or is_embedding(text):
+        if not has_texts(documents):
+            return None
+        only = documents[0]
+        # one text without an id may be a list that the tool or its framework has joined
+        joined = len(documents) == 1 and not only.id and only.gap is None
+        return (_read_tool_text(only.text or "") if joined else None) or documents
+    if documents is not None:
+        return documents
+    if isinstance(opened, dict):  # a message of LangChain, or the one field that a tool returns
+        texts = (opened[key] for key in _TOOL_TEXT_KEYS if isinstance(opened.get(key), str))
+        opened = next(texts, None)
+    return _read_tool_text(opened) if isinstance(opened, str) else None
+
+
+def _open_tool_output(value: Any) -> Any:
+    """Open JSON, Python's text form of a list, and the repr of a message of a tool."""
+    opened = parse_json_or_literal(value)
+    if isinstance(opened, str) and is_repr(opened):
+        opened = parse_json_or_literal(repr_text(opened))
+    return opened
+
+
+def _holds_messages(value: Any) -> bool:
+    """Return whether a tool gave back messages: what an agent has written is no passage."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and isinstance(value[0], dict)
+        and ("role" in value[0])
+    )
+
+
+def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
+    opened = _open_tool_output(text)
+    if not isinstance(opened, str):
+        return read_documents(opened)
+    if looks_like_json(text) or is_python_form(text) or is_embedding(text) or is_hidden(text):
         return None
-    text = scalar_text(text)
-    return [_document(text)] if text and not is_hidden(text) else None
+    kept = text.strip()
+    if not kept:
+        return None
+    if kept.lower().startswith(value_keys().nothing_found) or (
+        kept.endswith(":") and "\n" not in kept
+    ):
+        return []  # said in words, or a heading without anything below it
+    return split_joined_documents(kept) or [_document(text)]
+
+
+@cache
+def _joints() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.MULTILINE) for pattern in value_keys().joined_documents)
+
+
+def split_joined_documents(text: str) -> list[RetrievedDocument] | None:
+    """Split a text in which a tool has joined its documents, None for any other text.
+
+    The marks between them are those of `joined_documents` in `value_keys.yaml`. Numbers must count
+    up by one: `[3]` in the middle of a text is a citation.
+    """
+    for pattern in _joints():
+        marks = list(islice(pattern.finditer(text), MAX_DOCUMENTS))
+        if not marks or marks[0].start() > _MAX_HEADING:
+            continue
+        numbers = [int(mark["number"]) for mark in marks if "number" in mark.groupdict()]
+        if numbers and (numbers[0] > 1 or numbers != [*range(numbers[0], numbers[-1] + 1)]):
+            continue
+        ends = [*(mark.start() for mark in marks[1:]), len(text)]
+        pieces = [
+            (
+                mark.groupdict().get("id") or "",
+                _END_TAG.sub("", text[mark.end() : end].strip()).strip(),
+            )
+            for mark, end in zip(marks, ends, strict=True)
+        ]
+        return [_document(piece, id=name[:MAX_ID]) for name, piece in pieces if piece]
+    return None
 
 
 def _columns(value: Mapping[str, Any]) -> list[RetrievedDocument] | None:

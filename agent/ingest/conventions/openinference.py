@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ragmeter.ingest.conventions.documents import (
     read_documents,
     read_flattened_documents,
@@ -132,10 +134,23 @@ def _fill_content(span: Span, content: SpanContent) -> None:
     elif role is SpanRole.TOOL:
         content.documents = read_tool_documents(output_value)
     else:
+        if content.query is None:
+            content.query, content.query_gap = _crew_question(attributes)
         content.answer, content.answer_gap = find_answer(output_value)
         if has_flattened_items(attributes, _RETRIEVED):
             content.documents, cut = read_flattened_documents(attributes, _RETRIEVED)
             content.documents_gap = ContentGap.PASSAGES_TRUNCATED if cut else None
+
+
+def _crew_question(
+    attributes: Mapping[str, AttributeValue],
+) -> tuple[str | None, ContentGap | None]:
+    """Return what a crew of CrewAI was asked: its inputs, else the description of its only task."""
+    asked = find_question(attributes.get("crew_inputs"))
+    tasks = parse_nested_json(attributes.get("crew_tasks")) if asked == (None, None) else None
+    if isinstance(tasks, list) and len(tasks) == 1 and isinstance(tasks[0], dict):
+        return find_question(tasks[0].get("description"))
+    return asked
 
 
 def _fill_call(span: Span, content: SpanContent) -> None:

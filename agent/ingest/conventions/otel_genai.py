@@ -81,11 +81,27 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
     if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
         _fill_retrieval(span, content)
     elif content.role is SpanRole.TOOL:
-        content.documents = read_tool_documents(attributes.get("gen_ai.tool.call.result"))
+        content.documents = read_tool_documents(_tool_result(span))
     elif full or not defer_content(content):
         _fill_variables(attributes, content)
         _fill_messages(span, content)
     return content
+
+
+def _tool_result(span: Span) -> Any:
+    """Return the result of a tool: an attribute, else an event (Strands)."""
+    result = span.attributes.get("gen_ai.tool.call.result")
+    for event in span.events if result is None else ():
+        if event.name == "gen_ai.choice":
+            result = event.attributes.get("message")
+        elif event.name == _DETAILS:
+            messages = parse_nested_json(event.attributes.get("gen_ai.output.messages"))
+            message = messages[-1] if isinstance(messages, list) and messages else None
+            parts = message.get("parts") if isinstance(message, dict) else None
+            for part in parts if isinstance(parts, list) else ():
+                if isinstance(part, dict) and result is None:
+                    result = first_value(part, ("response", "result"))
+    return result
 
 
 def fill_usage(content: SpanContent, attributes: Mapping[str, Any]) -> None:

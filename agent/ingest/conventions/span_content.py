@@ -39,6 +39,7 @@ class ContentGap(StrEnum):
     PASSAGES_TRUNCATED = "passages_truncated"
     ANSWER_TRUNCATED = "answer_truncated"
     QUERY_TRUNCATED = "query_truncated"
+    PROMPT_ONLY = "prompt_only"
 
 
 @dataclass(slots=True)

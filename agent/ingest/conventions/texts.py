@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import Any
 
 from ragmeter.ingest.conventions.span_content import ContentGap
@@ -17,9 +19,11 @@ from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
     is_hidden,
+    is_python_form,
     is_repr,
     is_truncated,
     looks_like_json,
+    parse_json_or_literal,
     parse_nested_json,
     repr_role,
     repr_text,
@@ -227,6 +231,88 @@ def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
     return _find(value, value_keys().answer, "assistant", ContentGap.ANSWER_TRUNCATED)
 
 
+_MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
+_MAX_PASSAGE_HEAD = 200  # characters of a passage that are looked for
+_MAX_COMPARED = 20  # passages
+_NUMBERED = re.compile(r"^\[[1-9]\]:? ", re.MULTILINE)
+
+
+@cache
+def _labels() -> re.Pattern[str]:
+    """Return the pattern of the labels and tags that stand before the parts of a prompt."""
+    keys = value_keys()
+    groups = (
+        ("question", keys.question_labels),
+        ("context", keys.context_labels),
+        ("other", keys.other_labels),
+    )
+    names = "|".join(
+        f"(?P<{group}>" + "|".join(sorted(map(re.escape, labels), key=len, reverse=True)) + ")"
+        for group, labels in groups
+    )
+    start = r"[ \t]*(?:\[\[ )?(?:[#*>-]+[ \t]*)?(?:the |your )?"
+    words = rf"{start}(?:{names})\**(?: ## \]\]|:\**|\.?[ \t]*$)"
+    tags = "|".join(re.escape(label) for label in keys.question_labels + keys.context_labels)
+    return re.compile(rf"^{words}|</?(?P<tag>{tags})>", re.MULTILINE | re.IGNORECASE)
+
+
+def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | None:
+    """Return the question in a prompt that holds passages or a block of context.
+
+    Args:
+        text: What is taken for the question.
+        passages: The texts that were retrieved.
+        is_prompt: Whether the text is what a model or an agent was sent. Else it is taken for a
+            prompt only if it holds two passages, or all: a user may ask about a text of the
+            knowledge base.
+
+    Returns:
+        The text itself if it is no such prompt, None if the prompt does not tell its question.
+    """
+    held, given = _count_held(text, passages)
+    holds_passages = held >= (1 if is_prompt else min(2, given)) and held > 0
+    if not holds_passages and ":" not in text and "\n" not in text and ">" not in text:
+        return text
+    marks = list(_labels().finditer(text))
+    kinds = [_label_kind(mark) for mark in marks]
+    has_context = "context" in kinds or len(_NUMBERED.findall(text)) > 1
+    is_template = is_prompt and "question" in kinds
+    if not holds_passages and not has_context and not is_template:
+        return text
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    questions = [
+        text[mark.end() : end].strip()
+        for mark, kind, end in zip(marks, kinds, ends, strict=True)
+        if kind == "question"
+    ]
+    question = next((part for part in reversed(questions) if part), None)
+    if question is not None:
+        first, _, rest = question.partition("\n\n")
+        question = first.rstrip() if rest and first.rstrip().endswith("?") else question
+        return None if _count_held(question, passages)[0] else question
+    return None if holds_passages or is_prompt else text
+
+
+def _label_kind(mark: re.Match[str]) -> str:
+    tag = mark["tag"]
+    if tag is None:
+        return mark.lastgroup or ""
+    if mark[0].startswith("</"):
+        return "other"
+    return "question" if tag.lower() in value_keys().question_labels else "context"
+
+
+def _count_held(text: str, passages: Sequence[str]) -> tuple[int, int]:
+    """Return how many passages a text holds, and of how many that are long enough to tell."""
+    if len(text) < _MIN_PASSAGE:  # most questions
+        return 0, 0
+    heads = (" ".join(passage[: 2 * _MAX_PASSAGE_HEAD].split()) for passage in passages)
+    heads = (head[:_MAX_PASSAGE_HEAD] for head in islice(heads, _MAX_COMPARED))
+    long = [head for head in heads if len(head) >= _MIN_PASSAGE]
+    normal = " ".join(text.split())
+    return sum(head in normal for head in long), len(long)
+
+
 def with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
     """Return text unless it is hidden, with the gap that it shows."""
     if is_hidden(text):
@@ -240,11 +326,11 @@ def _find(
     if isinstance(value, str):
         if is_hidden(value):
             return None, ContentGap.HIDDEN
-        opened = parse_nested_json(value)
+        opened = parse_json_or_literal(value)
         if isinstance(opened, str):
             if is_embedding(opened):
                 return None, None
-            if looks_like_json(opened):  # cut in the middle, or too large
+            if looks_like_json(opened) or is_python_form(opened):  # cut in the middle, or too large
                 text = _salvage(opened, keys)
                 return text, truncated if text is None else None
             text = scalar_text(opened)

@@ -41,6 +41,7 @@ _VECTOR = re.compile(
     r"(?:\[+\s*-?\d+\.\d+(?:e-?\d+)?\s*,\s*-?\d+\.\d+(?:e-?\d+)?\s*,|.{0,40}\bembedding=\[)",
     re.IGNORECASE,
 )
+_PYTHON_FORM = re.compile(r"\s*(?:\{['\"][^'\"\n]{1,200}['\"]: |\[(?:'|\{'))")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|.)", re.DOTALL)
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 # messages and results of Haystack, LangChain, LlamaIndex and DSPy; an answer may be code, so not
@@ -48,7 +49,12 @@ _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 _OBJECT = re.compile(
     r"\s*<?(?:\w+\.)*(?:\w*(?:Message|MessageChunk|Answer|Generation|Completion)|Prediction|Response"
     r"|TextContent|StreamingResponse|ModelResponse|LLMResult|Document|NodeWithScore|TextNode)\("
+    r"|\s*\[?<[\w.<> ]{1,100} at 0x[0-9a-f]+>"  # any object without a repr of its own
 )
+# an event or a step of a workflow: nothing but the call of a class, whole or cut
+_CALL = re.compile(r"\s*\[?(?:\w+\.)*[A-Z]\w*\((?:\w+=|\)\s*$)")
+_CALL_ENDS = (")", ")]", "...", "…")
+_RESULT = re.compile(rf"\s*\w+\(result={QUOTED}\)\s*$", re.DOTALL)  # LlamaIndex's StopEvent
 # str() of a message of LangChain
 _BARE = re.compile(
     rf"\s*content={QUOTED} (?:additional_kwargs|name|response_metadata|id)=", re.DOTALL
@@ -77,13 +83,23 @@ class ValueKeys:
     document_id: tuple[str, ...]
     document_source: tuple[str, ...]
     document_similarity: tuple[str, ...]
+    joined_documents: tuple[str, ...]
+    nothing_found: tuple[str, ...]
+    retrieval_tools: tuple[str, ...]
+    other_tools: frozenset[str]
+    question_labels: tuple[str, ...]
+    context_labels: tuple[str, ...]
+    other_labels: tuple[str, ...]
 
 
 @cache
 def value_keys() -> ValueKeys:
     """Return the lists of `value_keys.yaml`, which is read at the first call."""
-    keys = {name: tuple(names) for name, names in load_yaml("value_keys.yaml").items()}
-    return ValueKeys(skipped=frozenset(keys.pop("skipped")), **keys)
+    keys: dict[str, Any] = {
+        name: (frozenset if name in ("skipped", "other_tools") else tuple)(names)
+        for name, names in load_yaml("value_keys.yaml").items()
+    }
+    return ValueKeys(**keys)
 
 
 def load_yaml(name: str) -> Any:
@@ -211,6 +227,11 @@ def parse_literal(text: str) -> Any:
         return text
 
 
+def is_python_form(text: str) -> bool:
+    """Return whether text begins like Python's text form of a dict or list, whole or not."""
+    return _PYTHON_FORM.match(text) is not None
+
+
 def parse_json_or_literal(value: Any) -> Any:
     """Open text that is JSON or Python's text form of a dict or list."""
     value = parse_nested_json(value)
@@ -263,8 +284,10 @@ def unquote_repr(literal: str) -> str:
 def is_repr(text: str) -> bool:
     """Return whether text is the repr of a message, an answer or a document."""
     head = text[:128]
-    return _OBJECT.match(head) is not None or (
-        head.lstrip().startswith("content=") and _BARE.match(text[:_MAX_REPR]) is not None
+    return (
+        _OBJECT.match(head) is not None
+        or (_CALL.match(head) is not None and text.rstrip().endswith(_CALL_ENDS))
+        or (head.lstrip().startswith("content=") and _BARE.match(text[:_MAX_REPR]) is not None)
     )
 
 
@@ -281,5 +304,7 @@ def repr_role(text: str) -> str:
 def repr_text(text: str) -> str | None:
     """Return the text that a repr holds whole, None if it holds none."""
     head = text[:_MAX_REPR]
-    match = _BARE.match(head) or _TEXT.search(head)
+    match = _BARE.match(head) or _RESULT.match(head)
+    if match is None and (_OBJECT.match(head) is not None or not _CALL.match(head)):
+        match = _TEXT.search(head)  # in an object of any other class it may be anything
     return unquote_repr(match[1]) or None if match is not None else None

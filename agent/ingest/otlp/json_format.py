@@ -327,7 +327,9 @@ def _records(
 ) -> Iterator[tuple[Any, RecordScope, int]]:
     """Yield every record with its scope; broken layers above the records are counted."""
     resource_keys, scope_keys, record_keys = _LOGS if logs else _SPANS
+    size = len(body)
     content = parse_json_body(body)
+    del body
     if not isinstance(content, dict):
         raise UndecodableBody("bad_json", "the body is no JSON object")
     resources = get_field(content, *resource_keys)
@@ -347,8 +349,10 @@ def _records(
             if isinstance(raw_scope, dict):
                 scope.name = get_text(raw_scope.get("name"), MAX_NAME)
                 scope.version = get_text(raw_scope.get("version"), MAX_NAME)
-            for record in get_list(group, *record_keys):
-                yield record, scope, len(body)
+            records = get_list(group, *record_keys)
+            records.reverse()
+            while records:  # each is taken off the list, so that its memory is freed once read
+                yield records.pop(), scope, size
 
 
 def _resource(item: dict[str, Any], request: RequestDecoder) -> dict[str, AttributeValue]:

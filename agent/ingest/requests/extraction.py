@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
+from ragmeter.ingest.requests.tools import tool_name
 from ragmeter.ingest.requests.tree import (
     MISSING,
     SpanNode,
@@ -36,7 +37,7 @@ _SERVER_KINDS = (2, 5)  # server and consumer
 
 @dataclass(frozen=True, slots=True)
 class FieldOrigin:
-    """The span that holds a field of a trace."""
+    """The span that holds a field of a trace; `name` is that of the tool for a tool."""
 
     span_id: str
     name: str
@@ -75,7 +76,7 @@ def extract_requests(spans: Sequence[Span], settings: OtlpSettings) -> Extracted
 def _extract(
     trace_id: str, tree: SpanTree, settings: OtlpSettings, extracted: ExtractedRequests
 ) -> None:
-    annotate_tree(tree.root, frozenset(settings.tool_names))
+    annotate_tree(tree.root, settings)
     nodes = find_requests(tree.root)
     below = _requests_below(tree.root, nodes)
     candidates = [(node, compose_request(node, _server(node, below), settings)) for node in nodes]
@@ -165,7 +166,11 @@ def _sampling(node: SpanNode) -> dict[str, float] | None:
 def _origins(request: ComposedRequest) -> dict[str, list[FieldOrigin]]:
     return {
         name: [
-            FieldOrigin(node.span.span_id, node.span.name, node.preview.convention)
+            FieldOrigin(
+                node.span.span_id,
+                tool_name(node.span) if name == "tools" else node.span.name,
+                node.preview.convention,
+            )
             for node in nodes
         ]
         for name, nodes in request.origins.items()

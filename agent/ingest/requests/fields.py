@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
@@ -15,8 +15,8 @@ from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
 )
-from ragmeter.ingest.conventions.texts import find_answer, find_question
-from ragmeter.ingest.conventions.values import scalar_text
+from ragmeter.ingest.conventions.texts import cut_prompt, find_answer, find_question
+from ragmeter.ingest.conventions.values import first_text, scalar_text
 from ragmeter.ingest.requests.outcome import (
     covered_seconds,
     read_outcome,
@@ -24,8 +24,9 @@ from ragmeter.ingest.requests.outcome import (
     sum_usage,
 )
 from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
-from ragmeter.ingest.requests.tree import SpanNode, last_retrieval_moment
-from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS
+from ragmeter.ingest.requests.tools import ToolUse
+from ragmeter.ingest.requests.tree import SpanNode, is_run, last_retrieval_moment
+from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text
 # of Latin letters, the sum of all is below `limits.trace_bytes`.
@@ -33,6 +34,10 @@ _MAX_PASSAGE = 131_072
 _MAX_PASSAGES_TEXT = 1_048_576
 _MAX_CITATIONS = 1_000
 _MAX_COST = 1e9  # USD; more is an error of the sender
+_MAX_NAMED_TOOLS = 8  # that `ragmeter inspect` names
+_MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
+# attributes that name the model that answered; others may name the one that was asked for
+_SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.response.model")
 _RESOURCE_TAGS = {
     "environment": ("deployment.environment.name", "deployment.environment"),
     "service_version": ("service.version",),
@@ -65,8 +70,9 @@ class ComposedRequest:
     Attributes:
         values: Fields of a `Trace`, without id, service, time, sampling and span.
         end: End of the request in Unix nanoseconds.
-        is_request: False without any model call and anything retrieved.
-        origins: The nodes that hold query, answer and passages, by field.
+        is_request: False without any model call, anything retrieved and any run of an agent.
+        origins: The nodes that hold query, answer and passages, by field; under `tools` those
+            whose results may be passages.
     """
 
     values: dict[str, Any]
@@ -84,12 +90,23 @@ def compose_request(
     """
     own = node.content()
     request = _RequestFields(node, server, settings)
+    passages, passages_gap = request.passages()  # first: a question is no text that holds them
     query = request.query()
     status, error = read_outcome(request.nodes, server, own.answer is not None)
     answer = request.answer()
     if status == "ok" and answer.text is None and answer.gap is None:
         status, error = read_outcome(request.nodes, server, answered=False)
-    passages, passages_gap = request.passages()
+    if error and answer.text is not None and answer.text.strip() in error:
+        answer = _FieldChoice()  # the failure, which the span gives back in the answer's place
+    model, model_guess = request.model(answer)
+    usage, usage_guess = request.usage()
+    guessed = {
+        "query": query.guess,
+        "passages": request.passages_guess(),
+        "answer": answer.guess,
+        "tokens": usage_guess,
+        "model": model_guess,
+    }
     missing: dict[str, str] = {}
     if query.text is None or query.gap is not None:
         missing["query"] = query.gap or ContentGap.NO_QUERY
@@ -104,29 +121,26 @@ def compose_request(
         "status": status,
         "error": _replace_surrogates(error) if error else None,
         "timings": request.timings(),
-        "model": request.model(answer),
+        "model": model,
+        "usage": usage,
         "prompt_version": _first_text(request.nodes, "prompt_version"),
         "tags": _tags(request, query, settings),
         "citations": _citations(answer, own),
         "missing": missing,
+        "guessed": {name: guess for name, guess in guessed.items() if guess} or None,
     }
-    tokens_in, tokens_out, cost = sum_usage(request.nodes)
-    if (tokens_in, tokens_out, cost) != (None, None, None):
-        values["usage"] = {
-            "input_tokens": tokens_in,
-            "output_tokens": tokens_out,
-            "cost_usd": cost if cost is not None and 0 <= cost <= _MAX_COST else None,
-        }
     return ComposedRequest(
         values,
         end=node.end or max((below.end for below in request.nodes), default=0),
         is_request=bool(request.calls)
+        or any(is_run(below) for below in request.nodes)
         or passages is not None
         or any(retrieval.role is SpanRole.RETRIEVER for retrieval in request.retrievals),
         origins={
             "query": [query.node] if query.node else [],
             "answer": [answer.node] if answer.node else [],
             "passages": request.retrieved.spans,
+            "tools": [node for node in request.nodes if node.tool_use][:_MAX_NAMED_TOOLS],
         },
     )
 
@@ -141,11 +155,12 @@ def hash_identity(value: str, settings: OtlpSettings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FieldChoice:
-    """A text, why it is missing or incomplete, and the node that holds it."""
+    """A text, why it is missing or incomplete, the node that holds it, and why it may be wrong."""
 
     text: str | None = None
     gap: ContentGap | None = None
     node: SpanNode | None = None
+    guess: Guess | None = None
 
 
 class _RequestFields:
@@ -173,13 +188,37 @@ class _RequestFields:
     def query(self) -> _FieldChoice:
         """Choose the question of the application, else of a retrieval, else of a model call.
 
-        The model words the query of a tool, so that comes last.
+        The model words the query of a tool, so that comes last. A prompt is cut to its question.
         """
-        tools = [one for one in self.retrievals if one.role is SpanRole.TOOL]
-        others = [one for one in self.retrievals if one.role is not SpanRole.TOOL]
-        nodes = (self.node, *others, *reversed(self.calls), *tools)
-        of_trace = self._of_trace(_QUERY) if self.node.content().query is None else None
-        return of_trace or self._first(nodes, _QUERY)
+        texts = [document.text or "" for document in self.retrieved.documents or ()]
+        missing = _FieldChoice()
+        for choice, guess in self._questions():
+            if choice.text is not None:
+                node = choice.node
+                is_prompt = node is not None and (node.role is SpanRole.LLM or is_run(node))
+                question = cut_prompt(choice.text, texts, is_prompt)
+                if question == choice.text:
+                    return replace(choice, guess=guess) if guess else choice
+                if question is not None:
+                    return replace(choice, text=question, guess=Guess.CUT_FROM_PROMPT)
+                choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, node)
+            if missing.gap is None and choice.gap is not None:
+                missing = choice
+        return missing
+
+    def _questions(self) -> Iterator[tuple[_FieldChoice, Guess | None]]:
+        """Yield what may be the question, best first, and what doubt there is."""
+        if self.node.content().query is None:
+            yield self._of_trace(_QUERY) or _FieldChoice(), None
+        yield self._first([self.node], _QUERY), None
+        for retrieval in self.retrievals:
+            if retrieval.role is not SpanRole.TOOL:
+                yield self._first([retrieval], _QUERY), Guess.RETRIEVAL_QUERY
+        for call in reversed(self.calls):
+            yield self._first([call], _QUERY), Guess.USER_MESSAGE if self.retrievals else None
+        for retrieval in self.retrievals:
+            if retrieval.role is SpanRole.TOOL:
+                yield self._first([retrieval], _QUERY), Guess.TOOL_ARGUMENTS
 
     def answer(self) -> _FieldChoice:
         """Choose the answer of the application, else the reply of its last model call."""
@@ -240,13 +279,9 @@ class _RequestFields:
         calls = [call for call in calls if id(call) not in in_tools] or calls
         if not calls:
             return self._chain_answer()
-        # if several spans show the last call, another one may hold its text
-        last = calls[-1]
-        copies = takewhile(
-            lambda call: call is last or (call.start < last.end and last.start < call.end),
-            reversed(calls),
-        )
-        return self._first(copies, _ANSWER)
+        copies = _last_copies(calls)
+        choice = self._first(copies, _ANSWER)
+        return replace(choice, guess=Guess.LAST_CALL) if len(copies) < len(calls) else choice
 
     def _in_tools(self) -> set[int]:
         inside: set[int] = set()
@@ -259,17 +294,25 @@ class _RequestFields:
         return inside
 
     def _chain_answer(self) -> _FieldChoice:
-        """Choose, without any model call, the output of the last step that does not retrieve."""
-        if self.node.role is not SpanRole.OTHER:
-            return _FieldChoice()
-        last = max((one.end for one in self.retrievals), default=0)
-        steps = [
-            child
-            for child in self.node.children
-            if child.role is SpanRole.CHAIN and not child.retrievals and child.end >= last
-        ]
-        steps.sort(key=lambda step: (step.end, step.start, step.span.span_id), reverse=True)
-        return self._first((step for step in steps if step.content().answer is not None), _ANSWER)
+        """Choose the output of the last step, without any model call that answers in words.
+
+        That is the step around the last call, whose reply it has parsed, or, below a span that is
+        no step itself, one that ended after the retrieval.
+        """
+        steps: list[SpanNode] = []
+        if self.calls:
+            above = takewhile(lambda node: node is not self.node, self.calls[-1].ancestors())
+            steps = [step for step in above if step.role is SpanRole.CHAIN]
+        elif self.node.role is SpanRole.OTHER:
+            last = max((one.end for one in self.retrievals), default=0)
+            steps = [
+                child
+                for child in self.node.children
+                if child.role is SpanRole.CHAIN and not child.retrievals and child.end >= last
+            ]
+            steps.sort(key=lambda step: (step.end, step.start, step.span.span_id), reverse=True)
+        choice = self._first((s for s in steps if s.content().answer is not None), _ANSWER)
+        return replace(choice, guess=Guess.STEP_OUTPUT) if choice.text is not None else choice
 
     def passages(self) -> tuple[list[dict[str, Any]] | None, ContentGap | None]:
         documents, gap = self.retrieved.documents, self.retrieved.gap
@@ -311,10 +354,71 @@ class _RequestFields:
         }
         return {name: seconds for name, seconds in stages.items() if seconds is not None}
 
-    def model(self, answer: _FieldChoice) -> str | None:
-        nodes = [answer.node, *reversed(self.calls), *self.nodes]
-        model = next((node.preview.model for node in nodes if node and node.preview.model), None)
-        return _replace_surrogates(model) if model else None
+    def passages_guess(self) -> Guess | None:
+        """Return the doubt about the passages: nobody has said that a tool is a retrieval."""
+        likely = any(node.tool_use is ToolUse.LIKELY for node in self.retrieved.spans)
+        return Guess.TOOL_RESULT if likely else None
+
+    def model(self, answer: _FieldChoice) -> tuple[str | None, Guess | None]:
+        """Return the model of the call that answered; the one asked for may not be it."""
+        answering = [answer.node] if answer.node and answer.node.role is SpanRole.LLM else []
+        answering += _last_copies(self.calls)
+        for call in answering:
+            model = first_text(call.span.attributes, _SERVED_MODEL)
+            if model is not None:
+                return _replace_surrogates(model), None
+        for node in (*answering, *reversed(self.calls), *self.nodes):
+            model = node.preview.model
+            if model:
+                guess = Guess.REQUESTED_MODEL if _may_be_requested(model, node) else None
+                return _replace_surrogates(model), guess
+        return None, None
+
+    def usage(self) -> tuple[dict[str, Any] | None, Guess | None]:
+        """Return tokens and cost; a call that tells none makes the sum too small."""
+        tokens_in, tokens_out, cost = sum_usage(self.nodes)
+        if (tokens_in, tokens_out, cost) == (None, None, None):
+            return None, None
+        usage = {
+            "input_tokens": tokens_in,
+            "output_tokens": tokens_out,
+            "cost_usd": cost if cost is not None and 0 <= cost <= _MAX_COST else None,
+        }
+        counted = [call for call in self.calls if call.preview.input_tokens is not None]
+        silent = [
+            call
+            for call in self.calls[:_MAX_COMPARED_CALLS]
+            if call.preview.input_tokens is None and call.span.status != 2
+        ]
+        partial = counted and any(
+            not any(_overlap(call, other) for other in counted[:_MAX_COMPARED_CALLS])
+            for call in silent
+        )
+        return usage, Guess.PARTIAL_USAGE if partial else None
+
+
+def _may_be_requested(model: str, node: SpanNode) -> bool:
+    """Return whether a model that a span names may be the one asked for, not the one that answered.
+
+    OpenInference has one key for both: it is that of the reply where the request is told apart.
+    """
+    attributes = node.span.attributes
+    if "llm.model_name" in attributes:
+        return '"model":' not in str(attributes.get("llm.invocation_parameters"))
+    return model == attributes.get("gen_ai.request.model")
+
+
+def _overlap(first: SpanNode, second: SpanNode) -> bool:
+    return first.start < second.end and second.start < first.end
+
+
+def _last_copies(calls: Sequence[SpanNode]) -> list[SpanNode]:
+    """Return the spans that show the last of the calls, the last first.
+
+    If several instrumentors show it, only one may hold its text or its model.
+    """
+    copies = takewhile(lambda call: call is calls[-1] or _overlap(call, calls[-1]), reversed(calls))
+    return list(copies) if calls else []
 
 
 def _passage(document: RetrievedDocument, text: str | None, rank: int) -> dict[str, Any]:

@@ -12,12 +12,14 @@ counts: a chat without retrieval, a failed retrieval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.requests.tools import ToolUse, classify_tool
 from ragmeter.ingest.spans import Span, is_evaluation_span, is_own_span
 
 # operations of a vector database that read; all others write
@@ -25,15 +27,12 @@ _READ_OPERATIONS = (
     *("query", "search", "retrieve", "find", "knn"),
     *("match", "fetch", "get", "scroll"),
 )
-_TOOL_NAMES = (
-    *("tool.name", "gen_ai.tool.name", "traceloop.entity.name"),
-    *("ai.toolCall.name", "spring.ai.tool.definition.name"),
-)
 _KINDS = (
     *("openinference.span.kind", "traceloop.span.kind", "gen_ai.operation.name"),
     *("langfuse.observation.type", "mlflow.spanType"),
 )
-_MAX_QUESTION_SPANS = 100  # spans searched for the question; real traces have it among three
+# spans searched below one for a question or a model call; real traces have it among three
+_MAX_SEARCHED = 100
 MISSING = Span("", "")  # in the place of a span that is not there
 
 
@@ -47,6 +46,7 @@ class SpanNode:
         span: `MISSING` for the root and for a missing parent that several spans name.
         preview: Content of the span, possibly without question and answer; `content` has all.
         is_retrieval: Whether the span is a retrieval of its own.
+        tool_use: What the result of a tool is; None for any other span.
         retrievals: Number of top-level retrievals in this subtree, the node included.
         first_retrieval: Start of the first of them; 0 without any.
         calls: Number of model calls in this subtree that no retriever makes for itself.
@@ -58,6 +58,7 @@ class SpanNode:
     parent: SpanNode | None = None
     children: list[SpanNode] = field(default_factory=list)
     is_retrieval: bool = False
+    tool_use: ToolUse | None = None
     retrievals: int = 0
     first_retrieval: int = 0
     calls: int = 0
@@ -211,12 +212,12 @@ def _read_spans(tree: SpanTree) -> None:
         node.children = remaining
 
 
-def annotate_tree(root: SpanNode, tool_names: Container[str] = ()) -> None:
-    """Mark retrievals, tools of the given names included, and count them and model calls."""
+def annotate_tree(root: SpanNode, settings: OtlpSettings) -> None:
+    """Mark retrievals, tools that retrieve included, and count them and model calls."""
     nodes = list(root.walk())
     inside: set[int] = set()  # nodes below a retrieval: not the request's own
     for node in nodes:
-        node.is_retrieval = _is_retrieval(node, tool_names)
+        node.is_retrieval = _is_retrieval(node, settings)
         parent = node.parent
         if parent is not None and (parent.is_retrieval or id(parent) in inside):
             inside.add(id(node))
@@ -247,22 +248,35 @@ def last_retrieval_moment(call: SpanNode) -> int:
 
 def find_requests(root: SpanNode) -> list[SpanNode]:
     """Return the requests of an annotated tree, in order of time."""
-    requests = _find_below(root, _is_whole_request) or _find_below(root, _is_request_part)
+    requests = (
+        _find_below(root, _is_whole_request)
+        or _find_below(root, _is_request_part)
+        or _find_agents(root)
+    )
     return sorted(requests, key=SpanNode.time_order)
 
 
-def _is_retrieval(node: SpanNode, tool_names: Container[str]) -> bool:
+def _is_retrieval(node: SpanNode, settings: OtlpSettings) -> bool:
     content = node.preview
     if content.role is SpanRole.RETRIEVER:
         return True
     if content.role is SpanRole.VECTOR_DB:
         return content.documents is not None or _reads_database(node)
-    if content.role is SpanRole.TOOL and content.documents is not None:
-        values = [node.span.attributes.get(key) for key in _TOOL_NAMES]
-        # the last word: GenAI conventions name the span "execute_tool search"
-        values += [node.span.name, node.span.name.rpartition(" ")[2]]
-        return any(isinstance(name, str) and name in tool_names for name in values)
-    return False
+    if content.role is not SpanRole.TOOL or content.documents is None:
+        return False
+    node.tool_use = classify_tool(node.span, content.documents, settings)
+    if node.tool_use is ToolUse.LIKELY and _is_agent_as_tool(node):
+        node.tool_use = ToolUse.OTHER
+    return node.tool_use is not ToolUse.OTHER
+
+
+def _is_agent_as_tool(node: SpanNode) -> bool:
+    """Return whether a tool gives back what a model below it has written."""
+    documents = node.preview.documents
+    if documents is None or len(documents) > 1:
+        return False
+    below = islice(node.walk(), _MAX_SEARCHED)  # tools in tools in tools
+    return any(one.role is SpanRole.LLM for one in below)
 
 
 def _reads_database(node: SpanNode) -> bool:
@@ -310,6 +324,18 @@ def _is_request_part(node: SpanNode) -> bool:
     return bool(node.retrievals or node.calls)
 
 
+def _find_agents(root: SpanNode) -> list[SpanNode]:
+    """Return the runs of agents of which no span tells what they did; indexing is none."""
+    nodes = list(root.walk())
+    if any(node.role in (SpanRole.EMBEDDING, SpanRole.VECTOR_DB) for node in nodes):
+        return []
+    holders: set[int] = set()
+    for node in reversed(nodes):
+        if is_run(node) or any(id(child) in holders for child in node.children):
+            holders.add(id(node))
+    return _find_below(root, lambda node: id(node) in holders)
+
+
 def _is_request(node: SpanNode, parts: list[SpanNode], whole: bool) -> bool:
     """Return whether a span is one request, though parts of it could be requests themselves."""
     if node.role is not SpanRole.OTHER and (
@@ -330,17 +356,29 @@ def _has_content(node: SpanNode) -> bool:
     return any(value is not None for value in values)
 
 
-def _is_agent(node: SpanNode) -> bool:
-    kinds = (node.span.attributes.get(key) for key in _KINDS)
-    return any(
-        isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow")
-        for kind in kinds
+def is_run(node: SpanNode) -> bool:
+    """Return whether a span is one run of an agent or of a workflow, as its framework says."""
+    if node.role is not SpanRole.CHAIN:
+        return False
+    # Google's ADK tells an agent by the name of the span only
+    return (
+        _is_agent(node)
+        or node.preview.convention == "google_adk"
+        or node.span.attributes.get("traceloop.span.kind") == "workflow"
     )
+
+
+def _is_agent(node: SpanNode) -> bool:
+    for key in _KINDS:
+        kind = node.span.attributes.get(key)
+        if isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow"):
+            return True
+    return False
 
 
 def _question(node: SpanNode) -> str | None:
     """Return the question of the topmost span that has one."""
-    queries = (below.content().query for below in islice(node.walk(), _MAX_QUESTION_SPANS))
+    queries = (below.content().query for below in islice(node.walk(), _MAX_SEARCHED))
     return next((query for query in queries if query is not None), None)
 
 

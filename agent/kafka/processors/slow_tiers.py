@@ -81,7 +81,9 @@ class InlineTiers:
         self._overloads = OverloadLog(self._controllers)
         limits = settings.limits
         self._names = LabelBounds(
-            limits.services, limits.segment_values, limits.label_chars, lambda label: None
+            *(limits.services, limits.segment_values, limits.label_chars),
+            lambda label: None,
+            limits.reserved,
         )
         self._waiting: Counter[Tier] = Counter()  # for a place
         self._breakers: dict[Tier, CircuitBreaker] = {

@@ -262,7 +262,7 @@ class JudgeClient:
         if reply.refused:
             return FailedAttempt("refused", "by the model or a filter")
         try:
-            data = parse_answer_json(reply.text)
+            data = parse_answer_json(reply.text, bare=call.dialect.mode != "prompt")
             problem = find_schema_violation(data, question.schema)
             if problem:
                 raise MalformedAnswer(problem)

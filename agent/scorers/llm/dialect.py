@@ -3,11 +3,17 @@
 Servers differ: some know `json_schema`, some only `json_object` (with or without a schema of its
 own), some refuse `temperature`, `seed` or `max_tokens`. A `ChatDialect` says what is sent;
 `ChatDialect.weaker` finds the next one to try after a complaint of the server.
+
+Local servers take the tokens of a chat template for real wherever they stand, and a judge may copy
+what it read into its answer. So `clean_text` breaks such marks in every text that others wrote.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import string
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -26,6 +32,82 @@ _FORMAT_NAMES = (
 )
 
 ChatMessage = dict[str, str]
+
+# Control and format characters, surrogates, private use and tag characters: not seen by people,
+# yet read by models. Kept: tab, line break, and the joiners U+200C and U+200D, which change words.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
+    "\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\ud800-\udfff\ue000-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+_ASCII_INVISIBLE = bytes(n for n in range(128) if _INVISIBLE.match(chr(n)))
+# Joiners in a row, and those beside a sign of Latin, Greek or Cyrillic writing: they join nothing.
+_JOINER = "[\u200c\u200d]"
+_JOINERS = re.compile(f"(?<={_JOINER}){_JOINER}")
+_IDLE_JOINERS = re.compile(
+    f"{_JOINER}(?=[\x20-\u052f\uff01-\uff5e])|(?<=[\x20-\u052f\uff01-\uff5e]){_JOINER}"
+)
+# What marks consist of; other punctuation has no business in the table: texts are full of it.
+_SIGNS = frozenset("<|>[]`~/_" + string.ascii_letters + string.digits)
+# Signs that people take for ASCII: full width, mathematical and circled letters by their Unicode
+# decomposition, then brackets, bars, and letters of Cyrillic, Greek, Cherokee and Lisu by eye.
+_LOOK_ALIKES = {
+    code: plain
+    for first, last in ((0x249C, 0x24E9), (0xFF01, 0xFF5E), (0x1D400, 0x1D7FF))
+    for code in range(first, last + 1)
+    if (plain := unicodedata.normalize("NFKC", chr(code))) in _SIGNS
+} | str.maketrans(
+    "‹〈⟨❮❰˂ᐸ›〉⟩❯❱˃ᐳ⁅❲〔【⟦⁆❳〕】⟧│┃∣❘ǀ¦⁄∕∖ˋ‵∼〜"
+    "АВЕЅІЈКМНОРСТУХҮабсԁеһіјӏкоԛрѕтԝхуѵпгмΑΒΕΖΗΙΚΜΝΟΡΤΥΧαοινκρτυηıɡᎠᎬᏀꓓꓰꓠ",
+    "<<<<<<<>>>>>>>[[[[[]]]]]||||||///``~~"
+    "ABESIJKMHOPCTYXYabcdehijlkoqpstwxyvnrmABEZHIKMNOPTYXaoivkptunigDEGDEN",
+)
+# Blocks that hold all of them: quicker than the table where a text has none.
+_LOOK_ALIKE = re.compile(
+    "[\xa6\u0131\u01c0\u0261-\u052f\u13a0-\u1490\u2030-\u33ff\ua4d0-\ua4ff\uff01-\U0001d7ff]"
+)
+# Words that are tokens of a template, or of thoughts and tool calls, between angle brackets: of
+# Llama, Mistral, Qwen, Gemma, Phi, DeepSeek, GLM, MiniMax, SmolVLM, Seed, Granite and their kin.
+_TAG = (
+    r"/?(?:s|bos|eos|pad|unk|cls|sep|mask|sop|eop|user|human|assistant|system|developer|image|video"
+    r"|audio|(?:start|end)_of_\w+|\w+_(?:soft_)?token|fake_token\w*|seed:\w+|unused\d+|0x[0-9a-f]{2}"
+    r"|think\w*|thoughts?|reason\w*|reflection|scratchpad|analysis|answer|tools?|tool_\w+|arg_\w+"
+    r"|function\w*|invoke|parameters?)(?:\s*[=>/:]|\s+\w+=)"
+)
+_SQUARE = (
+    r"/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+|IMG\w*|THINK\w*|ARGS|CALL_ID|MODEL_SETTINGS"
+    r"|PREFIX|MIDDLE|SUFFIX|AUDIO|BEGIN_\w+|TRANSCRIBE|[GS]?MASK|CLS|SEP|PAD|UNK|[BE]OS"
+    r"|SYSTEM|USER|ASSISTANT|CONTROL_\d+)\]"
+)
+# A space after the first sign leaves such a mark readable and mere text; so with code fences and
+# the fences of our prompts, whatever letters stand in them.
+# Each alternative begins with a plain sign: the engine then looks for these signs alone.
+_MARKS = re.compile(
+    rf"<(?=\||</?SYS>>|{_TAG})|\|(?=[>\]])|`(?=``)|~(?=~~)|\](?=<\]|~[!b])"
+    rf"|\[(?=\||>\[|e~\[|\[\s*[^\W\d_]|{_SQUARE})",
+    re.IGNORECASE,
+)
+
+
+def clean_text(text: str) -> str:
+    """Return the text as people see it, with nothing that a server or judge takes for more."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():  # on bytes in C, many times quicker: cleaning is most of a prompt's work
+        folded = text = text.encode().translate(None, _ASCII_INVISIBLE).decode()
+    else:
+        for line_break in "\x85\u2028\u2029":
+            text = text.replace(line_break, "\n")
+        text = _INVISIBLE.sub("", text)
+        if "\u200c" in text or "\u200d" in text:
+            text = _IDLE_JOINERS.sub("", _JOINERS.sub("", text))
+        # sign by sign, so that places agree
+        folded = text.translate(_LOOK_ALIKES) if _LOOK_ALIKE.search(text) else text
+    begun = 0
+    pieces = []
+    for mark in _MARKS.finditer(folded):
+        pieces.append(text[begun : mark.end()])
+        begun = mark.end()
+    return " ".join([*pieces, text[begun:]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +234,17 @@ def encode_chat_request(
 
 
 def correction_messages(answer: str, error: str) -> list[ChatMessage]:
-    """Return a malformed answer and its error; only the last one, so conversations stay short."""
+    """Return a malformed answer and its error; only the last one, so conversations stay short.
+
+    Both may quote a trace.
+    """
+    quoted = clean_text(answer[:_MAX_ANSWER_CHARS])
+    problem = clean_text(error[:_MAX_ERROR_CHARS])
     return [
-        {"role": "assistant", "content": answer[:_MAX_ANSWER_CHARS] or "(no answer)"},
+        {"role": "assistant", "content": quoted or "(no answer)"},
         {
             "role": "user",
-            "content": f"That answer cannot be used: {error[:_MAX_ERROR_CHARS]}. Answer the "
+            "content": f"That answer cannot be used: {problem}. Answer the "
             "question again, with one JSON object that satisfies the schema and nothing else.",
         },
     ]

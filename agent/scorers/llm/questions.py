@@ -3,10 +3,11 @@
 A metric makes a `JudgeQuestion`; a `QuestionAnswerer` (the HTTP client, a cache before it) gives a
 `JudgeVerdict` or raises `JudgeFailed` with the reason that the score will carry.
 
-An answer is one JSON object. Around it are allowed: white space; the thoughts of a reasoning model
-(`<think>...</think>`) before it; one code fence, with remarks outside of the fence. All else is an
-error. A strict reader may cost one more call; a lenient one could take its guess from a quoted
-passage. Servers may ignore `response_format`, so every answer is also checked against its schema.
+An answer is one JSON object and nothing else. Where the schema is only in the prompt, the thoughts
+of a reasoning model (`<think>...</think>`) may stand before it, and one code fence around it. All
+else is an error, remarks too. A strict reader may cost one more call; a lenient one could take its
+guess from a quoted passage. Servers may ignore `response_format`, so every answer is also checked
+against its schema.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ JudgeFailureReason = Literal[
 ]
 
 _CODE_FENCE = "```"
+_THOUGHTS_OPEN, _THOUGHTS_CLOSE = "<think>", "</think>"
 
 # A deeper answer is none: no schema of ours goes past 5.
 _MAX_DEPTH = 30
@@ -110,17 +112,23 @@ class QuestionAnswerer(Protocol):
         ...
 
 
-def parse_answer_json(text: str) -> dict[str, Any]:
+def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     """Return the JSON object of an answer.
 
+    Args:
+        text: The answer.
+        bare: The server was given the schema, so that thoughts and a fence are malformed as well.
+
     Raises:
-        MalformedAnswer: There is none, or more than one.
+        MalformedAnswer: The answer is anything else, or holds anything else.
     """
     stripped = text.strip()
     if not stripped:
         raise MalformedAnswer("the answer is empty")
-    if not stripped.startswith("{"):
+    if not bare:
         stripped = _unfenced(_without_thoughts(stripped))
+    if not stripped.startswith("{"):
+        raise MalformedAnswer("the answer must be only a JSON object")
     try:
         value = json.loads(
             stripped, object_pairs_hook=_each_property_once, parse_constant=_no_constant
@@ -135,33 +143,29 @@ def parse_answer_json(text: str) -> dict[str, Any]:
         raise MalformedAnswer(f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError:  # a number of thousands of digits
         raise MalformedAnswer("a number is too long") from None
-    if not isinstance(value, dict):
-        raise MalformedAnswer("a JSON object is needed, not another JSON value")
+    assert isinstance(value, dict)  # it begins with a brace
     return value
 
 
 def _without_thoughts(text: str) -> str:
-    # some chat templates write the opening tag themselves, and only the closing one is answered
-    thoughts, closed, rest = text.rpartition("</think>")
-    if closed and ("<think>" not in thoughts or thoughts.startswith("<think>")):
-        return rest.strip()
-    if text.startswith("<think>"):
-        raise MalformedAnswer("the thoughts do not end")
-    return text
+    """Return what follows the reasoning block, which ends once: a quoted end would move it."""
+    if not text.startswith(_THOUGHTS_OPEN):
+        return text
+    thoughts = text.removeprefix(_THOUGHTS_OPEN)
+    if thoughts.count(_THOUGHTS_CLOSE) != 1 or _THOUGHTS_OPEN in thoughts:
+        raise MalformedAnswer("the thoughts must begin once and end once")
+    return thoughts.partition(_THOUGHTS_CLOSE)[2].strip()
 
 
 def _unfenced(text: str) -> str:
-    if text.startswith("{"):
+    """Return the content of a fence that is the whole text."""
+    if not text.startswith(_CODE_FENCE):
         return text
-    if _CODE_FENCE not in text:
-        raise MalformedAnswer("the answer must be only a JSON object")
-    pieces = text.split(_CODE_FENCE)
-    if len(pieces) != 3:
-        raise MalformedAnswer("there must be one JSON object in at most one code fence")
-    language, newline, body = pieces[1].partition("\n")
-    if newline and language.strip().lower() in ("", "json"):
-        return body.strip()
-    return pieces[1].removeprefix("json").strip()
+    body = text.removeprefix(_CODE_FENCE).removesuffix(_CODE_FENCE)
+    if not text.endswith(_CODE_FENCE) or len(body) != len(text) - 2 * len(_CODE_FENCE):
+        raise MalformedAnswer("nothing may follow the code fence")
+    language = body[:4].lower()
+    return (body[4:] if language == "json" else body).strip()
 
 
 def _each_property_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

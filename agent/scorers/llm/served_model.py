@@ -32,7 +32,7 @@ from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint, restore_d
 log = logging.getLogger(__name__)
 
 # Raise it whenever the same prompt and reply would give another verdict than before.
-JUDGE_PROTOCOL = 1
+JUDGE_PROTOCOL = 2
 
 # Longer names are cut: they come from outside and end in labels and files.
 _NAME_CHARS = 120

@@ -14,6 +14,7 @@ from aiohttp import web
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import FeedbackEndpoint
+from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from ragmeter.store.pending import FeedbackTable
 from ragmeter.store.sqlite import SqliteStore
 
@@ -38,7 +39,7 @@ async def serving(tmp_path: Path, body_limit: int = 10_000) -> AsyncIterator[Ser
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths, "feedback": {"waiting": 10}})
     instrument = EmbeddedAgent(settings, [])
-    endpoint = FeedbackEndpoint(instrument, body_limit)
+    endpoint = FeedbackEndpoint(instrument, BodyReader(body_limit))
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()

@@ -24,7 +24,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.endpoints import otlp, request_bodies
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
+from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.store.pending import OpenSpanTable
@@ -75,7 +77,7 @@ class Server:
 async def serving(tmp_path: Path, **otlp: int) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     agent = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths, "otlp": otlp}), [])
-    endpoint = OtlpEndpoint(agent.assembly, BODY_LIMIT, read_seconds=5)
+    endpoint = OtlpEndpoint(agent.assembly, BodyReader(BODY_LIMIT, 5))
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()
@@ -126,6 +128,44 @@ def logs(trace: int, span: int, *texts: str) -> bytes:
         attribute = record.attributes.add(key="gen_ai.output.messages")
         attribute.value.string_value = text
     return message.SerializeToString()
+
+
+def test_large_bodies_are_decoded_apart_and_stored_in_pieces_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_PIECE", 2)
+    seen = []
+    for large in (2**30, 1):
+        folder = tmp_path / str(large)
+        folder.mkdir()
+        for module in (request_bodies, otlp):
+            monkeypatch.setattr(module, "LARGE_BODY", large)
+
+        async def test(server: Server) -> None:
+            answers = [
+                await server.post(request(1, 1, 2, 3, 4, 5)),
+                await server.post(in_json(2, 3, 4), JSON),
+                await server.post(logs(1, 1, "a"), path="logs"),
+                await server.post(b"\xff\xff"),
+            ]
+            rows, _, _ = OpenSpanTable(server.agent._store).restore()
+            counts = server.spans(), server.spans(signal="logs"), server.spans("undecodable")
+            seen.append((answers, counts, sorted((row.trace, row.keys) for row in rows)))
+
+        run(folder, test)
+    assert [answer.status for answer in seen[0][0]] == [200, 200, 200, 400]
+    assert seen[0][1] == (7, 1, 1)
+    assert seen[0] == seen[1]
+
+
+def test_metrics_are_taken_counted_and_dropped(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        assert await server.post(b"\n\x00", path="metrics") == Answer(200, PROTOBUF, None, b"")
+        answer = await server.post(b'{"resourceMetrics": []}', JSON, path="metrics")
+        assert answer == Answer(200, JSON, None, b"{}")
+        assert server.spans("not_read", signal="metrics") == 2
+
+    run(tmp_path, test)
 
 
 def test_spans_are_durable_when_answered_in_the_form_they_came_in(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import json
+import os
 import random
 import threading
 import time
@@ -12,9 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.embedded.endpoints import json_items, request_bodies
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
-from ragmeter.embedded.endpoints.request_bodies import GroupCommit, RequestRefused, gunzip
-from ragmeter.embedded.intake import QueueFull
+from ragmeter.embedded.endpoints.request_bodies import (
+    BodyReader,
+    GroupCommit,
+    RequestRefused,
+    gunzip,
+)
+from ragmeter.embedded.intake import IntakeItem, QueueFull
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
@@ -50,7 +59,7 @@ def test_bad_items_beyond_those_named_are_counted_by_reason(tmp_path: Path) -> N
 
 def test_bad_items_beyond_those_named_keep_no_bytes(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
-        endpoint = TracesEndpoint(server.instrument, BODY_LIMIT, TRACE_LIMIT)
+        endpoint = TracesEndpoint(server.instrument, BodyReader(BODY_LIMIT), TRACE_LIMIT)
         items = endpoint._decode(b"nonsense\n" * 300 + trace_line(1))
         assert len({id(item) for item, _ in items}) == 102
         assert not any(item.raw for item, _ in items if isinstance(item, DecodeFailure))
@@ -112,6 +121,150 @@ def test_half_sent_bodies_together_are_bounded(tmp_path: Path) -> None:
             writer.close()
         await asyncio.sleep(0.1)
         assert (await server.post(trace_line(1)))[0] == 200  # and what they held is free again
+
+    run(tmp_path, test)
+
+
+def test_stalled_bodies_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_bodies, "_STALLED_SECONDS", 0.2)
+
+    async def test(server: Server) -> None:
+        clients = [await half(server, BODY_LIMIT - 10) for _ in range(4)]
+        await asyncio.sleep(0.5)
+        line = trace_line(1)
+        body = line + b" " * (BODY_LIMIT - 20 - len(line))
+        assert (await server.post(body))[0] == 200
+        answers = [asyncio.create_task(reader.readline()) for reader, _ in clients]
+        done, waiting = await asyncio.wait(answers, timeout=1)
+        assert [task.result().split()[1] for task in done] == [b"429"]
+        assert len(waiting) == 3
+        for task in waiting:
+            task.cancel()
+        for _, writer in clients:
+            writer.close()
+
+    run(tmp_path, test)
+
+
+def test_small_bodies_have_room_of_their_own(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        clients = [await half(server, BODY_LIMIT - 10) for _ in range(4)]
+        line = trace_line(1)
+        assert len(line) <= BODY_LIMIT // 64 < BODY_LIMIT
+        assert (await server.post(line))[0] == 200
+        assert (await server.post(line + b" " * (BODY_LIMIT // 2)))[0] == 429
+        for _, writer in clients:
+            writer.close()
+
+    run(tmp_path, test)
+
+
+def test_a_body_has_to_make_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_bodies, "_STRIDE_SECONDS", 0.5)
+
+    async def test(server: Server) -> None:
+        reader, writer = await half(server, 1)
+        answer = asyncio.create_task(reader.readline())
+        while not answer.done():  # never silent
+            writer.write(b" ")
+            await asyncio.sleep(0.05)
+        assert b" 408 " in answer.result()
+        writer.close()
+
+    run(tmp_path, test)
+
+
+def test_a_peer_that_holds_more_than_its_share_gives_way() -> None:
+    async def test() -> None:
+        bodies = BodyReader(BODY_LIMIT)
+        now = asyncio.get_running_loop().time()
+        crowd = [request_bodies._Transfer("192.0.2.1", now) for _ in range(4)]
+        async with contextlib.AsyncExitStack() as stack:
+            for number, one in enumerate(crowd):
+                one.deadline = await stack.enter_async_context(asyncio.timeout(60))
+                bodies._transfers.add(one)
+                bodies._hold(one, BODY_LIMIT)
+                one.advance(1_000 * (4 - number), now)
+            mate = request_bodies._Transfer("192.0.2.1", now)
+            bodies._transfers.add(mate)
+            with pytest.raises(RequestRefused, match="too many"):
+                bodies._hold(mate, BODY_LIMIT)
+            bodies._hold(request_bodies._Transfer("192.0.2.2", now), BODY_LIMIT)
+            assert [one.evicted for one in crowd] == [False, False, False, True], "the slowest"
+            evicted = crowd[3].deadline
+            assert evicted is not None
+            evicted.reschedule(None)
+
+    asyncio.run(test())
+
+
+def test_a_large_body_is_decoded_apart_and_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [
+        b"[%s,%s,{}]" % (trace_line(1), trace_line(2)),
+        b"%s\nno json\n%s" % (trace_line(3), trace_line(4)),
+        json.dumps(json.loads(trace_line(5)), indent=1).encode(),
+        b"[1, 2",
+        b"",
+        b"{}\n" * 100_001,
+    ]
+    seen = []
+    for large in (2**30, 1):
+        folder = tmp_path / str(large)
+        folder.mkdir()
+        for module in (request_bodies, json_items):
+            monkeypatch.setattr(module, "LARGE_BODY", large)
+
+        async def test(server: Server) -> None:
+            packed = [gzip.compress(body) for body in bodies]
+            seen.append([await server.post(one, **{"Content-Encoding": "gzip"}) for one in packed])
+
+        run(folder, test, body_limit=1_000_000)
+    assert [status for status, _ in seen[0]] == [200, 200, 200, 400, 400, 413]
+    assert seen[0] == seen[1]
+
+
+def test_a_short_body_waits_for_no_long_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_bodies, "_SHORT_BODY", 2_000)
+    monkeypatch.setattr(json_items, "SMALL_BODY", 0)
+    go = threading.Event()
+    decode = TracesEndpoint._decode
+
+    def slowly(self: TracesEndpoint, body: bytes) -> list[IntakeItem]:
+        if len(body) > 2_000:
+            assert go.wait(60)
+        return decode(self, body)
+
+    monkeypatch.setattr(TracesEndpoint, "_decode", slowly)
+
+    async def test(server: Server) -> None:
+        long = [
+            asyncio.create_task(server.post(trace_line(number) + b" " * 5_000))
+            for number in range(3)
+        ]
+        await asyncio.sleep(0.2)
+        assert (await server.post(trace_line(9)))[0] == 200
+        assert not any(task.done() for task in long)
+        go.set()
+        assert [status for status, _ in await asyncio.gather(*long)] == [200] * 3
+
+    run(tmp_path, test)
+
+
+def die(*_: object) -> None:
+    os.abort()
+
+
+def test_a_decoder_that_dies_is_a_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_bodies, "LARGE_BODY", 1)
+    monkeypatch.setattr(json_items, "LARGE_BODY", 1)
+    monkeypatch.setattr(json_items, "iterate_lines", die)
+
+    async def test(server: Server) -> None:
+        assert (await server.post(trace_line(1)))[0] == 503
 
     run(tmp_path, test)
 

@@ -15,6 +15,7 @@ from aiohttp import web
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
+from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from tests.traces import trace_dict, trace_line
 
 BODY_LIMIT = 100_000
@@ -41,7 +42,7 @@ async def serving(
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths, "limits": {"queue": queue}})
     instrument = EmbeddedAgent(settings, [])
-    endpoint = TracesEndpoint(instrument, body_limit, TRACE_LIMIT, read_seconds)
+    endpoint = TracesEndpoint(instrument, BodyReader(body_limit, read_seconds), TRACE_LIMIT)
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()

@@ -25,6 +25,18 @@ HOSTILE = (
 )
 
 
+def test_services_without_series_are_named_and_escaped() -> None:
+    agent = everything()
+    agent.unnamed += [HOSTILE, *(f"service-{number}" for number in range(30))]
+    html = status_page(status_view(as_agent_view(agent)), "ragmeter")
+    page = Page(html)
+    assert "31 names beyond" in page.text
+    assert "service-18" in page.text
+    assert "service-19" not in page.text
+    assert "<script" not in html
+    assert "\u202e" not in html
+
+
 class Page(HTMLParser):
     """Checks that tags nest, and keeps tags, ids and text."""
 
@@ -88,6 +100,11 @@ def test_no_score_at_all_is_told_from_too_few() -> None:
     overview = status(agent).text.split("2 services")[1].split("Quality")[0]
     assert overview.count("too few: 3 of 5") == 1
     assert overview.count("no score") == 1
+
+
+def test_what_was_guessed_from_spans_is_said() -> None:
+    assert "Guessed from spans: query 7 since the start" in status(everything()).text
+    assert "Guessed" not in status(FakeAgent()).text
 
 
 def test_metrics_without_any_score_share_one_line() -> None:
@@ -193,18 +210,19 @@ def test_perfect_traces_are_not_worst() -> None:
     assert "Worst traces" not in status(agent).text
 
 
-def test_many_services_are_listed_and_a_few_are_whole() -> None:
+@pytest.mark.parametrize(("number", "whole"), [(FULL_SERVICES, FULL_SERVICES), (30, 0)])
+def test_few_services_are_whole_and_many_are_listed(number: int, whole: int) -> None:
     agent = FakeAgent()
-    for number in range(30):
-        key = (f"service-{number:02d}", "", "grounding", "builtin", "1h")
+    for index in range(number):
+        key = (f"service-{index:02d}", "", "grounding", "builtin", "1h")
         agent.fake.table[key] = estimate()
-    agent.alert_list = [alert(service="service-29")]
+    agent.alert_list = [alert(service=f"service-{number - 1:02d}")]
     page = status(agent)
     services = {link for link in page.links() if link.startswith("/service/")}
-    assert len(services) == 30
+    assert len(services) == number
     headings = [tag for tag, attrs in page.tags if attrs.get("class") == "service"]
-    assert len(headings) == FULL_SERVICES
-    assert page.text.index("service-29") < page.text.index("service-00")
+    assert len(headings) == whole
+    assert page.text.index(f"service-{number - 1:02d}") < page.text.index("service-00")
 
 
 def test_tables_and_charts_can_be_read_aloud() -> None:

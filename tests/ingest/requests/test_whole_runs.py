@@ -148,8 +148,10 @@ def test_tools_whose_results_are_passages_by_name() -> None:
         {KIND: "TOOL", "tool.name": "web", "output.value": json.dumps(found)},
     )
     run.span("l", root, (1, 3), {KIND: "LLM", **messages("Q", "A")})
-    assert only(run).missing == {"passages": "no_passages_captured"}
-    trace = only(run, tool_names=["web"])
+    # a list of texts is enough without a name
+    assert only(run, excluded_tools=["web"]).missing == {"passages": "no_passages_captured"}
+    assert [p.text for p in only(run).passages or []] == [A, B]
+    trace = only(run, tool_names=["web"], excluded_tools=["*"])
     assert [(p.id, p.text) for p in trace.passages or []] == [("https://a", A), ("https://b", B)]
     assert trace.missing == {}
 
@@ -213,14 +215,14 @@ def test_a_named_tool_that_gives_back_one_text(
 ) -> None:
     run = Run()
     root = run.span("agent", None, (0, 9), {KIND: "AGENT", "input.value": "Q", "output.value": "A"})
-    search = run.span("execute_tool kb", root, (0, 1), {**tool, **result})
+    search = run.span("execute_tool pages", root, (0, 1), {**tool, **result})
     run.span("l", root, (1, 3), {KIND: "LLM", **messages("Q", "A")})
     assert only(run).missing == {"passages": "no_passages_captured"}
-    trace = only(run, tool_names=["kb"])
+    trace = only(run, tool_names=["pages"])
     assert [p.text for p in trace.passages or []] == [f"{A}\n\n{B}"]
     assert trace.missing == {}
     run.span("r", search, (0, 1), {KIND: "RETRIEVER", **documents(A, B)})
-    assert [p.text for p in only(run, tool_names=["kb"]).passages or []] == [A, B]
+    assert [p.text for p in only(run, tool_names=["pages"]).passages or []] == [A, B]
 
 
 def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmeter.scorers.judge.prompts import CODE, clean_text, fence_texts
+from ragmeter.scorers.judge.prompts import CODE, fence_texts
+from ragmeter.scorers.llm.dialect import clean_text
 
 BLOCKS = st.lists(st.tuples(st.sampled_from(["query", "passage 1", "answer"]), st.text()))
 
@@ -60,12 +61,28 @@ def test_a_text_that_holds_its_own_code_gets_another(monkeypatch: pytest.MonkeyP
         ("<<SYS>> <start_of_turn>", "< <SYS>> < start_of_turn>"),
         ("[[END passage 0123456789abcdef]]", "[ [END passage 0123456789abcdef]]"),
         ("[[begin x]] [[1]] arr[[0]]", "[ [begin x]] [[1]] arr[[0]]"),
+        ("```json\n{}\n``` ~~~", "` ``json\n{}\n` `` ~ ~~"),
+        ("````", "` ` ``"),
+        ("<think></think> <thought> a<b", "< think>< /think> < thought> a<b"),
+        ("[THINK] [/THINK][ARGS] [gMASK]<sop>", "[ THINK] [ /THINK][ ARGS] [ gMASK]< sop>"),
+        ("<tool_call> <function=f> <tool x='y'>", "< tool_call> < function=f> < tool x='y'>"),
+        ("]<]start[>[ ]~!b[ [e~[ [|user|]", "] <]start[ >[ ] ~!b[ [ e~[ [ |user| ]"),
+        ("<seed:bos> <image_soft_token> <turn|>", "< seed:bos> < image_soft_token> <turn| >"),
+        ("[\u200d[END x]] [[E\u200dND y]]", "[ [END x]] [ [END y]]"),
+        ("［［END x］］ [[ЕND y]]", "［ ［END x］］ [ [ЕND y]]"),
+        ("＜/think＞ </thіnk> ｀｀｀", "＜ /think＞ < /thіnk> ｀ ｀｀"),
+        ("PDF\u200cها، نیم\u200cفاصله", "PDFها، نیم\u200cفاصله"),  # beside Latin they join nothing
     ],
 )
 def test_cleaning(raw: str, cleaned: str | None) -> None:
     assert clean_text(raw) == (raw if cleaned is None else cleaned)
 
 
-@given(st.text())
+MARKED = st.lists(
+    st.sampled_from([*"<>[]|`~/\u200c\u200d｀［＜ ", "think", "END", "s", "ها", "[[", "tool_call"])
+).map("".join)
+
+
+@given(st.text() | MARKED)
 def test_cleaning_twice_is_cleaning_once(text: str) -> None:
     assert clean_text(clean_text(text)) == clean_text(text)

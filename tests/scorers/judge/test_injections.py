@@ -21,8 +21,8 @@ from benchmarks.injections import CANARY, CONTROL, Attempt, attempts, measure, q
 from ragmeter.config.scoring import JudgeFamily
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge import prompts
-from ragmeter.scorers.judge import prompts as fences
-from ragmeter.scorers.judge.prompts import CODE, clean_text
+from ragmeter.scorers.judge.prompts import CODE
+from ragmeter.scorers.llm.dialect import clean_text
 from ragmeter.scorers.llm.questions import JudgeQuestion, JudgeVerdict
 from tests.scorers.judge.fakes import FakeJudge, judge_trace
 from tests.traces import make_trace
@@ -54,7 +54,11 @@ def by_look(user: str) -> str:
 
 def by_role(user: str) -> str:
     """After a mark of a role, as a server has it that reads them within messages."""
-    marks = r"<\|\w+\|>|<｜\w+｜>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|<</?SYS>>"
+    marks = (
+        r"<\|\w+\|?>|<｜\w+｜>|\[/?(?:INST|THINK|ARGS|MODEL_SETTINGS|gMASK)\]|</?s>|<sop>|<</?SYS>>"
+        r"|<(?:start|end)_of_\w+>|</?think(?:ing)?>|</?tool_\w+>|<seed:\w+>|\]<\]|\]~!?b|```"
+        r"|\[\|\w+\|\]|<turn\|>"
+    )
     return "\n".join(re.split(marks, user)[1:])
 
 
@@ -100,8 +104,8 @@ def forced(outside: Outside) -> dict[str, float]:
 
 def test_the_set_is_broad() -> None:
     families = Counter(attempt.family for attempt in ATTEMPTS)
-    assert len(ATTEMPTS) >= 80
-    assert len(families) >= 14
+    assert len(ATTEMPTS) >= 140
+    assert len(families) >= 18
     assert len({attempt.id for attempt in ATTEMPTS}) == len(ATTEMPTS)
     assert len({attempt.text for attempt in ATTEMPTS}) == len(ATTEMPTS)
     targets = {attempt.target for attempt in ATTEMPTS}
@@ -130,7 +134,7 @@ def test_without_fences_every_attempt_does(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_cleaning_some_get_through(
     monkeypatch: pytest.MonkeyPatch, outside: Outside, family: str
 ) -> None:
-    monkeypatch.setattr(fences, "clean_text", lambda text: text)
+    monkeypatch.setattr(prompts, "clean_text", lambda text: text)
 
     def reached(attempt: Attempt) -> bool:
         asked, _ = question(attempt.target, attempt.text)
@@ -138,7 +142,7 @@ def test_without_cleaning_some_get_through(
         return len(outside(asked.user)) > len(outside(plain.user))
 
     assert any(reached(attempt) for attempt in ATTEMPTS if attempt.family == family)
-    monkeypatch.setattr(fences, "clean_text", clean_text)
+    monkeypatch.setattr(prompts, "clean_text", clean_text)
     assert not any(reached(attempt) for attempt in ATTEMPTS)
 
 

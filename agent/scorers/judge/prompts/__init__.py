@@ -5,9 +5,7 @@ published method, `source`, the paper of the method, and `notes`. A change of wo
 version: the hash of the file is part of a score's fingerprint, and another fingerprint starts
 another series.
 
-Text that others wrote is cleaned and fenced. Cleaning removes what no reader sees and what a server
-would read as more than text: control and format characters, and the marks by which chat templates
-tell roles apart, which local servers take for real wherever they stand. A fence is a pair of lines
+Text that others wrote is cleaned (`dialect.clean_text`) and fenced. A fence is a pair of lines
 with a code, a hash of all the texts: equal data gives an equal prompt, which a cache needs, and no
 text contains the code that would close its fence.
 """
@@ -26,41 +24,11 @@ from typing import Any, TypeVar
 import yaml
 
 from ragmeter.scorers.judge.calls import labels_schema
+from ragmeter.scorers.llm.dialect import clean_text
 from ragmeter.scorers.llm.questions import JudgeQuestion
 
 # A line of a fence.
 CODE = re.compile(r"\[\[(BEGIN|END) ([a-z]+(?: \d+)?) ([0-9a-f]{16})\]\]")
-
-# Control and format characters, surrogates, private use and tag characters: not seen by people,
-# yet read by models. Kept: tab, line break, and the joiners U+200C and U+200D, which change words.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\ue000-\uf8ff"
-    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
-)
-_ASCII_INVISIBLE = bytes(n for n in range(128) if _INVISIBLE.match(chr(n)))
-# Tokens with a role in the chat templates of Llama, Mistral, Qwen, Gemma, Phi, DeepSeek and their
-# kin, and our own fence. A space after the first sign leaves them readable and mere text.
-# Each alternative begins with a plain sign: the engine then looks for these signs alone.
-_ROLE_MARKS = re.compile(
-    r"<(?=[|｜]|(?i:/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|start_of_image)>|</?SYS>>))"
-    r"|\|(?=>)"
-    r"|｜(?=>)"
-    r"|\[(?=(?i:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|IMG)\]"
-    r"|\[\s*(?:BEGIN|END)\b))"
-)
-
-
-def clean_text(text: str) -> str:
-    """Return the text as people see it, without anything that a server takes for more."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if text.isascii():  # on bytes in C, many times quicker: cleaning is most of a prompt's work
-        text = text.encode().translate(None, _ASCII_INVISIBLE).decode()
-    else:
-        for line_break in "\x85\u2028\u2029":
-            text = text.replace(line_break, "\n")
-        text = _INVISIBLE.sub("", text)
-    return _ROLE_MARKS.sub(lambda match: f"{match.group()} ", text)
 
 
 def fence_texts(blocks: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:

@@ -1,0 +1,148 @@
+"""A gap of event time gives the alerts that stepping through it gives, at little cost."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.engine import AlertEngine
+from ragmeter.alerts.rules import load_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.core.score import ScoredTrace
+from ragmeter.scoring.scorer import Scorer
+from tests.traces import START, make_trace
+
+SCORER = Scorer()
+STEP = 15.0
+ABSENCE = {
+    "rules": [
+        {
+            "name": "Silent",
+            "severity": "warning",
+            "absence": True,
+            "window": "5m",
+            "for": "10m",
+            "min_samples": 20,
+        },
+        {
+            "name": "ErrorsOfATenant",
+            "severity": "critical",
+            "metric": "error",
+            "statistic": "value",
+            "op": ">",
+            "threshold": 0.3,
+            "window": "1h",
+            "for": "5m",
+            "segment": "tenant",
+        },
+    ]
+}
+
+
+def aggregator(services: int = 50) -> Aggregator:
+    settings = load_settings(
+        environ={}, overrides={"segments": ["tenant"], "limits": {"services": services}}
+    )
+    return Aggregator(settings, load_rules(brought=[ABSENCE]), SCORER.pairs)
+
+
+def traffic(start: float, services: int, number: int, seed: int) -> list[ScoredTrace]:
+    """A third of the services fail half of the time; two traces a second."""
+    rng = random.Random(seed)
+    traces = []
+    for index in range(number):
+        service = rng.randrange(services)
+        failed = rng.random() < (0.5 if service % 3 == 0 else 0.02)
+        trace = make_trace(
+            seed * 100_000 + index,
+            service=f"bot{service}",
+            timestamp=start + index / 2,
+            status="error" if failed else "ok",
+            answer="It is 5 [1].",
+            tags={"tenant": rng.choice("ab")},
+            timings={"total": rng.lognormvariate(0, 1)},
+        )
+        traces.append(SCORER.score(trace).trace)
+    return traces
+
+
+def story(alerts: list[Alert]) -> list[dict[str, Any]]:
+    """Of the share of the budget that is spent, which moves with the clock, only the last edge."""
+    rows = [alert.to_dict() for alert in alerts]
+    for row in rows:
+        row["annotations"].pop("budget_spent", None)
+    return rows
+
+
+def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
+    one, moved = aggregator(), list[Alert]()
+    notified: list[Alert] = []
+    for block in blocks:
+        for trace in block:
+            now = one.windows.now
+            if stepping and now is not None:
+                first, last = int(now // STEP) + 1, int(trace.timestamp // STEP)
+                for number in range(first, last + 1):
+                    moved += one.advance(number * STEP)
+            moved += one.apply(trace).alerts
+        one.settle()
+        notified += take_changes(one).notifications
+    held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
+    monitor = one.drift.monitor.dump()
+    return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
+
+
+@pytest.mark.parametrize("gap", [100, 1_300, 4_000, 30_000, 500_000])
+def test_a_gap_gives_what_every_step_gives(gap: float) -> None:
+    blocks = [traffic(START, 6, 900, 1), traffic(START + 450 + gap, 6, 60, 2)]
+    jumped, stepped = run(blocks, stepping=False), run(blocks, stepping=True)
+    assert jumped == stepped
+    if gap > 30_000:  # what fired before has ended, and silence was noticed
+        states = {(row["rule"], row["state"]) for row in jumped[0]}
+        assert {("RagErrorsHigh", "resolved"), ("Silent", "firing")} <= states
+
+
+def test_a_month_costs_as_many_evaluations_as_there_are_edges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = aggregator(services=100)
+    for trace in traffic(START, 100, 1_000, 3):
+        one.apply(trace)
+    calls = 0
+    evaluate = AlertEngine.evaluate
+
+    def counted(engine: AlertEngine, *args: Any) -> list[Alert]:
+        nonlocal calls
+        calls += 1
+        return evaluate(engine, *args)
+
+    monkeypatch.setattr(AlertEngine, "evaluate", counted)
+    one.advance(START + 30 * 86_400)
+    assert calls < 1_500  # of 172,800 steps
+    assert one.windows.services() == []
+    calls = 0
+    one.advance(START + 60 * 86_400)
+    assert calls <= 2  # nothing is left that could change
+
+
+def test_a_restart_after_a_long_outage_continues_likewise() -> None:
+    blocks = [traffic(START, 6, 900, 1), traffic(START + 200_000, 6, 60, 2)]
+    whole, first = aggregator(), aggregator()
+    for trace in blocks[0]:
+        whole.apply(trace)
+        first.apply(trace)
+    changes = take_changes(first)
+    again = aggregator()
+    counters = [(key, value) for key, value in changes.counters if value is not None]
+    restore_aggregator(again, changes.buckets, counters, changes.meta)
+    moved = [
+        [a.to_dict() for t in blocks[1] for a in one.apply(t).alerts] for one in (whole, again)
+    ]
+    assert moved[0] == moved[1]
+    assert moved[0]
+    trackers = [one.drift.monitor.dump()["trackers"] for one in (whole, again)]
+    assert trackers[0] == trackers[1]

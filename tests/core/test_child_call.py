@@ -1,0 +1,53 @@
+"""Calls of functions in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ragmeter.core.child_call import ChildCallFailed, call_in_child
+from ragmeter.ingest.native import MAX_VALUES, BodyLimitExceeded, iterate_lines
+
+
+def count(number: int) -> Iterator[int]:
+    print("this is no part of the answer")
+    yield from range(number)
+
+
+def fail_after(number: int) -> Iterator[int]:
+    yield from range(number)
+    raise ValueError("on purpose")
+
+
+def end(_: int) -> Iterator[int]:
+    yield 1
+    os._exit(0)
+
+
+def sleep(seconds: float) -> Iterator[int]:
+    time.sleep(seconds)
+    yield 1
+
+
+@pytest.mark.parametrize("number", [0, 1, 500, 1201])
+def test_the_items_come_in_order(number: int) -> None:
+    assert call_in_child(count, number) == list(range(number))
+
+
+def test_exceptions_are_raised_here() -> None:
+    with pytest.raises(ValueError, match="on purpose"):
+        call_in_child(fail_after, 700)
+    with pytest.raises(BodyLimitExceeded, match="JSON values"):
+        call_in_child(iterate_lines, b"[" + b"1," * (MAX_VALUES + 1) + b"1]", 10)
+
+
+def test_a_process_that_ends_or_hangs_is_a_failure() -> None:
+    with pytest.raises(ChildCallFailed):
+        call_in_child(end, 1)
+    begun = time.monotonic()
+    with pytest.raises(ChildCallFailed):
+        call_in_child(sleep, 300.0, seconds=3.0)
+    assert time.monotonic() - begun < 60
