@@ -21,6 +21,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.intake import QueueFull
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.sampling.budget_controller import BudgetController
@@ -238,7 +239,12 @@ def test_a_replay_waits_for_its_judge_instead(tmp_path: Path) -> None:
     fake = Fake(lambda trace: asyncio.sleep(0.001))
     with running(tmp_path, fake, drawn=20) as instrument:
         for start in range(0, 1000, 100):
-            instrument.accept([good(n) for n in range(start, start + 100)], "test")
+            while True:
+                try:
+                    instrument.accept([good(n) for n in range(start, start + 100)], "test")
+                    break
+                except QueueFull:  # a file is read no further ahead than traces wait in memory
+                    time.sleep(0.01)
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 1000}
 
