@@ -1,6 +1,6 @@
 """Write the traces that the published figures of speed are measured on.
 
-    python -m benchmarks.workload OUT.jsonl [--data DIR] [--traces N] [--seed S] [--services K]
+    python -m benchmarks.workload OUT.jsonl --data DIR [--traces N] [--seed S] [--services K]
 
 Texts are those of five data sets with real questions, passages and answers: RAGTruth, ClapNQ,
 MTRAG, DelucionQA and ExpertQA. No text is invented, but traces are combined anew, so that
@@ -149,7 +149,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the data sets")
     parser.add_argument("--traces", type=int, default=20_000)
     parser.add_argument("--services", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)

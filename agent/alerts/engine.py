@@ -8,7 +8,7 @@ whatever the wall clock and however often the process was restarted between step
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -27,6 +27,7 @@ from ragmeter.alerts.conditions import (
 from ragmeter.alerts.drift_alerts import DriftAlerts
 from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.evidence import EvidenceReader
+from ragmeter.alerts.folding import NotificationFolder
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_whole_seconds
 from ragmeter.core.errors import UnknownVersion
@@ -46,17 +47,6 @@ _MAX_REASONS = 5
 # Searches in one evaluation for the segment behind an alert: with 64 segments each takes some
 # milliseconds. If more fire at once it is an outage of everything; the others wait.
 _MAX_SEGMENT_SEARCHES = 20
-
-# Seconds that a warning waits for the critical alert of the same cause. With the default rules that
-# came four minutes later at most (a latency that climbs: drift, then the five minutes of
-# RagLatencyHigh; tests/system); a warning is nothing to get up for. As in deploy/compose.
-_WARNING_WAIT = 600.0
-
-# Seconds after an alert was announced in which others are taken for its consequences: the longest
-# window of a default rule that is no error budget. What comes later may be another cause.
-_FOLD_SECONDS = 3600.0
-
-_MAX_FOLDED = 100  # alerts listed in one notification
 
 # Metrics that an outage of the service itself moves, whatever its answers are worth.
 _OPERATIONAL = {"error", "timeout", "empty_answer", "latency", "traces", "canary_failed"}
@@ -100,127 +90,6 @@ class _TrackedAlert:
             "no_data_since": self.no_data_since,
             "look_at": self.search_at,
         }
-
-
-class NotificationFolder:
-    """Chooses which alerts get a notification of their own: one cause, one page.
-
-    The first critical alert of a service is announced at once, and what fires within an hour of it
-    is folded under it: warnings, and critical alerts of the same family (operation, quality,
-    measuring). A warning waits a few minutes for a critical alert to fold under. An end is
-    announced when no critical alert is left that was folded under the announced one.
-
-    Args:
-        family: Returns the family of an alert.
-    """
-
-    def __init__(self, family: Callable[[Alert], str]) -> None:
-        self._family = family
-        self._announced: dict[str, Alert] = {}  # announced as firing and not yet as over, by id
-        self._folded: dict[str, Alert] = {}  # with `folded_under`, by id
-        self._waiting: dict[str, float] = {}  # when a warning is announced at the latest, by id
-
-    def find_leader(self, alert_id: str) -> str:
-        """Return the id of the alert that an alert is folded under; empty if there is none."""
-        folded = self._folded.get(alert_id)
-        return folded.folded_under if folded is not None else ""
-
-    def update(self, alerts: Sequence[Alert], now: float) -> list[Alert]:
-        """Return the notifications of event time `now`, given all alerts that are held."""
-        held = {alert.id: alert for alert in alerts if alert.fired_at is not None}
-        for known in (self._announced, self._folded):
-            for name, last in list(known.items()):
-                alert = known[name] = held.get(name, last)
-                alert.folded_under = last.folded_under
-                if name not in held and alert.state == "firing":
-                    alert.resolve("no longer held", now)
-                elif alert.folded_under and alert.fired_at != last.fired_at:
-                    del known[name]  # it fires anew, perhaps for another cause
-        notifications = self._end()
-        new = [
-            alert
-            for name, alert in held.items()
-            if alert.state == "firing" and name not in self._announced and name not in self._folded
-        ]
-        self._waiting = {}
-        for alert in sorted(new, key=_notification_rank):
-            assert alert.fired_at is not None
-            leader = self._leader(alert)
-            if leader is not None:
-                alert.folded_under = leader.id
-                self._folded[alert.id] = alert
-            elif alert.severity == "critical" or now - alert.fired_at >= _WARNING_WAIT:
-                self._announced[alert.id] = alert
-                notifications.append(alert)
-            else:
-                self._waiting[alert.id] = alert.fired_at + _WARNING_WAIT
-        for alert in notifications:
-            alert.folded = self._list_folded(alert)
-        for name, alert in list(self._folded.items()):
-            if alert.state == "resolved" and alert.folded_under not in self._announced:
-                del self._folded[name]
-        return [alert.copy() for alert in notifications]
-
-    def next_due(self) -> float:
-        """Return when the first of the waiting warnings is announced."""
-        return min(self._waiting.values(), default=math.inf)
-
-    def dump(self) -> list[list[dict[str, Any]]]:
-        """Return the state, JSON-able."""
-        known = (self._announced, self._folded)
-        return [[alert.to_dict() for _, alert in sorted(part.items())] for part in known]
-
-    def load(self, state: Sequence[Sequence[dict[str, Any]]] | None, alerts: list[Alert]) -> None:
-        """Replace the state by a dump; without one every alert that fires has been announced."""
-        firing = [[alert.to_dict() for alert in alerts if alert.state == "firing"], []]
-        self._announced, self._folded = (
-            {item["id"]: Alert.from_dict(item) for item in part} for part in state or firing
-        )
-
-    def _end(self) -> list[Alert]:
-        open_leaders = {
-            alert.folded_under
-            for alert in self._folded.values()
-            if alert.state == "firing" and alert.severity == "critical"
-        }
-        ended = [
-            alert
-            for name, alert in sorted(self._announced.items())
-            if alert.state == "resolved" and name not in open_leaders
-        ]
-        for alert in ended:
-            del self._announced[alert.id]
-        return ended
-
-    def _leader(self, alert: Alert) -> Alert | None:
-        """Return the announced alert that this one is taken for a consequence of."""
-        critical = alert.severity == "critical"
-        leaders = [
-            leader
-            for leader in self._announced.values()
-            if leader.service == alert.service
-            and (alert.fired_at or 0.0) - (leader.fired_at or 0.0) <= _FOLD_SECONDS
-            and (leader.severity == "critical" or not critical)
-            and (
-                self._family(leader) == self._family(alert)
-                or (leader.severity == "critical" and not critical)
-            )
-        ]
-        return min(leaders, key=_notification_rank, default=None)
-
-    def _list_folded(self, leader: Alert) -> list[dict[str, Any]]:
-        names = ("id", "rule", "severity", "state", "segment", "metric", "scorer", "summary")
-        folded = [alert for alert in self._folded.values() if alert.folded_under == leader.id]
-        return [
-            {name: getattr(alert, name) for name in names}
-            for alert in sorted(folded, key=_notification_rank)[:_MAX_FOLDED]
-        ]
-
-
-def _notification_rank(alert: Alert) -> tuple[bool, bool, float, str]:
-    # what happens now says more than how much of a month's budget it costs
-    budget = alert.metric == "error_budget"
-    return alert.severity != "critical", budget, alert.fired_at or 0.0, alert.id
 
 
 class AlertEngine:

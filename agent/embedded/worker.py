@@ -7,19 +7,15 @@ a function of the queue alone, whatever the number of processes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ragmeter.aggregate.aggregator import (
     IDLE_SECONDS,
@@ -44,6 +40,7 @@ from ragmeter.core.errors import (
     process_isolated,
 )
 from ragmeter.core.process import Heartbeat
+from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import (
     AgentOutputs,
@@ -77,33 +74,12 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
-_SLICE = 32  # traces that a process scores at a time: two messages for 15 ms of work
-_BATCHES_AHEAD = 3  # keeps four processes busy while a batch is committed
 _HELD_SECONDS = 0.02  # of the lock, while rules are evaluated across a gap of event time
 _LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
-
-
-class _Batch(NamedTuple):
-    """Traces of the queue that are being scored.
-
-    Args:
-        rows: The traces.
-        slices: The scores that processes compute; none if the worker itself does.
-        terms: The terms of sampling when the traces were taken.
-    """
-
-    rows: Sequence[QueuedTrace]
-    slices: Sequence[Future[list[ScoredBody]]]
-    terms: SamplingTerms
-
-
-# A trace, and what a process has returned for it.
-_ScoredRow = tuple[QueuedTrace, ScoredBody | None]
 
 
 class _Unscored(RagmeterError):
@@ -158,8 +134,7 @@ class Worker:
         )
         processes = settings.scorers.processes or 0
         self._pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
-        self._restarts = 0  # of scorer processes, as far as they are counted
-        self._ahead: deque[_Batch] = deque()
+        self._ahead = BatchesAhead(store, self._pool, self._count_restarts)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         evidence_bytes = settings.limits.evidence_bytes
         self._commits = Commits(
@@ -323,15 +298,14 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                self._take_ahead(after)
-                if self._ahead:
-                    batch = self._ahead.popleft()
-                    rows = self._await_scores(batch)
+                batch = self._ahead.take(after, self._sampling_terms)
+                if batch is not None:
+                    rows = self._ahead.await_scores(batch, self._beat)
                     if rows is None:
                         break
                     self._process_all(rows, batch.terms)
                     after = batch.rows[-1].seq
-                    if self.draws.live and len(rows) < _BATCH and not self._stopping:
+                    if self.draws.live and len(rows) < BATCH and not self._stopping:
                         self._hurry.wait(_LINGER_SECONDS)
                 else:
                     self.oldest_received = None
@@ -393,49 +367,22 @@ class Worker:
                 since = self._clocks.monotonic()
         return moved
 
-    def _take_ahead(self, after: int) -> None:
-        """Take traces off the queue after row `after`, and give them to the processes, if any."""
-        ahead = _BATCHES_AHEAD if self._pool is not None else 1
-        rows: Sequence[QueuedTrace] = self._ahead[-1].rows if self._ahead else ()
-        while len(self._ahead) < ahead:
-            rows = self._store.take(rows[-1].seq if rows else after, _BATCH)
-            if not rows:
-                return
-            terms = self.draws.sampling_terms(self._store.depth, self.aggregator)
-            slices = []
-            if self._pool is not None:
-                bodies = [queued.body for queued in rows]
-                slices = [
-                    self._pool.submit(bodies[start : start + _SLICE], terms)
-                    for start in range(0, len(bodies), _SLICE)
-                ]
-            self._ahead.append(_Batch(rows, slices, terms))
-            if len(rows) < _BATCH:  # what comes now is gathered for the next commit
-                return
+    def _sampling_terms(self) -> SamplingTerms:
+        return self.draws.sampling_terms(self._store.depth, self.aggregator)
 
-    def _await_scores(self, batch: _Batch) -> list[_ScoredRow] | None:
-        """Return the rows of a batch with what processes have scored; None if the agent stops."""
-        if self._pool is None:
-            return [(queued, None) for queued in batch.rows]
-        results: list[ScoredBody] = []
-        for future in batch.slices:
-            while not self._stopping:
-                with contextlib.suppress(FutureTimeout):
-                    results += future.result(IDLE_SECONDS)
-                    break
-                self.heartbeat.beat()
-        if len(results) < len(batch.rows):
-            return None
-        new, self._restarts = self._pool.restarts - self._restarts, self._pool.restarts
-        if new:
-            self.draws.tiers.spending.add("ragmeter_scorer_restarts_total", (), new)
-        return list(zip(batch.rows, results, strict=True))
+    def _count_restarts(self, number: int) -> None:
+        self.draws.tiers.spending.add("ragmeter_scorer_restarts_total", (), number)
 
-    def _process_all(self, rows: Sequence[_ScoredRow], terms: SamplingTerms) -> None:
+    def _beat(self) -> bool:
+        """Show that the worker is alive; False if it should stop."""
+        self.heartbeat.beat()
+        return not self._stopping
+
+    def _process_all(self, rows: Sequence[ScoredRow], terms: SamplingTerms) -> None:
         self.draws.apply_terms(terms)
         process_isolated(rows, self._process, reset=self._reload, give_up=self._give_up_trace)
 
-    def _give_up_trace(self, row: _ScoredRow, error: Exception) -> None:
+    def _give_up_trace(self, row: ScoredRow, error: Exception) -> None:
         queued, _ = row
         log.error("trace %d of the queue cannot be counted; it is a dead letter", queued.seq)
         failure = DecodeFailure(_INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
@@ -473,7 +420,7 @@ class Worker:
         scores.passages = ranked_passage_keys(trace)
         return scores
 
-    def _process(self, rows: Sequence[_ScoredRow]) -> None:
+    def _process(self, rows: Sequence[ScoredRow]) -> None:
         self.oldest_received = rows[0][0].received
         traces: list[CountedScores] = []
         counted: list[CountedTrace] = []
@@ -527,7 +474,7 @@ class Worker:
 
     def _join_feedback(self) -> None:
         """Count the labels that have come."""
-        rows = self.feedback.take(_BATCH, self.aggregator.windows.now)
+        rows = self.feedback.take(BATCH, self.aggregator.windows.now)
         if rows:
             process_isolated(rows, self._join, reset=self._reload, give_up=self._give_up_feedback)
             self.feedback.mark_read()

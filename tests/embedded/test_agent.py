@@ -27,7 +27,6 @@ from ragmeter.embedded.commits import AgentOutputs, Clocks
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
-from ragmeter.store import sqlite
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 from tests.traces import START, good
@@ -588,32 +587,3 @@ def test_many_services_share_one_series_over_the_limit(tmp_path: Path) -> None:
                 instrument.counters.get("ragmeter_label_overflow_total", (("label", "service"),))
                 >= 7
             )
-
-
-def test_the_example_shows_real_numbers(tmp_path: Path) -> None:
-    from ragmeter.embedded.file_import import import_traces
-
-    path = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"
-    with running(tmp_path) as instrument:
-        import_traces(instrument, path, 2**21)
-        instrument.wait_idle()
-        with instrument.lock():
-            found = instrument.windows.estimate("mtrag-chat", "", "grounding", "builtin", "1h")
-    assert found is not None
-    assert 0 < found.lower < found.value < found.upper < 1
-
-
-def test_a_file_is_read_no_further_ahead_than_its_decoded_traces_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "_KEPT_TRACES", 2)
-    instrument = EmbeddedAgent(settings(tmp_path), [])
-    instrument.accept([good(1), good(2)], "file")
-    with pytest.raises(QueueFull):
-        instrument.accept([good(3)], "file")
-    instrument.accept([good(3)], "http", live=True)  # nobody reads that again
-    instrument.start()
-    instrument.wait_idle()
-    instrument.accept([good(4)], "file")
-    instrument.stop(10)
-    assert instrument.windows.count_traces("bot", "", "24h") == 4

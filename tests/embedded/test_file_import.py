@@ -12,7 +12,9 @@ import pytest
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import ImportResult, import_traces
-from tests.traces import trace_line
+from ragmeter.embedded.intake import QueueFull
+from ragmeter.store import sqlite
+from tests.traces import good, trace_line
 from tests.waiting import PATIENCE, until
 
 LIMIT = 100_000
@@ -133,3 +135,31 @@ def test_the_reason_of_a_wait_is_said_at_once_and_not_always(tmp_path: Path) -> 
     (line,) = said
     assert line.startswith(f"{path}: waiting: ")
     assert "directory" in line or "exists" in line
+
+
+def test_a_file_is_read_no_further_ahead_than_its_decoded_traces_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_KEPT_TRACES", 2)
+    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    instrument = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [])
+    instrument.accept([good(1), good(2)], "file")
+    with pytest.raises(QueueFull):
+        instrument.accept([good(3)], "file")
+    instrument.accept([good(3)], "http", live=True)  # nobody reads that again
+    instrument.start()
+    instrument.wait_idle()
+    instrument.accept([good(4)], "file")
+    instrument.stop(10)
+    assert instrument.windows.count_traces("bot", "", "24h") == 4
+
+
+def test_the_example_shows_real_numbers(tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"
+    with running(tmp_path) as instrument:
+        import_traces(instrument, path, 2**21)
+        instrument.wait_idle()
+        with instrument.lock():
+            found = instrument.windows.estimate("mtrag-chat", "", "grounding", "builtin", "1h")
+    assert found is not None
+    assert 0 < found.lower < found.value < found.upper < 1

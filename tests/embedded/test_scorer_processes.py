@@ -120,7 +120,7 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     for processes, commit in ((0, 256), (1, 256), (2, 256), (3, 256), (2, 100)):
         folder = tmp_path / f"{processes} {commit}"
         folder.mkdir()
-        monkeypatch.setattr("ragmeter.embedded.worker._BATCH", commit)
+        monkeypatch.setattr("ragmeter.embedded.batches.BATCH", commit)
         with agent(folder, processes, items, no_answer(), **tree) as made:
             until(lambda: not made._store.depth)
             assert mismatch(made) == 0

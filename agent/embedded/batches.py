@@ -1,0 +1,101 @@
+"""Batches of the queue that are scored while an earlier one is counted and committed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import NamedTuple
+
+from ragmeter.scoring.processes import SamplingTerms, ScoredBody, ScorerPool
+from ragmeter.store.rows import QueuedTrace
+from ragmeter.store.sqlite import SqliteStore
+
+BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
+_SLICE = 32  # traces that a process scores at a time: two messages for 15 ms of work
+_BATCHES_AHEAD = 3  # keeps four processes busy while a batch is committed
+_BEAT_SECONDS = 1.0
+
+# A trace, and what a process has returned for it; None if the worker itself scores.
+ScoredRow = tuple[QueuedTrace, ScoredBody | None]
+
+
+class QueuedBatch(NamedTuple):
+    """Traces of the queue that are being scored.
+
+    Args:
+        rows: The traces.
+        slices: The scores that processes compute; none if the worker itself does.
+        terms: The terms of sampling when the traces were taken.
+    """
+
+    rows: Sequence[QueuedTrace]
+    slices: Sequence[Future[list[ScoredBody]]]
+    terms: SamplingTerms
+
+
+class BatchesAhead:
+    """Takes batches off the queue in its order, and hands them to the scorer processes.
+
+    Args:
+        store: The queue.
+        pool: The processes; None if the worker itself scores.
+        on_restarts: Called with the number of processes that were started again.
+    """
+
+    def __init__(
+        self, store: SqliteStore, pool: ScorerPool | None, on_restarts: Callable[[int], None]
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._on_restarts = on_restarts
+        self._restarts = 0  # as far as they are counted
+        self._ahead: deque[QueuedBatch] = deque()
+
+    def take(self, after: int, terms: Callable[[], SamplingTerms]) -> QueuedBatch | None:
+        """Return the next batch of the rows after `after`; None if the queue is empty.
+
+        `terms` gives those of sampling, for every batch that is taken off the queue.
+        """
+        ahead = _BATCHES_AHEAD if self._pool is not None else 1
+        rows: Sequence[QueuedTrace] = self._ahead[-1].rows if self._ahead else ()
+        while len(self._ahead) < ahead:
+            rows = self._store.take(rows[-1].seq if rows else after, BATCH)
+            if not rows:
+                break
+            self._ahead.append(self._submit(rows, terms()))
+            if len(rows) < BATCH:  # what comes now is gathered for the next commit
+                break
+        return self._ahead.popleft() if self._ahead else None
+
+    def _submit(self, rows: Sequence[QueuedTrace], terms: SamplingTerms) -> QueuedBatch:
+        if self._pool is None:
+            return QueuedBatch(rows, (), terms)
+        bodies = [queued.body for queued in rows]
+        slices = [
+            self._pool.submit(bodies[start : start + _SLICE], terms)
+            for start in range(0, len(bodies), _SLICE)
+        ]
+        return QueuedBatch(rows, slices, terms)
+
+    def await_scores(self, batch: QueuedBatch, beat: Callable[[], bool]) -> list[ScoredRow] | None:
+        """Return the rows of a batch with what processes have scored.
+
+        None if `beat`, which is called while they take their time, returns False.
+        """
+        if self._pool is None:
+            return [(queued, None) for queued in batch.rows]
+        results: list[ScoredBody] = []
+        for future in batch.slices:
+            while beat():
+                with contextlib.suppress(FutureTimeout):
+                    results += future.result(_BEAT_SECONDS)
+                    break
+        if len(results) < len(batch.rows):
+            return None
+        new, self._restarts = self._pool.restarts - self._restarts, self._pool.restarts
+        if new:
+            self._on_restarts(new)
+        return list(zip(batch.rows, results, strict=True))
