@@ -46,6 +46,7 @@ from ragmeter.config.scoring import JudgeBudgetSettings, SamplingRatios, Samplin
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.control import ControlLearner
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
@@ -69,7 +70,10 @@ class GivenScores(Scorer):
 
     given: Sequence[Score] = ()
 
-    def score_cheap(self, trace: Trace) -> list[Score]:
+    def _score_operational(self, prepared: PreparedTrace) -> list[Score]:
+        return []
+
+    def score_builtin(self, prepared: PreparedTrace) -> list[Score]:
         return list(self.given)
 
 

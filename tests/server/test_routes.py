@@ -51,7 +51,7 @@ def routes(tmp_path: Path, monkeypatch: Any) -> dict[Any, Any]:
         apps.append(app)
         return opened(app, *given, **named)
 
-    monkeypatch.setattr("ragmeter.app.embedded_agent.listen", listening)
+    monkeypatch.setattr(listener, "listen", listening)
     settings = load_settings(
         environ={},
         overrides={

@@ -31,12 +31,12 @@ from ragmeter.offline.report.open_rag_eval import (
 )
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
-    DEFAULT_METRICS,
     ReportColumn,
     ScoreReport,
     TraceText,
     build_column,
     build_report,
+    default_metrics,
     has_default_metrics,
     report_document,
     report_headline,
@@ -65,7 +65,7 @@ class ReportOptions:
         files: Scored files; the first one is the baseline.
         form: Output format, `table` or `json`.
         traces: File of traces with the queries and answers of worst traces.
-        metrics: The only metrics to show and test; empty for `DEFAULT_METRICS`.
+        metrics: The only metrics to show and test; empty for those of `default_metrics`.
         every: True to show and test all metrics, as the JSON form always does.
         by: Tag to break the runs down by; empty for none.
         pair_by: `trace_id`, `query` or `tag:NAME`.
@@ -121,10 +121,10 @@ def run_report(
         own_texts.append(run_texts)
         groups.append(parts)
     every = wanted.every or wanted.form == "json" or not has_default_metrics(runs)
-    metrics = wanted.metrics or (() if every else DEFAULT_METRICS)
+    metrics = wanted.metrics or (() if every else default_metrics())
     report = build_report(
         runs, paired_by=wanted.pair_by, seed=wanted.seed, worst=wanted.worst,
-        metrics=metrics, notes=notes,
+        metrics=metrics, notes=notes, latency=not wanted.metrics,
     )  # fmt: skip
     if wanted.by:
         report = replace(

@@ -13,6 +13,7 @@ from typing import Any
 
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
+from ragmeter.metrics.registry import custom_metrics
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
 from ragmeter.windows.series import Quantile
@@ -106,6 +107,7 @@ def build_report(
     worst: int = 5,
     metrics: Collection[str] = (),
     notes: Sequence[Sequence[str]] = (),
+    latency: bool = True,
 ) -> ScoreReport:
     """Build the report of one or more runs.
 
@@ -116,12 +118,13 @@ def build_report(
         worst: Most worst traces of a series.
         metrics: The only metrics to show and test; empty for all.
         notes: Remarks about each run; empty for none.
+        latency: Whether to show the times of the stages.
     """
     every = [list(run.series(worst)) for run in runs]
     series = [[s for s in run if not metrics or _is_named(s.metric, metrics)] for run in every]
     columns = [
         replace(
-            build_column(run, run_series, latency=not metrics or tuple(metrics) == DEFAULT_METRICS),
+            build_column(run, run_series, latency=latency),
             notes=tuple(notes[number]) if notes else (),
             hidden=len(_valued(every[number]) - _valued(run_series)),
         )
@@ -163,10 +166,15 @@ def build_column(
     )
 
 
+def default_metrics() -> tuple[str, ...]:
+    """Return the metrics that a report shows by default: `DEFAULT_METRICS` and the user's own."""
+    return (*DEFAULT_METRICS, *(one.spec.name for one in custom_metrics()))
+
+
 def has_default_metrics(runs: Sequence[ScoredRun]) -> bool:
     """Return whether a run has a value of one of the metrics that are shown by default."""
     return any(
-        series.estimate is not None and base_name(series.metric) in DEFAULT_METRICS
+        series.estimate is not None and base_name(series.metric) in default_metrics()
         for run in runs
         for series in run.series(0)
     )
