@@ -166,6 +166,8 @@ class Worker:
     def _load(self, aggregator: Aggregator) -> Aggregator:
         saved = self._store.saved()
         restore_aggregator(aggregator, saved.buckets, saved.counters, saved.meta)
+        # a series that starts at 0 loses no first increase to `rate()`
+        aggregator.counters.inc("ragmeter_scorer_restarts_total", (), 0)
         aggregator.waiting.update(self.draws.restore(saved.meta))
         self.feedback.restore()
         self._commits.restore(saved.meta, saved.evidence)

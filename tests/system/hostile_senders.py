@@ -118,13 +118,14 @@ class Honest:
 
 
 class Target:
-    """A `ragmeter run` with default settings and free ports."""
+    """A `ragmeter run` as the chart starts it, on one core, with free ports."""
 
     def __init__(self, folder: Path) -> None:
         self.port, self.page = free_port(), free_port()
         config = settings_file(folder)
         tree = json.loads(config.read_text())
         tree["http"] = {"otlp_port": self.port, "metrics_port": self.page}
+        tree["scorers"] = {"processes": 0}  # what `auto` means on one core
         config.write_text(json.dumps(tree))
         self.process = start(folder, "run", "-c", config)
         self.url = f"http://127.0.0.1:{self.port}"
