@@ -114,8 +114,12 @@ class BudgetController:
         self._stride = 0.0  # draws after which the scales are updated
         self._room = 1.0  # scale that the queue allows
         self._share = 1.0
-        # a function of its own, since a copy of a controller would copy the owner of a method
-        self._capacity_share, self._capacity_now = lambda: capacity_share(), 1.0
+
+        def share() -> float:
+            return capacity_share()
+
+        # a function, since a copy of a controller would copy the owner of a method
+        self._capacity_share, self._capacity_now = share, 1.0
         self.overload = ""
         self._overloaded = -math.inf
 
