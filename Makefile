@@ -12,7 +12,7 @@ APPS_STAMP := $(APPS)/.stamp
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka kafka-up deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ test-slow: setup  ## the longer suites: crash tests, flat memory, real outside p
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server
+
+kafka-up: setup  ## a broker at 127.0.0.1:9092 until Ctrl-C, which deletes its data
+	$(BIN)/python -m tests.kafka_server --serve
 
 deploy-tools: setup  ## fetch what checks chart, dashboards and image: Helm, schemas, linters
 	$(BIN)/python -m tests.deploy.tools

@@ -10,12 +10,14 @@ import base64
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.kafka_security import add_user, make_certificates, security_properties
@@ -245,14 +247,19 @@ def _properties(folder: Path, number: int, ports: list[dict[str, int]], secure: 
 
 
 @contextmanager
-def kafka_server(folder: Path, *, nodes: int = 1, secure: bool = False) -> Iterator[KafkaServer]:
+def kafka_server(
+    folder: Path, *, nodes: int = 1, secure: bool = False, port: int | None = None
+) -> Iterator[KafkaServer]:
     """A running Kafka; skips where there is no Java, or no Maven to fetch the jars with.
 
-    `secure` adds the listeners SASL, SSL and SASL_SSL, and certificates in `folder`.
+    `port` is that of the first node. `secure` adds the listeners SASL, SSL and SASL_SSL, and
+    certificates in `folder`.
     """
     java, jars = require("java"), fetch()
     names = ["PLAINTEXT", "CONTROLLER", *(("SASL", "SSL", "SASL_SSL") if secure else ())]
     ports = [{name: free_port() for name in names} for _ in range(nodes)]
+    if port is not None:
+        ports[0]["PLAINTEXT"] = port
     folder.mkdir(parents=True, exist_ok=True)
     if secure:
         make_certificates(folder)
@@ -283,5 +290,20 @@ def kafka_server(folder: Path, *, nodes: int = 1, secure: bool = False) -> Itera
             node.kill()
 
 
+def serve() -> None:
+    """Run a broker where the workers look for one by default, until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with (
+        suppress(KeyboardInterrupt),
+        tempfile.TemporaryDirectory(prefix="kafka-") as folder,
+        kafka_server(Path(folder), port=9092) as server,
+    ):
+        print(f"Kafka at {server.bootstrap}; Ctrl-C stops it and deletes its data", flush=True)
+        signal.pause()
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"{fetch()}\n")
+    if sys.argv[1:] == ["--serve"]:
+        serve()
+    else:
+        sys.stdout.write(f"{fetch()}\n")
