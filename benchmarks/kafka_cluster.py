@@ -27,6 +27,7 @@ __all__ = [
     "Process",
     "Setup",
     "committed",
+    "counted_by",
     "ends",
     "grown",
     "noop",
@@ -211,6 +212,17 @@ def ready_after(process: Process) -> float:
     return time.monotonic() - begun
 
 
+def counted_by(process: Process) -> float:
+    """Traces that a worker has counted, of all services."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/metrics", timeout=5) as page:
+            text = page.read().decode()
+    except OSError:
+        return 0.0
+    lines = [line for line in text.splitlines() if line.startswith("rag_traces_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
 @contextmanager
 def running(*processes: Process) -> Iterator[None]:
     try:
@@ -220,12 +232,13 @@ def running(*processes: Process) -> Iterator[None]:
             list(threads.map(Process.end, processes))
 
 
-def settled(setup: Setup, members: int, topic: str) -> Callable[[], bool]:
+def settled(setup: Setup, members: int, topic: str, name: str | None = None) -> Callable[[], bool]:
     """Whether the group has so many members, and each partition of `topic` one of them."""
+    name = name or setup.name
     admin = AdminClient({**_QUIET, "bootstrap.servers": setup.bootstrap})
 
     def look() -> bool:
-        future = admin.describe_consumer_groups([setup.name])[setup.name]
+        future = admin.describe_consumer_groups([name])[name]
         try:
             group = future.result()
         except KafkaException:  # its coordinator is being made

@@ -14,6 +14,7 @@ import gc
 import gzip
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +22,7 @@ from benchmarks.kafka_cluster import grown
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
-from ragmeter.kafka.state.ledger import Ledger
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.scoring.scorer import Scorer
 
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=20)
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--step", type=int, default=STEP)
+    parser.add_argument("--batch", type=int, default=25, help="traces of a service a record")
     parser.add_argument("--builtin", action="store_true", help="the built-in scorers, too")
     options = parser.parse_args()
     settings = load_settings(environ={}, overrides={"builtin_scorers": options.builtin})
@@ -53,12 +54,10 @@ def main() -> None:
         settings,
         load_configured_rules(settings),
         scorer.pairs,
-        width=2 * settings.kafka.in_flight,
         dedupe=settings.kafka.dedupe_hours * 3600,
         clock=time.time,
         monotonic=time.monotonic,
     )
-    ledger, _ = Ledger.recover(0, 1, [])
     spent: dict[str, float] = {}
 
     def part(name: str, what: Callable[[], Any]) -> Any:
@@ -70,21 +69,30 @@ def main() -> None:
     traces = [item.trace for item in items if isinstance(item, DecodedTrace)]
     scored = part("score", lambda: [scorer.score(trace).trace for trace in traces])
     records = [ScoreRecord(one, SourceOffset(0, 0, number)) for number, one in enumerate(scored)]
-    sent = part("encode the record", lambda: [encode_score(one) for one in records])
-    read = part("decode the record", lambda: [decode_score(one) for one in sent])
+    by_service: dict[str, list[ScoreRecord]] = defaultdict(list)
+    for record in records:
+        by_service[record.scored.service].append(record)
+    batches = [
+        some[first : first + options.batch]
+        for some in by_service.values()
+        for first in range(0, len(some), options.batch)
+    ]
+    sent = part("encode the records", lambda: [d for some in batches for d in encode_scores(some)])
+    read = part("decode the records", lambda: [one for data in sent for one in decode_scores(data)])
+    read.sort(key=lambda one: one.scored.timestamp)
     rows = size = steps = 0
     spent["count it (windows, rules, drift)"] = spent["rows of the step"] = 0.0
     for first in range(0, len(read), options.step):
         begun = time.process_time()
-        state.apply(read[first : first + options.step])
+        for record in read[first : first + options.step]:
+            state.apply(record)
+        state.settle()
         applied = time.process_time()
         step = state.step()
-        writes = [*ledger.begin(step.rows), ledger.marker(step.head)]
-        ledger.done()
         spent["count it (windows, rules, drift)"] += applied - begun
         spent["rows of the step"] += time.process_time() - applied
-        rows += len(writes)
-        size += sum(len(one.key) + len(one.value or b"") for one in writes)
+        rows += len(step.rows)
+        size += sum(len(key) + len(value or b"") for key, value in step.rows.items())
         steps += 1
     count = len(traces)
     scorers = "built-in scorers" if options.builtin else "cheap tier alone"

@@ -33,6 +33,8 @@ def make(bootstrap: str, group: str, source: str, target: str, awaited: bool) ->
         stream_buffer_maxsize=256,
         broker_max_poll_records=500,
         broker_commit_interval=1.0,
+        producer_linger=0.05,
+        producer_max_batch_size=2**18,
         consumer_auto_offset_reset="earliest",
     )
     raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes}

@@ -30,6 +30,7 @@ from benchmarks.kafka_cluster import (
     Process,
     Setup,
     committed,
+    counted_by,
     ends,
     grown,
     noop,
@@ -76,7 +77,7 @@ def run(
     traces, partitions = setup.topic("traces"), setup.partitions
     setup.make_topics()
     target = setup.topic("scores")
-    changelog = f"{setup.name}-state-changelog"
+    changelog = f"{setup.name}-aggregates"
     ours = kind.name == "worker"
     all_: list[Process] = []
     for number in range(kind.workers):
@@ -90,14 +91,19 @@ def run(
         if not ours:
             return ends(setup.bootstrap, target, partitions)
         try:
-            return committed(setup.bootstrap, setup.name, target, partitions)
+            return committed(setup.bootstrap, f"{setup.name}-score", traces, partitions)
         except KafkaException:  # a coordinator that is busy; asked again
             return 0
 
+    def counted(wanted: int) -> bool:
+        """Whether all is in the state; asked when it is scored, since a scrape takes its time."""
+        return done() >= wanted and (not ours or sum(map(counted_by, all_)) >= wanted)
+
     with running(*all_):
-        until(settled(setup, kind.workers, traces), all_)
+        group = setup.name if not ours else f"{setup.name}-score"
+        until(settled(setup, kind.workers, traces, group), all_)
         produce(setup.bootstrap, traces, warm, partitions)
-        until(lambda: done() >= len(warm), all_)
+        until(lambda: counted(len(warm)), all_)
         time.sleep(1.5)  # commits and idle steps behind it
         used = sum(process.cpu for process in all_)
         before = ends(setup.bootstrap, changelog, partitions)
@@ -105,7 +111,7 @@ def run(
         produce(setup.bootstrap, traces, lines, partitions)
         left = max(1.0, seconds - (time.monotonic() - begun))
         with suppress(TimeoutError):
-            until(lambda: done() >= len(warm) + len(lines), all_, left)
+            until(lambda: counted(len(warm) + len(lines)), all_, left)
         count = max(1, done() - len(warm))
         wall = time.monotonic() - begun
         used = sum(process.cpu for process in all_) - used
@@ -122,6 +128,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
+    parser.add_argument("--builtin", action="store_true", help="with the built-in scorers")
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
     options = parser.parse_args()
     kinds = [Kind(name, number) for number in options.workers for name in options.kinds]
@@ -138,7 +145,10 @@ def main() -> None:
             for kind in kinds:
                 name = f"b{number}-{kind.name.replace(' ', '-')}-{kind.workers}"
                 setup = Setup(
-                    server.bootstrap, name, options.partitions, (("builtin_scorers", False),)
+                    server.bootstrap,
+                    name,
+                    options.partitions,
+                    (("builtin_scorers", options.builtin),),
                 )
                 where = Path(place)
                 try:

@@ -31,7 +31,6 @@ from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
-from ragmeter.kafka.state.ledger import Ledger, LogRecord
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.scoring.scorer import Scorer
 from tests.kafka_server import kafka_server
@@ -52,12 +51,10 @@ class Partition:
             settings,
             rules,
             scorer.pairs,
-            width=2 * settings.kafka.in_flight,
             dedupe=settings.kafka.dedupe_hours * 3600,
             clock=time.time,
             monotonic=time.monotonic,
         )
-        self.ledger, _ = Ledger.recover(number, 1, [])
         self.table: dict[bytes, bytes] = {}
         self.written = 0
         self._waiting: list[ScoreRecord] = []
@@ -70,16 +67,13 @@ class Partition:
     def step(self) -> None:
         if not self._waiting:
             return
-        self.state.apply(self._waiting)
+        for record in self._waiting:
+            self.state.apply(record)
+        self.state.settle()
         self._waiting = []
-        step = self.state.step()
-        self._write(self.ledger.begin(step.rows))
-        self._write([self.ledger.marker(step.head)])
-        self.ledger.done()
-
-    def _write(self, writes: list[LogRecord]) -> None:
-        self.written += len(writes)
-        for key, value in writes:
+        rows = self.state.step().rows
+        self.written += len(rows)
+        for key, value in rows.items():
             if value is None:
                 self.table.pop(key, None)
             else:
@@ -128,7 +122,7 @@ def recovery(options: argparse.Namespace) -> None:
     size = sum(len(key) + len(data) for one in all_ for key, data in one.table.items())
     print(
         f"{count} traces of {options.services} services over {options.hours:g} h: {rows} rows,"
-        f" {size / 1e6:.1f} MB; {options.copies} times in the changelog",
+        f" {size / 1e6:.1f} MB; {options.copies} times in the topic",
         flush=True,
     )
     with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
@@ -150,13 +144,10 @@ def _write_changelog(setup: Setup, all_: list[Partition], copies: int) -> None:
     producer = Producer({"bootstrap.servers": setup.bootstrap, "acks": "all", "log_level": 0})
     for _ in range(copies):
         for number, one in enumerate(all_):
-            rows = sorted(one.table.items(), key=lambda row: b"/m/" in row[0])  # marker last
-            for key, data in rows:
+            for key, data in one.table.items():
                 while True:
                     try:
-                        producer.produce(
-                            f"{setup.name}-state-changelog", data, key, partition=number
-                        )
+                        producer.produce(f"{setup.name}-aggregates", data, key, partition=number)
                         break
                     except BufferError:
                         producer.poll(0.1)

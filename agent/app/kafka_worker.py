@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
-from faust.types import TP
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
@@ -25,12 +24,11 @@ from ragmeter.embedded.endpoints.operator import BaselinesEndpoint
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.exporters.web import metrics_app
 from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
-from ragmeter.kafka.consumer import describe_consumer, offset_marks, recovery_progress
 from ragmeter.kafka.jobs import run_jobs
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
-from ragmeter.kafka.topics import consumed_topics, find_topic_problem
-from ragmeter.kafka.worker_app import WorkerApp, make_app
+from ragmeter.kafka.topics import find_topic_problem
+from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import WorkerBaselines, WorkerView
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
@@ -39,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
-_SHUTDOWN_SECONDS = 10.0  # for a worker that has failed to leave the group; then it just ends
+_LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
 
 
 async def run_worker(
@@ -69,7 +67,10 @@ async def run_worker(
         Aggregator(settings, rules, []).windows,
         problems=worker.problems,
         labels=lambda: tiers.instruments.labels() if tiers else (),
-        gauges=lambda: tiers.gauges() if tiers else (),
+        gauges=lambda: [
+            *(tiers.gauges() if tiers else ()),
+            *(worker.app.gauges() if worker.app else ()),
+        ],
     )
     baselines = WorkerBaselines()
     status = 0
@@ -77,16 +78,8 @@ async def run_worker(
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
         preparer = await stack.enter_async_context(TracePreparer(settings, view.process))
         tiers = await stack.enter_async_context(InlineTiers(settings, view.process))
-        app = make_app(
-            settings,
-            rules,
-            preparer,
-            tiers,
-            view.process,
-            datadir,
-            notify=senders.notify,
-            announced=senders.announced,
-        )
+        outputs = senders.notify, senders.announced
+        app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
         view.aggregate, view.assemble = app.aggregate, app.assemble
         baselines.processor = app.aggregate
         worker.signals.reload = SettingsReload(
@@ -110,11 +103,9 @@ async def run_worker(
             worker.app = app
             status = 1
             try:
-                await app.start()
-                async with run_jobs(app.jobs):
-                    status = await worker.watch(app)
+                status = await worker.run(app)
             finally:
-                await _finish_work(app, status, settings.limits.drain_seconds)
+                await _leave(app, status)
     return status
 
 
@@ -178,37 +169,58 @@ class _WorkerProcess:
             await self.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def watch(self, app: WorkerApp) -> int:
-        """Return the exit status when it is time to end."""
-        topics = consumed_topics(self._settings)
-        watchdog: Watchdog[TP] = Watchdog(time.monotonic)
+    async def run(self, app: WorkerApp) -> int:
+        """Start the app, run its jobs, and return the exit status when it is time to end."""
+        starting = asyncio.create_task(app.start())
+        stopping = asyncio.create_task(self.stop.wait())
+        try:
+            async with run_jobs(app.jobs):
+                await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
+                status = await self._watch(app)
+                if not status:
+                    await self._drain(app)
+                return status
+        finally:
+            for task in (starting, stopping):
+                task.cancel()
+
+    async def _drain(self, app: WorkerApp) -> None:
+        seconds = self._settings.limits.drain_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await app.drain()
+        except TimeoutError:
+            log.warning(
+                "the worker did not finish in %.0f s; what it had begun is delivered again", seconds
+            )
+
+    async def _watch(self, app: WorkerApp) -> int:
+        watchdog: Watchdog[object] = Watchdog(time.monotonic)
         limit = self._settings.limits.stalled_seconds
         while not self.stop.is_set():
-            if app.fatal is None and app.should_stop:
-                app.fatal = f"Faust has stopped: {app.crash_reason!r}"
+            if app.fatal is None and app.faust.should_stop:
+                app.fatal = f"Faust has stopped: {app.faust.crash_reason!r}"
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            stalled = watchdog.update(offset_marks(app, topics), recovery_progress(app))
+            stalled = watchdog.update(app.marks())
             self.stalled = max(stalled.values(), default=0.0)
             if self.stalled > limit:
-                log.error("stalled; a restart goes on where it stopped: %s", describe_consumer(app))
+                log.error("stalled; a restart goes on where it stopped: %s", app.describe())
                 return 1
             await self.pause(_POLL_SECONDS)
         return 0
 
 
-async def _finish_work(app: WorkerApp, status: int, drain: float) -> None:
-    """Finish and commit what is under way; the rest is delivered again."""
-    if status:
-        app.release()  # else Faust would wait for acks that never come
-    seconds = _SHUTDOWN_SECONDS if status else drain
+async def _leave(app: WorkerApp, status: int) -> None:
+    """Leave the groups; what is not committed is delivered again."""
     stopping = asyncio.create_task(app.stop())
-    done, _ = await asyncio.wait([stopping], timeout=seconds)
-    app.release()
+    done, _ = await asyncio.wait([stopping], timeout=_LEAVE_SECONDS)
     if done and stopping.exception() is None:
         return
-    log.warning("the worker did not stop in %.0f s; what it had begun is delivered again", seconds)
+    log.warning("the worker could not leave its group in %.0f s", _LEAVE_SECONDS)
     # Faust's waiting cannot be cancelled; a supervisor must not wait for its patience
     logging.shutdown()
     os._exit(status)

@@ -162,7 +162,7 @@ def init(
         bool, typer.Option("--dry-run", help="Only say what is missing or differs.")
     ] = False,
 ) -> None:
-    """Create the topics that are missing, Faust's own too; say what differs and what it costs.
+    """Create the topics that are missing; say what differs and what it costs.
 
     Exit 3 where something differs from the settings (or, with --dry-run, is missing).
     """
@@ -186,6 +186,19 @@ def init(
         print_message(f"{row}{hint}")
     if result.differ or result.missing:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+@kafka_app.command("rebuild")
+def rebuild(config: ConfigOption = None) -> None:
+    """Count anew what the topic of the scores holds, after its state was lost.
+
+    Deletes what is left of the state; all workers must be stopped.
+    """
+    from ragmeter.kafka.operator import administration
+
+    with connected_settings(config) as settings:
+        waiting = administration.rebuild(settings)
+    print_message(f"up to {waiting} messages of the scores will be counted anew; start the workers")
 
 
 @kafka_app.command("lag")

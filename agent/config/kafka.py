@@ -122,12 +122,17 @@ class KafkaSettings(SettingsSection):
     traces_epoch: int = Field(0, ge=0)
     feedback_epoch: int = Field(0, ge=0)
     feedback_service: str | None = Field(None, min_length=1, max_length=512)
-    in_flight: int = Field(256, ge=1, le=65_536)
+    in_flight: int = Field(2000, ge=1, le=65_536)
     dedupe_hours: float = Field(48, gt=0)
     session_seconds: float = Field(30, ge=6, le=60)
     evidence_bytes: int = Field(32 * 2**20, ge=0)
     timeout_seconds: float = Field(15, ge=1, le=300)
     security: KafkaSecurity = KafkaSecurity()
+
+    @property
+    def score_group(self) -> str:
+        """The consumer group that reads traces and feedback."""
+        return f"{self.group}-score"
 
     @property
     def counted_topics(self) -> tuple[str, ...]:

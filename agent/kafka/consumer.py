@@ -1,347 +1,338 @@
-"""A Faust consumer of committed messages, detection of gaps in what it delivers, and its progress.
+"""The two consumer groups of a worker, and how far each is behind.
 
-Offsets of a topic have holes: the end of each transaction takes an offset that is delivered to
-nobody, and aborted messages are not delivered either. A hole must not be taken for a lost message,
-because the worker would stop there again after each restart, and a lost message must not be taken
-for a hole. Only the client can tell them apart, because it walks through every batch of the broker.
-So each record carries, in a field that the protocol no longer uses, the first offset from which on
-the log held nothing before it. This is a fact about the log: whatever a rebalance or a defect of
-Faust drops later, the next record does not cover it. aiokafka has no hook for this, so its class of
-parsed batches is replaced. If a version of aiokafka did not use the replacement, the mark would be
-missing and each hole would end the worker.
+The score group is aiokafka's, read in batches. The state group is Faust's: its records are few,
+and its agents hand them to the owners of their partitions. Faust neither tracks nor commits
+offsets here (`acks=False`): owners commit theirs in transactions (`ragmeter.kafka.transactions`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import types
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, cast
 
-import faust
-import uvloop
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.consumer import fetcher
-from faust import Service
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import IllegalStateError, KafkaError
+from faust import App
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
-from faust.types import TP, AppT
+from faust.types import TP
 
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.core.errors import RagmeterError
-from ragmeter.kafka.connection import FAUST_LOG
-
-log = logging.getLogger(__name__)
+from ragmeter.kafka.connection import FAUST_LOG, aiokafka_options
+from ragmeter.kafka.transactions import OwnerGroup, Owners, PartitionOwner
 
 DELETED_UNREAD = "ragmeter_kafka_deleted_unread_total"
-SHARE_POLL_SECONDS = 1.0
-
-OffsetMark = tuple[int | None, int | None]
-"""Offsets of a partition: read, and done (committed, or with nothing to do)."""
-
-_PartitionRecords: Any = fetcher.PartitionRecords
-
-
-class OffsetGap(RagmeterError, RuntimeError):
-    """Messages are missing; committing past them would lose them."""
+HEARTBEATS = 6  # in a session: five may be lost
+REBALANCE_SECONDS = 60.0
+_POLL_MS = 200
+_IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
+_FETCH_BYTES = 4 * 2**20  # of a partition in a response; a larger message comes all the same
+_MAX_RECORDS = 2000
+_SHARE_SECONDS = 1.0
+_LAG_SECONDS = 2.0
 
 
-class ContiguousFrom(int):
-    """The offset from which on nothing else precedes the message that carries it."""
+class _Seeks:
+    """Positions that are sought between two reads of a consumer, never during one.
 
-
-class ContiguousRecords(_PartitionRecords):  # type: ignore[misc]
-    """The batches of one fetch response, with `ContiguousFrom` marks on their records."""
-
-    # Joins responses: by partition and isolation level, the empty run [first, end) with which the
-    # last response ended. aiokafka makes an object for each response, so the class holds it.
-    _ends: dict[tuple[TopicPartition, int], tuple[int, int]] = {}  # noqa: RUF012
-
-    def _unpack_records(self) -> Iterator[Any]:
-        key = (self._tp, self._isolation_level)
-        since: int = self.next_fetch_offset
-        first, end = self._ends.get(key, (since, since))
-        if end == since:
-            since = first
-        for record in super()._unpack_records():
-            record.checksum = ContiguousFrom(since)  # None since message format 2
-            since = record.offset + 1
-            yield record
-        self._ends[key] = (since, self.next_fetch_offset)
-
-
-class _WaitResults(NamedTuple):
-    """As Faust's `WaitResults`, which it does not export."""
-
-    done: list[Any]
-    results: list[Any]
-    stopped: bool
-
-
-class DirectHandover(Service):
-    """Mix-in of a Faust consumer that runs the callback of a message in place.
-
-    Faust 0.15 runs the callback as a task beside three others that wait for the flow to be
-    suspended, the consumer to stop, or to crash: some 100 us a message, more than the rest of the
-    way. The callback nearly always ends at once, because it only puts the message into a queue with
-    room. Only a callback that does wait gets the tasks, for the rest of its work.
+    A read that ends after a seek may hold records from before it. So what a read brings for a
+    partition with a `pending` seek is dropped, and read again.
     """
 
-    logger = FAUST_LOG
+    def __init__(self) -> None:
+        self.pending: dict[Any, int] = {}
 
-    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:  # noqa: ASYNC109
-        """Wait for the first of `coros`, as Faust's method does, without tasks where possible."""
-        first = coros[0]
-        if timeout is not None or not isinstance(first, Coroutine) or self.should_stop:
-            return await super().wait_first(*coros, timeout=timeout)
+    def apply(self, consumer: Any) -> dict[Any, int]:
+        """Seek, right before a read; return the positions."""
+        sought = {}
+        for tp in list(self.pending):  # other threads add to it
+            offset = self.pending.pop(tp)
+            if tp in consumer.assignment():
+                consumer.seek(tp, offset)
+                sought[tp] = offset
+        return sought
+
+    def valid(self, found: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Return what a read has brought, without partitions that are to be sought."""
+        return {tp: records for tp, records in found.items() if tp not in self.pending}
+
+
+class ScoreGroup(ConsumerRebalanceListener):  # type: ignore[misc]
+    """A consumer group that delivers messages to the owners of their partitions, in batches.
+
+    `build` makes the owner of a partition, `fail` ends the worker.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Sequence[str],
+        build: Callable[[OwnerGroup, TopicPartition], PartitionOwner],
+        counters: Counters,
+        fail: Callable[[BaseException], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.kafka = settings.kafka
+        self._counters = counters
+        self.largest = settings.limits.trace_bytes
+        self.name = settings.kafka.score_group
+        self.topics = tuple(topics)
+        self.owners = Owners(lambda tp: build(self, tp))
+        self.fail = fail
+        self._consumer: Any = None
+        self._seeks = _Seeks()
+
+    async def run(self) -> None:
+        """Deliver messages until cancelled."""
+        kafka = self.kafka
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=list(kafka.bootstrap_servers),
+            client_id=kafka.client_id,
+            group_id=self.name,
+            # as many partitions of each topic for each; others balance their sum alone
+            partition_assignment_strategy=[RangePartitionAssignor],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            session_timeout_ms=int(kafka.session_seconds * 1000),
+            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
+            rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
+            max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            **aiokafka_options(kafka),
+        )
+        self._consumer.subscribe(list(self.topics), listener=self)
         try:
-            awaited = first.send(None)
-        except StopIteration as end:
-            _close(coros[1:])
-            return _WaitResults([first], [end.value], False)
-        except BaseException:
-            _close(coros[1:])
-            raise
-        return await super().wait_first(_resume(first, awaited), *coros[1:])
+            await self._consumer.start()
+            while True:
+                await self._deliver()
+        finally:
+            await self.owners.close()
+            await self._consumer.stop()
 
-
-def _close(coros: Iterable[Any]) -> None:
-    for coro in coros:
-        if isinstance(coro, Coroutine):
-            coro.close()
-
-
-async def _resume(begun: Coroutine[Any, Any, Any], awaited: Any) -> Any:
-    return await _drive(begun, awaited)
-
-
-@types.coroutine
-def _drive(begun: Coroutine[Any, Any, Any], awaited: Any) -> Generator[Any, Any, Any]:
-    while True:
-        error, value = None, None
+    async def _deliver(self) -> None:
+        owners = self.owners.all
+        open_ = [tp for tp, owner in owners.items() if owner.ready and not owner.full]
+        if not open_:
+            await asyncio.sleep(_IDLE_SECONDS)
+            return
+        self._seeks.apply(self._consumer)
         try:
-            value = yield awaited
-        except BaseException as raised:
-            error = raised
-        try:
-            awaited = begun.send(value) if error is None else begun.throw(error)
-        except StopIteration as end:
-            return end.value
+            found = await self._consumer.getmany(
+                *open_, timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
+            )
+        except IllegalStateError:  # the group has taken a partition away meanwhile
+            await asyncio.sleep(_IDLE_SECONDS)
+            return
+        for tp, messages in self._seeks.valid(found).items():
+            owner = owners.get(tp)
+            if owner is not None:
+                for message in messages:
+                    owner.put(message, 0)
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Go on: whoever is given one of the partitions fences its owner here."""
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Own the partitions of the new assignment."""
+        await self.owners.assign(assigned)
+        for tp, owner in self.owners.all.items():
+            if owner.ready:
+                await self.seek(tp, owner.expected)
+
+    def deleted(self, tp: TopicPartition, count: int) -> None:
+        """Count messages that the retention has deleted before they were read."""
+        self._counters.inc(DELETED_UNREAD, (("topic", tp.topic),), count)
+
+    async def committed_offset(self, tp: TopicPartition) -> int | None:
+        """Return the committed offset of a partition, now."""
+        offset: int | None = await self._consumer.committed(tp)
+        return offset
+
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Deliver the messages of an assigned partition from an offset on."""
+        self._seeks.pending[tp] = offset
+
+    def share(self, topic: str) -> float:
+        """Return the part of the partitions of a topic that this worker owns, 0..1."""
+        owned = sum(tp.topic == topic for tp in list(self.owners.all))
+        known = self._consumer.partitions_for_topic(topic) if self._consumer else None
+        return float(owned / max(len(known or ()), owned, 1))
+
+    async def first_offset(self, tp: TopicPartition) -> int:
+        """Return the oldest offset that the retention has left."""
+        return int((await self._consumer.beginning_offsets([tp]))[tp])
+
+    async def measure(self) -> None:
+        """Measure how far the owners are behind."""
+        tps = [tp for tp in self.owners.all if self._consumer and tp in self._consumer.assignment()]
+        if tps:
+            ends = await self._consumer.end_offsets(tps)
+            for tp in tps:
+                owner = self.owners.all.get(tp)
+                if owner is not None and owner.ready:
+                    owner.measure(await self._consumer.position(tp), ends[tp])
 
 
-class _CommittedConsumerThread(AIOKafkaConsumerThread):
+class _ReadingThread(AIOKafkaConsumerThread):
+    """Faust's thread, which also marks records with the offset from which on none precedes them.
+
+    Faust drops what its queues hold at a rebalance. The mark lets an owner notice that, and ends of
+    transactions, which take an offset and are delivered to nobody, are not taken for it.
+    """
+
     logger = FAUST_LOG
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.newest: dict[TP, int] = {}
+        self._seeks = _Seeks()
+        self._next: dict[Any, int] = {}
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
-        fetcher.PartitionRecords = ContiguousRecords
-        consumer = super()._create_worker_consumer(transport)
-        # Faust sets this in its own transactions only; aborted messages must not be counted
-        consumer._isolation_level = "read_committed"
-        return consumer
+        # Faust reads committed messages in its own transactions only
+        self.consumer.in_transaction = True
+        try:
+            return super()._create_worker_consumer(transport)
+        finally:
+            self.consumer.in_transaction = False
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        committed: Mapping[TP, int] = await self.call_thread(self._seek)
-        return committed
+        offsets: Mapping[TP, int] = await super().seek_to_committed()
+        self._seeks.pending |= {TopicPartition(*tp): at or 0 for tp, at in offsets.items()}
+        return offsets
 
-    async def _seek(self) -> Mapping[TP, int]:
-        """Seek to the committed offsets, or to the beginning where there is none.
+    def seek(self, partition: TP, offset: int) -> None:
+        self._seeks.pending[TopicPartition(*partition)] = offset
 
-        aiokafka leaves a partition without a commit where it stands: behind the messages that were
-        read and dropped while the states were loaded.
-        """
-        consumer = self._ensure_consumer()
-        committed: Mapping[TP, int] = await consumer.seek_to_committed()
-        for tp, offset in committed.items():
-            if not offset and not self.consumer._is_changelog_tp(TP(*tp)):
-                consumer.seek(tp, 0)  # where that was deleted, at the oldest that is there
-        return committed
+    async def _fetch_records(self, consumer: Any, *args: Any, **options: Any) -> Any:
+        self._next |= self._seeks.apply(consumer)
+        found = self._seeks.valid(await super()._fetch_records(consumer, *args, **options))
+        for tp, records in found.items():
+            for record in records:
+                # a field that is unused since message format 2
+                record.checksum = min(self._next.get(tp, 0), record.offset)
+                self._next[tp] = record.offset + 1
+        return found
 
-    async def _fetch_records(self, *args: Any, **options: Any) -> Any:
-        batches = await super()._fetch_records(*args, **options)
-        for tp, records in batches.items():
-            self.newest[TP(*tp)] = records[-1].offset
-        return batches
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Leave out: Faust would warn that nothing is committed, which it never is."""
 
 
-class CommittedConsumer(DirectHandover, Consumer):
-    """Faust's consumer, reading committed messages with `ContiguousFrom` marks."""
+class _NoOffsets(dict[TP, int | None]):
+    """Offsets that are never known.
 
-    _thread: _CommittedConsumerThread
+    Faust drops messages below the last offset that it has passed on, and sets that from messages
+    of before a seek: what was sought would never come.
+    """
+
+    def __missing__(self, tp: TP) -> None:
+        return None
+
+    def __setitem__(self, tp: TP, offset: object) -> None:
+        pass
+
+    def update(self, *offsets: Any, **more: Any) -> None:
+        """Forget them."""
+
+
+class ReadingConsumer(Consumer):
+    """Faust's consumer with such a thread."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._read_offset = _NoOffsets()
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-        own_loop = uvloop.new_event_loop()  # as the worker has: `ragmeter.cli.kafka`
-        thread = _CommittedConsumerThread(
-            self, loop=self.loop, thread_loop=own_loop, beacon=self.beacon
-        )
-        thread._close_thread_loop_on_stop = True  # nobody else will
-        return thread
-
-    def done_and_end(self, tp: TP) -> tuple[int | None, int | None]:
-        """Return the offset up to which nothing is left to do, and the end of what can be read.
-
-        Where every delivered message is committed, everything up to the position is done: the mark
-        of a transaction at the end of the log is never committed, nor are deleted messages. What an
-        open transaction holds back cannot be read yet.
-        """
-        done = self._committed_offset[tp]
-        subscription = self._thread._ensure_consumer()._subscription.subscription
-        assignment = subscription.assignment if subscription is not None else None
-        state = assignment.state_value(TopicPartition(*tp)) if assignment is not None else None
-        if state is None:  # the group is rebalancing
-            return done, None
-        newest = self._thread.newest.get(tp)
-        if state.has_valid_position and (newest is None or newest < (done or 0)):
-            done = max(done or 0, state.position)
-        return done, state.lso if state.lso is not None else state.highwater
+        return _ReadingThread(self, loop=self.loop, beacon=self.beacon)
 
 
-def discard_messages(app: AppT, messages: Iterable[Any]) -> None:
-    """Take messages that will be delivered again off the list that a rebalance waits for.
+class StateGroup:
+    """Faust's consumer group, dealing partitions to their owners; see `ScoreGroup`."""
 
-    Before a rebalance Faust waits, without a limit, until each message that a stream has given out
-    is acknowledged or forgotten by everybody.
-    """
-    unacked = cast(Any, app.consumer).unacked
-    for message in list(messages):
-        unacked.discard(message)
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        build: Callable[[OwnerGroup, TopicPartition], PartitionOwner],
+        counters: Counters,
+        fail: Callable[[BaseException], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.kafka = settings.kafka
+        self._counters = counters
+        self.largest = settings.limits.trace_bytes
+        self.name = settings.kafka.group
+        self.owners = Owners(lambda tp: build(self, tp))
+        self.fail = fail
+        self._app = app
+        cast(Any, app.on_partitions_assigned).connect(self._assigned, weak=False)
 
+    async def _assigned(self, app: App, assigned: set[TP], **_: Any) -> None:
+        await self.owners.assign(TopicPartition(*tp) for tp in assigned)
 
-class GapDetector:
-    """The last offset of each partition in the current generation of the group.
+    async def agent(self, stream: Any) -> None:
+        """Hand messages to the owners of their partitions; the body of Faust's agents."""
+        async for event in stream.noack().events():
+            message = event.message
+            tp = TopicPartition(message.topic, message.partition)
+            owner = self.owners.all.get(tp)
+            if owner is not None:
+                await owner.wait_for_room()
+                owner.put(message, message.checksum)
 
-    A generation begins at the committed offset, or at the beginning of the topic. An offset may go
-    back, because uncommitted messages may be sought anew.
-    """
+    def deleted(self, tp: TopicPartition, count: int) -> None:
+        """Count messages that the retention has deleted before they were read."""
+        self._counters.inc(DELETED_UNREAD, (("topic", tp.topic),), count)
 
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[int, int]] = {}
+    async def committed_offset(self, tp: TopicPartition) -> int | None:
+        """Return the committed offset of a partition, now."""
+        thread = cast(Any, self._app.consumer)._thread
+        offset: int | None = await thread.call_thread(thread._ensure_consumer().committed, tp)
+        return offset
 
-    def missing_offsets(
-        self, partition: int, generation: int, offset: int, since: int, committed: int | None
-    ) -> range:
-        """Return the offsets that should have come before `offset`.
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Deliver the messages of an assigned partition from an offset on."""
+        if TP(*tp) in self._app.consumer.assignment():
+            await self._app.consumer.seek(TP(*tp), offset)
 
-        The log holds nothing from `since` up to `offset`; `generation` is that of the message.
-        """
-        last = self._last.get(partition)
-        if last is not None and generation < last[0]:
-            return range(0)  # left in a buffer by the generation before
-        expected = committed or 0
-        if last is not None and generation == last[0]:
-            expected = last[1] + 1
-        self._last[partition] = (generation, offset)
-        return range(expected, max(expected, since))
+    async def first_offset(self, tp: TopicPartition) -> int:
+        """Return the oldest offset that the retention has left."""
+        offsets = await self._app.consumer.earliest_offsets(TP(*tp))
+        return int(next(iter(offsets.values())))
 
-
-async def check_gap(app: AppT, gaps: GapDetector, message: Any, counters: Counters) -> None:
-    """Check that no message before this one was skipped; count those that retention deleted.
-
-    A gap is either a defect of Faust, which drops messages at a rebalance and would commit past
-    them: `OffsetGap` is raised, and a restart reads them again. Or the retention deleted messages
-    before they were read, and a restart would not help.
-    """
-    tp: TP = message.tp
-    consumer = cast(Any, app.consumer)
-    offset, since, committed = message.offset, message.checksum, consumer._committed_offset[tp]
-    missing = gaps.missing_offsets(
-        message.partition,
-        message.generation_id or 0,
-        offset,
-        since if isinstance(since, ContiguousFrom) else offset,
-        committed,
-    )
-    if not missing:
-        return
-    first = (await consumer.earliest_offsets(tp))[tp]
-    if first < missing.stop:
-        raise OffsetGap(
-            f"{tp.topic}/{tp.partition}: offset {offset} was delivered without those from"
-            f" {missing.start} on; a restart reads again from the committed offset"
-        )
-    if committed is None and missing.start == 0:
-        return  # a new group, or one whose offsets expired: nobody was to read them
-    log.error(
-        "%s/%d: offsets %d to %d were deleted before they were read (retention)",
-        *(tp.topic, tp.partition, missing.start, missing.stop - 1),
-    )
-    counters.inc(DELETED_UNREAD, (("topic", tp.topic),), len(missing))
+    async def measure(self) -> None:
+        """Measure how far the owners are behind."""
+        consumer = self._app.consumer
+        tps = [TP(*tp) for tp in self.owners.all if TP(*tp) in consumer.assignment()]
+        ends = await consumer.highwaters(*tps) if tps else {}
+        for tp, end in ends.items():
+            owner = self.owners.all.get(TopicPartition(*tp))
+            if owner is not None and owner.ready:
+                owner.measure(await consumer.position(TP(*tp)) or 0, end)
 
 
-async def follow_assigned_share(app: AppT, topic: str, update: Callable[[float], None]) -> None:
+async def follow_lag(*groups: ScoreGroup | StateGroup) -> None:
+    """Measure the lag of groups now and then, until cancelled."""
+    while True:
+        for group in groups:
+            try:
+                async with asyncio.timeout(_LAG_SECONDS):
+                    await group.measure()
+            except (KafkaError, TimeoutError):  # the last values stay
+                pass
+        await asyncio.sleep(_LAG_SECONDS)
+
+
+async def follow_share(group: ScoreGroup, topic: str, update: Callable[[float], None]) -> None:
     """Call `update` with the worker's share of the partitions of a topic whenever it changes.
 
     The share is 0..1, and 0 while the group rebalances. Runs until cancelled.
     """
     last = -1.0
     while True:
-        share = _assigned_share(app, topic)
+        share = group.share(topic)
         if share != last:
             update(share)
             last = share
-        await asyncio.sleep(SHARE_POLL_SECONDS)
-
-
-def _assigned_share(app: AppT, topic: str) -> float:
-    owned = sum(tp.topic == topic for tp in app.consumer.assignment())
-    total = app.consumer.topic_partitions(topic) or owned
-    return owned / total if total else 0.0
-
-
-def recovery_progress(app: faust.App) -> object:
-    """Return a value that changes while a rebalance or the loading of the states moves on."""
-    offsets = cast(Any, app.tables).recovery.active_offsets
-    return app.consumer_generation_id, sum(offset or 0 for offset in offsets.values())
-
-
-def offset_mark(end: int | None, read: int | None, done: int | None) -> OffsetMark | None:
-    """Return the mark of a partition, or None where nothing waits before its `end`."""
-    return (read, done) if end is not None and end > (done or 0) else None
-
-
-def offset_marks(app: faust.App, topics: Collection[str]) -> dict[TP, OffsetMark | None]:
-    """Return the mark of each assigned partition of `topics`, for `ragmeter.core.process.Watchdog`.
-
-    Partitions are marked one by one: states commit steps of their own while nothing is read, and
-    one partition may stand still among others that move.
-    """
-    consumer: Any = app.consumer
-    marks: dict[TP, OffsetMark | None] = {}
-    for tp in consumer.assignment():
-        if tp.topic in topics:
-            done, end = consumer.done_and_end(tp)
-            marks[tp] = offset_mark(end, consumer._read_offset[tp], done)
-    return marks
-
-
-def describe_consumer(app: faust.App) -> str:
-    """Return the consumer's state as JSON, for the log of a worker that stalls."""
-    consumer: Any = app.consumer
-
-    def names(tps: Iterable[TP]) -> list[str]:
-        return sorted(map(_partition_name, tps))
-
-    def by_name(values: Mapping[TP, Any]) -> dict[str, Any]:
-        return {_partition_name(tp): value for tp, value in values.items()}
-
-    state = {
-        "generation": app.consumer_generation_id,
-        "rebalancing": app.rebalancing,
-        "flow": consumer.flow_active,
-        "unacked": len(consumer._unacked_messages),
-        "acked": by_name({tp: acked[:4] for tp, acked in consumer._acked.items() if acked}),
-        "committed": by_name(consumer._committed_offset),
-        "read": by_name(consumer._read_offset),
-        "active": names(consumer._active_partitions or ()),
-        "paused": names(consumer._paused_partitions),
-        "assigned": names(consumer.assignment()),
-    }
-    return json.dumps(state)
-
-
-def _partition_name(tp: TP) -> str:
-    return f"{tp.topic}/{tp.partition}"
+        await asyncio.sleep(_SHARE_SECONDS)

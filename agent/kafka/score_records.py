@@ -1,18 +1,19 @@
 """The records of the scores topic: scored traces, feedback and index events, as JSON.
 
-A scored trace is one whole `ScoredTrace` with the offset it came from; numbers are exact, and
-fields at their defaults are left out. Unlike the public lines of `ragmeter score`
-(`ragmeter.offline.scored_lines`), which round times and are read leniently, both ends are ours: the
-decoder is the data classes' own types, and whatever does not fit them is refused. Feedback carries
-hashes in place of the ids of trace and passages, and no text.
+A record of scored traces holds those of one service out of one batch of one source partition, with
+the offset of each. Pairs of metric and scorer stand in it once, and a result that is a plain value
+is that number, so that a trace takes some 400 bytes. Both ends are ours: whatever does not fit is
+refused. Feedback carries hashes in place of the ids of trace and passages, and no text.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, NamedTuple
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
@@ -21,19 +22,23 @@ from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.wordings import is_valid_wording
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
-from ragmeter.core.score import HashedWording, PendingResult, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
 from ragmeter.store.pending import NewFeedback
-from ragmeter.trace import MAX_ID, MAX_TAGS, GuessedField, Status
+from ragmeter.trace import GUESSED_FIELDS, MAX_ID, MAX_TAGS, Status
 
-# A program reads its own version and the one before: workers are upgraded one by one.
-SCORE_VERSION = 1
+SCORE_VERSION = 2
+UPGRADE = (
+    "set kafka.group and kafka.topics.scores to new names, make them with `ragmeter kafka init`,"
+    " and the workers score again what the topic of the traces still holds"
+)
 # Prefixes that tell the kinds of records apart: no other kind begins with them.
 _FEEDBACK_PREFIX = b'{"v":1,"labelled":'
 _INDEX_PREFIX = b'{"v":1,"index_at":'
 
 SOURCE_LABELS = (("source", "kafka"),)  # of counters
 _READ_BYTES = 2**20
+RECORD_BYTES = 512 * 2**10  # of a record with more than one trace
 # Written of one record; more is read. Kafka takes a megabyte by default, and a record becomes a row
 # of the state as it is (`ragmeter.kafka.state.rows`), under a key with both ids in ASCII: of 512
 # characters each, up to 12 bytes for one.
@@ -47,6 +52,11 @@ _MAX_NAME = 128  # characters of a metric or scorer: both become labels
 _MAX_SECONDS = 1e9
 _MAX_TIME = 7.3e9  # the year 2201, as for traces
 PASSAGE_KEY_CHARS = 16  # characters of the hash of a passage's id
+_STATES = tuple(ScoreState)  # in the order of the wire
+_STATUSES = frozenset(get_args(Status))
+_GUESSED = frozenset(GUESSED_FIELDS)
+_PLAIN = (None,) * 4  # of a result that is a number on the wire
+_MISSING: list[Any] = [None] * 8  # fields at the end of a result that are left out
 
 
 class BadRecord(RagmeterError, ValueError):
@@ -106,55 +116,6 @@ class _Version:
     v: int
 
 
-@dataclass(slots=True)
-class _TraceWire:
-    """A scored trace under the names of the topic, which is older than those of `ScoredTrace`.
-
-    `frame` are its pending results; `wording` is the wording or the reason why there is none.
-    """
-
-    trace_id: str
-    service: str
-    timestamp: float
-    status: Status
-    results: list[Score]
-    probability: float = 1.0
-    timings: dict[str, float] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-    partial: bool = False
-    canary: bool = False
-    guessed: tuple[GuessedField, ...] = ()
-    frame: tuple[PendingResult, ...] = ()
-    wording: HashedWording | str = ""
-
-
-_SHARED_FIELDS = [one.name for one in fields(_TraceWire) if one.name not in ("frame", "wording")]
-
-
-def _trace_to_wire(scored: ScoredTrace) -> _TraceWire:
-    shared = {name: getattr(scored, name) for name in _SHARED_FIELDS}
-    wording = scored.wording_reason if scored.wording is None else scored.wording
-    return _TraceWire(**shared, frame=scored.pending, wording=wording)
-
-
-def _trace_from_wire(wire: _TraceWire) -> ScoredTrace:
-    shared = {name: getattr(wire, name) for name in _SHARED_FIELDS}
-    if isinstance(wire.wording, str):
-        return ScoredTrace(**shared, pending=wire.frame, wording_reason=wire.wording)
-    return ScoredTrace(**shared, pending=wire.frame, wording=wire.wording)
-
-
-@dataclass(slots=True)
-class _ScoreWire:
-    v: int
-    at: tuple[int, int, int] | None
-    trace: _TraceWire
-    passages: tuple[str, ...] | None = None
-
-
 @dataclass
 class _IndexWire:
     v: int
@@ -177,10 +138,8 @@ class _FeedbackWire:
 
 
 _VERSION = TypeAdapter(_Version)
-_SCORE_WIRE = TypeAdapter(_ScoreWire)
 _INDEX_WIRE = TypeAdapter(_IndexWire)
 _FEEDBACK_WIRE = TypeAdapter(_FeedbackWire)
-_DETAIL = TypeAdapter(dict[str, object])
 
 
 def refuse_newer(data: bytes, newest: int, what: str) -> None:
@@ -195,28 +154,152 @@ def refuse_newer(data: bytes, newest: int, what: str) -> None:
         )
 
 
-def encode_score(record: ScoreRecord) -> bytes:
-    """Return the JSON of a scored trace; details of scores above `MAX_DETAIL` bytes are left out.
+def encode_scores(records: Iterable[ScoreRecord], limit: int = RECORD_BYTES) -> list[bytes]:
+    """Return records of scored traces of one service and source, each up to about `limit` bytes.
+
+    Details of scores above `MAX_DETAIL` bytes are left out.
 
     Raises:
-        RecordTooLarge: The record exceeds `MAX_BYTES`.
-        BadRecord: The record could not be read back, because of a defect of ours.
+        RecordTooLarge: A trace alone exceeds `MAX_BYTES`.
+        BadRecord: A trace could not be read back, because of a defect of ours.
     """
+    found: list[bytes] = []
+    writer: _ScoresWriter | None = None
+    for record in records:
+        if writer is None or not writer.add(record, limit):
+            if writer is not None:
+                found.append(writer.finish())
+            writer = _ScoresWriter(record)
+            writer.add(record, limit)
+    return found if writer is None else [*found, writer.finish()]
+
+
+def encode_score(record: ScoreRecord) -> bytes:
+    """Return the record of a single trace; raises as `encode_scores`."""
+    return encode_scores([record])[0]
+
+
+class _ScoresWriter:
+    """One record in the making."""
+
+    def __init__(self, first: ScoreRecord) -> None:
+        self._service = first.scored.service
+        self._source = first.source
+        self._pairs: dict[tuple[tuple[str, str], ...], int] = {}
+        self._rows: list[str] = []
+        self._size = 0
+
+    def add(self, record: ScoreRecord, limit: int) -> bool:
+        """Add a trace unless the record becomes too large with it."""
+        scored = record.scored
+        problem = _trace_problem(scored)
+        if record.source is not None and min(record.source) < 0:
+            problem = "the source is below 0"
+        if problem is not None:
+            raise BadRecord("invalid_record", problem)
+        pairs = tuple([(score.metric, score.scorer) for score in scored.results])
+        number = self._pairs.get(pairs)
+        if number is None:
+            _check_pairs(pairs)
+            number = self._pairs[pairs] = len(self._pairs)
+        base, source = self._source, record.source
+        row = _dump(
+            [
+                scored.trace_id,
+                0 if base is None or source is None else source.offset - base.offset,
+                scored.timestamp,
+                scored.status,
+                scored.probability,
+                scored.timings or 0,
+                scored.tags or 0,
+                scored.input_tokens,
+                scored.output_tokens,
+                scored.cost_usd,
+                number,
+                [_result_to_wire(score, scored.probability) for score in scored.results],
+                *_rare_fields(record),
+            ]
+        )
+        if self._rows and self._size + len(row) > limit:
+            return False
+        self._rows.append(row)
+        self._size += len(row) + 1
+        return True
+
+    def finish(self) -> bytes:
+        """Return the record."""
+        head = _dump(
+            {
+                "v": SCORE_VERSION,
+                "service": self._service,
+                "at": self._source,
+                "pairs": list(self._pairs),
+            }
+        )
+        data = f'{head[:-1]},"traces":[{",".join(self._rows)}]}}'.encode()
+        if len(data) > MAX_BYTES:
+            raise RecordTooLarge(len(data), MAX_BYTES)
+        return data
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _result_to_wire(score: Score, probability: float) -> object:
+    value = score.value
+    if (
+        value is not None
+        and score.state is ScoreState.SCORED
+        and score.probability == probability
+        and (score.detail, score.fingerprint, score.reason, score.cheap) == _PLAIN
+        and not score.stratum
+        and math.isfinite(value)
+    ):
+        return value
+    _check_result(score)
+    detail = score.detail
+    if detail and len(_dump(detail)) > MAX_DETAIL:
+        detail = None
+    row = [
+        _STATES.index(score.state),
+        score.reason,
+        score.value,
+        None if score.probability == probability else score.probability,
+        score.stratum or None,
+        score.cheap,
+        score.fingerprint,
+        detail,
+    ]
+    while row[-1] is None:
+        row.pop()
+    return row
+
+
+def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
     scored = record.scored
-    if any(score.detail for score in scored.results):
-        scored = replace(scored, results=[_without_large_detail(one) for one in scored.results])
-    _check(scored, record.source, record.passages)
-    wire = _ScoreWire(SCORE_VERSION, record.source, _trace_to_wire(scored), record.passages)
-    data = _SCORE_WIRE.dump_json(wire, exclude_defaults=True)
-    if len(data) > MAX_BYTES:
-        raise RecordTooLarge(len(data), MAX_BYTES)
-    return data
+    rare: dict[str, object] = {}
+    if scored.partial:
+        rare["partial"] = True
+    if scored.canary:
+        rare["canary"] = True
+    if scored.guessed:
+        rare["guessed"] = scored.guessed
+    if scored.pending:
+        rare["pending"] = scored.pending
+    if scored.wording is not None:
+        rare["wording"] = [scored.wording.query, scored.wording.words]
+    elif scored.wording_reason:
+        rare["wording"] = scored.wording_reason
+    if record.passages is not None:
+        if not _are_passage_keys(record.passages):
+            raise BadRecord("invalid_record", "the hashes of passages are invalid")
+        rare["passages"] = record.passages
+    return [rare] if rare else []
 
 
-def _without_large_detail(score: Score) -> Score:
-    if not score.detail or len(_DETAIL.dump_json(score.detail)) <= MAX_DETAIL:
-        return score
-    return replace(score, detail=None)
+def _are_passage_keys(keys: Sequence[str]) -> bool:
+    return len(keys) <= MAX_PASSAGES and all(len(key) == PASSAGE_KEY_CHARS for key in keys)
 
 
 def encode_index(raw: bytes, at: float) -> bytes:
@@ -240,39 +323,155 @@ def encode_feedback(record: FeedbackRecord) -> bytes:
 
 def decode_scores_message(
     data: bytes, limit: int = _READ_BYTES
-) -> ScoreRecord | IndexRecord | FeedbackRecord:
-    """Decode any message of the topic; raises as `decode_score`."""
+) -> list[ScoreRecord] | IndexRecord | FeedbackRecord:
+    """Decode any message of the topic; raises as `decode_scores`."""
     if data.startswith(_FEEDBACK_PREFIX) and len(data) <= limit:
         return _decode_feedback(data)
     if data.startswith(_INDEX_PREFIX) and len(data) <= limit:
         return _decode_index(data)
-    return decode_score(data, limit)
+    return decode_scores(data, limit)
 
 
-def decode_score(data: bytes, limit: int = _READ_BYTES) -> ScoreRecord:
-    """Decode a scored trace of up to `limit` bytes.
+def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:
+    """Decode the scored traces of a record of up to `limit` bytes.
 
     Raises:
-        BadRecord: The data is no scored trace.
-        UnknownVersion: A newer program wrote the record, and only that can read it.
+        BadRecord: The data is no record of scored traces.
+        UnknownVersion: Another program wrote the record, and only that can read it.
     """
     if len(data) > limit:
         raise RecordTooLarge(len(data), limit)
     try:
-        wire = _SCORE_WIRE.validate_json(data, strict=True)
-    except ValidationError as error:
+        wire = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise BadRecord("invalid_json", "no JSON") from None
+    version = wire.get("v") if isinstance(wire, dict) else None
+    if version == 1 and "trace" in wire:
+        raise UnknownVersion(
+            "the scores topic holds records of format version 1, of the program before this one:"
+            f" {UPGRADE}"
+        )
+    if version != SCORE_VERSION:
         refuse_newer(data, SCORE_VERSION, "a score record")
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        reason = "invalid_json" if first["type"] == "json_invalid" else "invalid_record"
-        raise BadRecord(reason, f"{where} {first['msg']}".strip()) from None
-    if wire.v != SCORE_VERSION:
-        refuse_newer(data, SCORE_VERSION, "a score record")
-        raise BadRecord("invalid_record", f"version {wire.v}")
-    source = None if wire.at is None else SourceOffset(*wire.at)
-    scored = _trace_from_wire(wire.trace)
-    _check(scored, source, wire.passages)
-    return ScoreRecord(scored, source, wire.passages)
+        raise BadRecord("invalid_record", f"version {version!r}"[:_MAX_ERROR_TEXT])
+    try:
+        return _read_traces(wire)
+    except BadRecord:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise BadRecord("invalid_record", repr(error)) from None
+
+
+def decode_score(data: bytes, limit: int = _READ_BYTES) -> ScoreRecord:
+    """Decode the record of a single trace; raises as `decode_scores`."""
+    records = decode_scores(data, limit)
+    if len(records) != 1:
+        raise BadRecord("invalid_record", f"{len(records)} traces")
+    return records[0]
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _read_traces(wire: dict[str, Any]) -> list[ScoreRecord]:
+    service, at = _text(wire["service"]), wire["at"]
+    base = None if at is None else SourceOffset(*map(operator.index, at))
+    if base is not None and (min(base) < 0 or len(at) != 3):
+        raise BadRecord("invalid_record", "the source is below 0")
+    pairs = [[(_text(metric), _text(scorer)) for metric, scorer in one] for one in wire["pairs"]]
+    for one in pairs:
+        _check_pairs(one)
+    return [_read_trace(service, base, pairs, *row) for row in wire["traces"]]
+
+
+def _read_trace(
+    service: str,
+    base: SourceOffset | None,
+    pairs: list[list[tuple[str, str]]],
+    trace_id: str,
+    delta: int,
+    timestamp: float,
+    status: Status,
+    probability: float,
+    timings: Any,
+    tags: Any,
+    input_tokens: int | None,
+    output_tokens: int | None,
+    cost_usd: float | None,
+    number: int,
+    results: list[Any],
+    rare: Any = None,
+) -> ScoreRecord:
+    rare = rare or {}
+    wording = rare.get("wording", "")
+    passages = rare.get("passages")
+    scored = ScoredTrace(
+        _text(trace_id),
+        service,
+        timestamp,
+        status,
+        [
+            _result_from_wire(pair, one, probability)
+            for pair, one in zip(pairs[number], results, strict=True)
+        ],
+        probability,
+        {_text(name): float(value) for name, value in timings.items()} if timings else {},
+        {_text(name): _text(value) for name, value in tags.items()} if tags else {},
+        None if input_tokens is None else operator.index(input_tokens),
+        None if output_tokens is None else operator.index(output_tokens),
+        cost_usd,
+        rare.get("partial") is True,
+        rare.get("canary") is True,
+        tuple((*map(_text, one[:3]), one[3]) for one in rare.get("pending", ())),
+        None if isinstance(wording, str) else HashedWording(*map(_text, wording)),
+        wording if isinstance(wording, str) else "",
+        tuple(rare.get("guessed", ())),
+    )
+    if not _GUESSED.issuperset(scored.guessed):
+        raise BadRecord("invalid_record", "an unknown guess")
+    if status not in _STATUSES:
+        raise BadRecord("invalid_record", "an unknown status")
+    problem = _trace_problem(scored)
+    if passages is not None and not _are_passage_keys(list(map(_text, passages))):
+        problem = "the hashes of passages are invalid"
+    if problem is not None:
+        raise BadRecord("invalid_record", problem)
+    source = None if base is None else base._replace(offset=base.offset + operator.index(delta))
+    return ScoreRecord(scored, source, None if passages is None else tuple(passages))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is needed")
+    return value
+
+
+def _result_from_wire(pair: tuple[str, str], wire: Any, probability: float) -> Score:
+    if not isinstance(wire, list):
+        if wire is True or wire is False:
+            raise TypeError("a value is a number")
+        return Score(pair[0], pair[1], ScoreState.SCORED, float(wire), None, probability)
+    fields = wire + _MISSING[len(wire) :]
+    state, reason, value, own, stratum, cheap, fingerprint, detail = fields
+    for text in (reason, fingerprint):
+        if text is not None:
+            _text(text)
+    if detail is not None and not isinstance(detail, dict):
+        raise TypeError("a detail is an object")
+    score = Score(
+        *pair,
+        _STATES[state],
+        None if value is None else float(value),
+        reason,
+        probability if own is None else own,
+        detail,
+        fingerprint,
+        _text(stratum or ""),
+        None if cheap is None else float(cheap),
+    )
+    _check_result(score)
+    return score
 
 
 def _decode_index(data: bytes) -> IndexRecord:
@@ -299,30 +498,17 @@ def _decode_feedback(data: bytes) -> FeedbackRecord:
     return FeedbackRecord(row, SourceOffset(*wire.at))
 
 
-def _check(
-    scored: ScoredTrace, source: SourceOffset | None, passages: tuple[str, ...] | None = None
-) -> None:
-    """Check what the types do not express. Raises `BadRecord`."""
-    problem = _trace_problem(scored)
-    if source is not None and min(source) < 0:
-        problem = "the source is below 0"
-    if passages and (
-        len(passages) > MAX_PASSAGES or {len(key) for key in passages} != {PASSAGE_KEY_CHARS}
-    ):
-        problem = "the hashes of passages are invalid"
-    if problem is not None:
-        raise BadRecord("invalid_record", problem)
-
-
 def _trace_problem(scored: ScoredTrace) -> str | None:
+    """Return what is wrong with a trace, apart from its results."""
     if not (0 < len(scored.trace_id) <= MAX_ID and 0 < len(scored.service) <= MAX_ID):
         return f"ids have 1 to {MAX_ID} characters"
     if not 0 <= scored.timestamp < _MAX_TIME:
         return "the time is out of range"
     if not 0 < scored.probability <= 1:
         return "the probability is not in (0, 1]"
-    if not all(0 <= seconds <= _MAX_SECONDS for seconds in scored.timings.values()):
-        return "a timing is out of range"
+    for seconds in scored.timings.values():
+        if not 0 <= seconds <= _MAX_SECONDS:
+            return "a timing is out of range"
     if scored.cost_usd is not None and not 0 <= scored.cost_usd <= _MAX_SECONDS:
         return "the cost is out of range"
     if min(scored.input_tokens or 0, scored.output_tokens or 0) < 0:
@@ -331,22 +517,30 @@ def _trace_problem(scored: ScoredTrace) -> str | None:
     if len(scored.wording_reason) > _MAX_NAME or (wording and not is_valid_wording(wording)):
         return "the wording is invalid"
     # two names are ours: `model` and `prompt_version` are tags beside those of the trace
-    if len(scored.tags) > MAX_TAGS + 2 or len(scored.results) > _MAX_RESULTS:
-        return "too many tags or results"
-    if len({(score.metric, score.scorer) for score in scored.results}) < len(scored.results):
-        return "two results of one metric and scorer"
-    return next(filter(None, map(_score_problem, scored.results)), None)
-
-
-def _score_problem(score: Score) -> str | None:
-    if not (0 < len(score.metric) <= _MAX_NAME and 0 < len(score.scorer) <= _MAX_NAME):
-        return "a metric or scorer without a name"
-    if not 0 < score.probability <= 1:
-        return f"{score.metric}: the probability is not in (0, 1]"
-    if (score.value is not None) != (score.state is ScoreState.SCORED):
-        return f"{score.metric}: a value if and only if it is scored"
-    if not all(value is None or math.isfinite(value) for value in (score.value, score.cheap)):
-        return f"{score.metric}: the value is not finite"
-    if len(score.stratum) > MAX_STRATUM or len(score.fingerprint or "") > MAX_FINGERPRINT:
-        return f"{score.metric}: a long stratum or fingerprint"
+    if len(scored.tags) > MAX_TAGS + 2:
+        return "too many tags"
     return None
+
+
+def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Check what the results of a trace are about, once for all traces with the same."""
+    if len(pairs) > _MAX_RESULTS:
+        raise BadRecord("invalid_record", "too many results")
+    if len(set(pairs)) < len(pairs):
+        raise BadRecord("invalid_record", "two results of one metric and scorer")
+    if not all(0 < len(name) <= _MAX_NAME for pair in pairs for name in pair):
+        raise BadRecord("invalid_record", "a metric or scorer without a name")
+
+
+def _check_result(score: Score) -> None:
+    problem = None
+    if not 0 < score.probability <= 1:
+        problem = "the probability is not in (0, 1]"
+    elif (score.value is not None) != (score.state is ScoreState.SCORED):
+        problem = "a value if and only if it is scored"
+    elif not all(value is None or math.isfinite(value) for value in (score.value, score.cheap)):
+        problem = "the value is not finite"
+    elif len(score.stratum) > MAX_STRATUM or len(score.fingerprint or "") > MAX_FINGERPRINT:
+        problem = "a long stratum or fingerprint"
+    if problem is not None:
+        raise BadRecord("invalid_record", f"{score.metric}: {problem}")

@@ -2,8 +2,7 @@
 
 A record is a first line of JSON, then the lines of `ragmeter.ingest.stored_spans` as the state will
 hold them. The first line has what the assembler needs of each span, so that nobody parses a span
-before its trace is complete. All that a message of the traces has for one partition is one record,
-or several where it is large: each says how many there are.
+before its trace is complete.
 """
 
 from __future__ import annotations
@@ -12,29 +11,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import Field as F
 from pydantic import TypeAdapter, ValidationError
 
 from ragmeter.config.kafka import TracesEncoding
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BOM, is_json_object
 from ragmeter.ingest.stored_spans import PART_OVERHEAD, StoredPart
-from ragmeter.kafka.score_records import BadRecord, SourceOffset, refuse_newer
+from ragmeter.kafka.score_records import BadRecord, refuse_newer
 
 ENCODING_HEADER = "encoding"
 # As lenient as `ragmeter.ingest.otlp.json_format` is with names.
 _OTLP_FIRST_KEY = re.compile(rb'\s*\{\s*"(resource_?[sS]pans|resource_?[lL]ogs|batches)"\s*:')
 _DETECT_BYTES = 256  # bytes in which the first key is looked for
 
-# A program reads its own version and the one before: workers are upgraded one by one.
-SPAN_VERSION = 1
+# A program reads its own version and the one before, which also named the source of a record.
+SPAN_VERSION = 2
 # Of a record with more than one span; also what a step writes at a time.
 RECORD_BYTES = 512 * 1024
 _TRACE_BYTES, _KEY_BYTES = 16, 8
 _ROOT, _LOG = 1, 2  # flags of a span
-_MAX_RECORDS = 100_000  # as many spans as one request may hold (`ragmeter.ingest.otlp.limits`)
 
 
 class MessageEncoding(StrEnum):
@@ -86,22 +82,14 @@ def _first_key(body: bytes) -> bytes | None:
 
 @dataclass(slots=True)
 class SpanRecord:
-    """Record `number` of the `count` records that `source` has for a partition."""
+    """Spans for one partition out of one message of the traces topic."""
 
-    source: SourceOffset
-    number: int
-    count: int
     parts: Sequence[StoredPart]
-
-
-_Natural = Annotated[int, F(ge=0)]
 
 
 @dataclass(slots=True)
 class _SpanHead:
     v: int
-    at: tuple[_Natural, _Natural, _Natural]
-    part: tuple[_Natural, Annotated[int, F(ge=1, le=_MAX_RECORDS)]]
     spans: list[tuple[str, str, int]]
 
 
@@ -130,7 +118,7 @@ def encode_spans(record: SpanRecord) -> bytes:
         (one.part.trace.hex(), one.part.key.hex(), _ROOT * one.part.root + _LOG * one.part.log)
         for one in record.parts
     ]
-    head = _SpanHead(SPAN_VERSION, record.source, (record.number, record.count), spans)
+    head = _SpanHead(SPAN_VERSION, spans)
     return b"\n".join([_SPAN_HEAD.dump_json(head), *(one.line for one in record.parts)])
 
 
@@ -147,13 +135,11 @@ def decode_spans(data: bytes) -> SpanRecord:
     except ValidationError as error:
         refuse_newer(first, SPAN_VERSION, "a record of spans")
         raise BadRecord("invalid_record", str(error.errors()[0]["msg"])) from None
-    if head.v != SPAN_VERSION or len(lines) != len(head.spans) or head.part[0] >= head.part[1]:
+    if head.v not in (1, SPAN_VERSION) or len(lines) != len(head.spans):
         refuse_newer(first, SPAN_VERSION, "a record of spans")
         raise BadRecord("invalid_record", "the first line does not fit the others")
     return SpanRecord(
-        SourceOffset(*head.at),
-        *head.part,
-        [_stored_part(*span, line) for span, line in zip(head.spans, lines, strict=True)],
+        [_stored_part(*span, line) for span, line in zip(head.spans, lines, strict=True)]
     )
 
 

@@ -10,16 +10,18 @@ from ragmeter.ingest.files import MAX_BYTES as FEEDBACK_BYTES
 
 _HOUR_MS = 3_600_000
 _OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
-# Kafka's default of a week would keep a state's old versions so long: a segment is compacted only
-# when it is closed. With an hour a recovery reads at most an hour of steps beside the state.
-_SEGMENT_MS = _HOUR_MS
-_SEGMENT_BYTES = 64 * 2**20
-# Compact when a fifth is old; half by default, which would double what a recovery has to read.
-_DIRTY = "0.2"
+# A segment is compacted only when it is closed: after a week or a gigabyte by default, and what is
+# old in it is read at each takeover. So it is closed after a few minutes or megabytes, compacted
+# when a tenth is old, and in any case soon after.
+_SEGMENT_MS = 5 * 60_000
+_SEGMENT_BYTES = 8 * 2**20
+_DIRTY = "0.1"
+_COMPACTION_LAG_MS = 10 * 60_000
+# What was deleted is remembered for so long: longer than any takeover takes to read the topic.
+_DELETED_MS = _HOUR_MS
 SCORED, SPANS = "scored traces", "spans"
 STATE, _OPEN_SPANS = "state", "open spans"
 _STATE_OF = {STATE: SCORED, _OPEN_SPANS: SPANS}
-_LEADER = "Faust's leader"
 _FEEDBACK = "feedback"
 
 
@@ -61,7 +63,7 @@ class TopicDifference:
 
 
 def required_topics(settings: Settings) -> list[TopicSpec]:
-    """Return every topic, including Faust's own: the workers create none."""
+    """Return every topic: the workers create none."""
     kafka = settings.kafka
     names, keep, many = kafka.topics, kafka.retention, kafka.partitions
     # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
@@ -74,12 +76,13 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
         "segment.ms": str(_SEGMENT_MS),
         "segment.bytes": str(_SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": _DIRTY,
+        "max.compaction.lag.ms": str(_COMPACTION_LAG_MS),
+        "delete.retention.ms": str(_DELETED_MS),
     }
     spans = (
         (names.spans, SPANS, many, _kept(keep.spans_hours) | large, False),
-        (f"{kafka.group}-spans-changelog", _OPEN_SPANS, many, compact | large, False),
+        (open_spans_topic(settings), _OPEN_SPANS, many, compact | large, False),
     )
-    leader = f"{kafka.group}-__assignor-__leader"
     rows = [
         (names.traces, "traces in", many, _kept(keep.traces_hours) | large | arrival, True),
         *(spans if kafka.traces_encoding != "native" else ()),
@@ -88,8 +91,7 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
         (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
         (names.feedback, _FEEDBACK, many, _kept(keep.feedback_hours) | feedback, True),
         (names.control, "control", 1, compact, False),
-        (f"{kafka.group}-state-changelog", STATE, many, compact, False),
-        (leader, _LEADER, 1, {"cleanup.policy": "delete"}, False),
+        (state_topic(settings), STATE, many, compact, False),
     ]
     # With three copies, what is acknowledged by two outlives the loss of any one broker.
     sure = {"min.insync.replicas": "2"} if (kafka.replication or 0) >= 3 else {}
@@ -97,6 +99,16 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
         TopicSpec(name, what, count, kafka.replication, configs | sure, grows)
         for name, what, count, configs, grows in rows
     ]
+
+
+def state_topic(settings: Settings) -> str:
+    """Return the name of the topic with the state of the scores topic."""
+    return f"{settings.kafka.group}-aggregates"
+
+
+def open_spans_topic(settings: Settings) -> str:
+    """Return the name of the topic with the open traces."""
+    return f"{settings.kafka.group}-open-spans"
 
 
 def consumed_topics(settings: Settings) -> tuple[str, ...]:
@@ -122,7 +134,7 @@ def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) ->
 
 def find_topic_problem(settings: Settings, actual: Mapping[str, int]) -> str:
     """Return why a worker cannot start, given the partitions of the cluster's topics, or ""."""
-    optional = (_LEADER,) if settings.feedback.traces else (_LEADER, _FEEDBACK)
+    optional = () if settings.feedback.traces else (_FEEDBACK,)
     needed = [topic for topic in required_topics(settings) if topic.what not in optional]
     missing = [topic.name for topic in needed if topic.name not in actual]
     if missing:

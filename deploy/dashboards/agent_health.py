@@ -176,14 +176,16 @@ def _kafka() -> list[Panel]:
             unit="reqps", size=THIRD,
         ),
         lines(
-            "Records that came again, and unexpected results",
-            "After a crash or a rebalance records are read again: counted before, and dropped."
-            " Results that these settings do not ask for: workers run with different settings.",
+            "Kafka lag, by topic, and unexpected results",
+            "Seconds that the oldest message waits that a worker has read, and messages that are"
+            " not committed. Results that these settings do not ask for: workers run with different"
+            " settings.",
             {
-                "{{instance}} again": rate("ragmeter_replayed_total", by="instance"),
-                "{{instance}} unexpected": rate("ragmeter_unexpected_results_total", by="instance"),
+                "{{topic}} seconds": f"max by (topic) ({target('ragmeter_kafka_lag_seconds')})",
+                "{{topic}} messages": f"sum by (topic) ({target('ragmeter_kafka_lag_messages')})",
+                "unexpected": rate("ragmeter_unexpected_results_total", by="instance"),
             },
-            unit="reqps", size=THIRD,
+            size=THIRD,
         ),
         lines(
             "Lost to retention, by topic",

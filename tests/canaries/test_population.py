@@ -190,7 +190,9 @@ def test_a_canary_crosses_kafka_and_is_reconciled_by_its_own_pairs() -> None:
     sent = decode_score(encode_score(record(1, trace_id="c", reference=GOLD)))
     assert sent.scored.canary
     sent.scored = replace(sent.scored, results=sent.scored.results[1:])
-    state.apply([sent, ScoreRecord(record(2).scored, SourceOffset(0, 0, 2))])
+    for one in (sent, ScoreRecord(record(2).scored, SourceOffset(0, 0, 2))):
+        state.apply(one)
+    state.settle()
     counted = dict(state.aggregator.counters.items())
     assert not [name for name, _ in counted if name == "ragmeter_unexpected_results_total"]
     mismatch: dict[Any, float] = {}

@@ -87,7 +87,7 @@ def test_scaling_by_lag() -> None:
     }
     assert triggers["traces"] == {
         "bootstrapServers": "kafka-0.kafka:9093,kafka-1.kafka:9093",
-        "consumerGroup": "ragmeter-prod",
+        "consumerGroup": "ragmeter-prod-score",
         "topic": "prod.rag.traces",
         "lagThreshold": "1000000",
         "offsetResetPolicy": "earliest",

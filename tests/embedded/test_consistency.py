@@ -19,8 +19,8 @@ from ragmeter.exporters.page.rendering import service_page
 from ragmeter.exporters.page.views import service_view
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
-from ragmeter.kafka.score_records import BadRecord, ScoreRecord, decode_scores_message, encode_score
-from tests.kafka.state.partition import commit, record, reloaded, state_of
+from ragmeter.kafka.score_records import BadRecord, ScoreRecord, decode_score, encode_score
+from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import START, make_trace, trace_line
 
 ANSWERS = ("Unmistakable zebras sleep standing.", "Unmistakable zebras sleep standing.", "No idea.")
@@ -148,18 +148,10 @@ def said(number: int, answer: str) -> ScoreRecord:
 def test_on_kafka_the_words_cross_the_topic_and_are_kept_by_the_partition() -> None:
     records = [said(number, ANSWERS[number // 6]) for number in range(18)]
     for one in records:
-        assert decode_scores_message(encode_score(one)) == one
-    rows: dict[bytes, bytes] = {}
+        assert decode_score(encode_score(one)) == one
     state = state_of()
-    state.apply(
-        [
-            r
-            for one in records
-            if isinstance(r := decode_scores_message(encode_score(one)), ScoreRecord)
-        ]
-    )
-    head = commit(state, rows)
-    again = reloaded(rows, head)
+    apply(state, [decode_score(encode_score(one)) for one in records])
+    again = reloaded(commit(state, {}))
     agreed = again.aggregator.consistency.compared("bot", "1h")
     assert (agreed.single, agreed.several) == (0, 6)
     assert agreed.by["rouge1"].mean == pytest.approx(1 / 3)

@@ -276,6 +276,9 @@ def everything() -> FakeAgent:
         agent.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
     for name in ("traces", "bytes"):
         agent.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
+    for name in ("messages", "seconds"):
+        topic = ("topic", "rag.traces")
+        agent.measured.append((f"ragmeter_kafka_lag_{name}", (topic,), 3.0))
     agent.measured.append(("ragmeter_held_traces", (), 1.0))
     agent.measured.append(("ragmeter_feedback_waiting", (), 2.0))
     agent.measured.append(("ragmeter_feedback_traces", (), 40.0))
@@ -317,7 +320,6 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_feedback_received_total", (("source", "http"),), 7)
     counters.inc("ragmeter_feedback_total", (("outcome", "joined"),), 5)
     counters.inc("ragmeter_feedback_traces_shed_total")
-    counters.inc("ragmeter_replayed_total")
     counters.inc("ragmeter_unexpected_results_total")
     counters.inc("ragmeter_kafka_deleted_unread_total", (("topic", "rag.traces"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))

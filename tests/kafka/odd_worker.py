@@ -1,6 +1,6 @@
 """`ragmeter worker` with what tests need of it: `python -m tests.kafka.odd_worker NAMES worker`
 
-paused:    Faust forgets the partitions of the traces after the first message, as it has done.
+paused:    the consumer of the traces delivers nothing after the first messages.
 raises:    the state cannot take a trace whose id begins with "poison".
 fat:       scores of a trace whose id begins with "fat" take as many bytes as its id says.
 slow:      every trace takes a second.
@@ -16,46 +16,47 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragmeter.cli.main import app
+from ragmeter.kafka.consumer import ScoreGroup
 from ragmeter.kafka.processors import score, slow_tiers
-from ragmeter.kafka.processors.score import ScoreProcessor
+from ragmeter.kafka.processors.score import MessageProcessor
 from ragmeter.kafka.score_records import ScoreRecord
-from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 
 
 def paused() -> None:
-    handle = ScoreProcessor._handle
+    deliver = ScoreGroup._deliver
 
-    async def then_pause(processor: ScoreProcessor, event: Any) -> None:
-        await handle(processor, event)
-        consumer = event.app.consumer
-        consumer.pause_partitions(
-            {tp for tp in consumer.assignment() if tp.topic == event.message.topic}
-        )
+    async def then_pause(group: ScoreGroup) -> None:
+        if any(owner.expected for owner in group.owners.all.values()):
+            await asyncio.sleep(3600)
+        await deliver(group)
 
-    ScoreProcessor._handle = then_pause  # type: ignore[assignment,method-assign]
+    ScoreGroup._deliver = then_pause  # type: ignore[assignment,method-assign]
 
 
 def raises() -> None:
     apply = PartitionState.apply
 
-    def apply_or_not(state: PartitionState, records: Sequence[ScoreRecord]) -> None:
-        apply(state, records)  # half of it is in the state, as with a mistake of ours
-        for record in records:
-            if record.scored.trace_id.startswith("poison"):
-                raise ZeroDivisionError("poison")
+    def apply_or_not(state: PartitionState, record: ScoresRecord) -> None:
+        apply(state, record)  # it is in the state, as half of it with a mistake of ours
+        if isinstance(record, ScoreRecord) and record.scored.trace_id.startswith("poison"):
+            raise ZeroDivisionError("poison")
 
     PartitionState.apply = apply_or_not  # type: ignore[assignment,method-assign]
 
 
 def fat() -> None:
-    encode = vars(score)["encode_score"]
+    encode = vars(score)["encode_scores"]
 
-    def padded(record: ScoreRecord) -> bytes:
-        name = record.scored.trace_id
-        data: bytes = encode(record)
-        return data.ljust(int(name.removeprefix("fat"))) if name.startswith("fat") else data
+    def padded(records: Sequence[ScoreRecord]) -> list[bytes]:
+        found: list[bytes] = []
+        for record in records:
+            name = record.scored.trace_id
+            size = int(name.removeprefix("fat")) if name.startswith("fat") else 0
+            found += [data.ljust(size) for data in encode([record])]
+        return found
 
-    vars(score)["encode_score"] = padded
+    vars(score)["encode_scores"] = padded
 
 
 def slow() -> None:
@@ -67,13 +68,17 @@ def stuck() -> None:
 
 
 def _before_each(seconds: Callable[[bytes], float]) -> None:
-    handle = ScoreProcessor._handle
+    handle = MessageProcessor.handle
 
-    async def late(processor: ScoreProcessor, event: Any) -> None:
-        await asyncio.sleep(seconds(event.message.value))
-        await handle(processor, event)
+    def late(processor: MessageProcessor, message: Any) -> Any:
+        async def wait() -> Any:
+            await asyncio.sleep(seconds(message.value))
+            found = handle(processor, message)
+            return await found if asyncio.iscoroutine(found) else found
 
-    ScoreProcessor._handle = late  # type: ignore[assignment,method-assign]
+        return wait()
+
+    MessageProcessor.handle = late  # type: ignore[assignment,method-assign]
 
 
 def hasty() -> None:

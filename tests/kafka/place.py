@@ -88,7 +88,9 @@ class Place:
 
     def records(self, topic: str) -> list[Any]:
         """All that is in a topic."""
-        consumer = KafkaConsumer(bootstrap_servers=self.server.bootstrap)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.server.bootstrap, isolation_level="read_committed"
+        )
         numbers = sorted(consumer.partitions_for_topic(topic))
         partitions = [TopicPartition(topic, number) for number in numbers]
         consumer.assign(partitions)

@@ -11,7 +11,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.kafka.control_topic import ControlPublisher, ControlRecords, _take_in, encode_control
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import StratumClassifier
-from tests.kafka.state.partition import record, state_of
+from tests.kafka.state.partition import apply, record, state_of
 from tests.traces import START, make_trace
 
 ONE = SamplingControl(3, {"bot": {"m": 0.25}}, {"bot": {"": 5.0, "model=x": 7.5}}, {"bot": ["t=a"]})
@@ -120,7 +120,7 @@ def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
     state = state_of(settings)
     for n in range(650):
         tenant = "small" if n % 100 == 0 else "big"
-        state.apply([record(n, timestamp=START + 6 * n, tags={"tenant": tenant})])
+        apply(state, [record(n, timestamp=START + 6 * n, tags={"tenant": tenant})])
     records = records_of((b"1", encode_control(state.control)))
     strata = StratumClassifier(settings.sampling, settings.segments)
     trace = make_trace(1, tags={"tenant": "small"})

@@ -23,7 +23,7 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import EvidenceRows
 from tests.embedded.test_privacy import MAIL
 from tests.kafka.settings import settings_of
-from tests.kafka.state.partition import commit, record, reloaded, state_of
+from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import START, trace_line
 
 WORST: dict[str, Any] = {"answer": "It costs 99 euros [7]."}
@@ -52,7 +52,7 @@ def lines(count: int, **changes: Any) -> list[bytes]:
 
 def worst_of(count: int, settings: Settings | None = None) -> PartitionState:
     state = state_of(settings)
-    state.apply([record(n, **WORST) for n in range(count)])
+    apply(state, [record(n, **WORST) for n in range(count)])
     commit(state, {})
     assert len(state.evidence.missing_texts()) == count
     return state
@@ -88,12 +88,12 @@ def kept(state: PartitionState, number: int) -> dict[str, Any]:
 def test_texts_are_read_at_their_place_and_survive_the_owner() -> None:
     rows: dict[bytes, bytes] = {}
     state = state_of()
-    state.apply([record(n, **WORST) for n in range(3)])
+    apply(state, [record(n, **WORST) for n in range(3)])
     commit(state, rows)
     assert Fetching(Log(*lines(3)), state).turn() == 3
     assert state.changed
     assert not state.evidence.missing_texts()
-    state = reloaded(rows, commit(state, rows))
+    state = reloaded(commit(state, rows))
     found = kept(state, 2)
     assert found["trace"]["answer"] == WORST["answer"]
     assert found["trace"]["passages"]
@@ -186,7 +186,7 @@ def test_texts_have_so_much_room_and_more_when_others_have_gone() -> None:
     rows: dict[bytes, bytes] = {}
     commit(state, rows)
     for n in range(40, 43):  # a day later all of them have been let go
-        state.apply([record(n, timestamp=START + 90_000 + n * 100, **WORST)])
+        apply(state, [record(n, timestamp=START + 90_000 + n * 100, **WORST)])
         commit(state, rows)
     assert state.evidence.get(("bot", f"t{texts[0]}")) is None
     log.messages |= {(0, n): line for n, line in enumerate(lines(43))}

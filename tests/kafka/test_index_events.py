@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from ragmeter.kafka.processors.score import ScoreProcessor
 from ragmeter.kafka.score_records import (
     BadRecord,
     IndexRecord,
-    ScoreRecord,
     decode_score,
     decode_scores_message,
     encode_index,
@@ -22,67 +18,40 @@ from ragmeter.kafka.score_records import (
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from tests.aggregate.index_event_samples import event, event_line
 from tests.kafka.cluster import workers
+from tests.kafka.messages import Processing, message
 from tests.kafka.place import Place
-from tests.kafka.processors.test_score import FakeProcessor
-from tests.kafka.state.partition import commit, record, reloaded, state_of
+from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import trace_line
 from tests.waiting import until
 
 
-class Sending(FakeProcessor):
-    """A processor whose broker takes everything at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[tuple[bytes, bytes]] = []
-
-    async def _send(self, **record: Any) -> asyncio.Future[None]:
-        self.records.append((record["key"], record["value"]))
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
-
-    def take(self, value: bytes, arrived: float | None = None) -> None:
-        message = SimpleNamespace(
-            value=value, partition=0, offset=5, timestamp=arrived, timestamp_type=1, headers=()
-        )
-        processor: ScoreProcessor = self.whole
-        asyncio.run(processor._handle(cast(Any, SimpleNamespace(message=message))))
+def read(value: bytes, arrived: float | None = None) -> tuple[bytes | None, Any]:
+    at = None if arrived is None else int(1000 * arrived)
+    (found,) = Processing().take(message(value, timestamp=at))
+    return found.key, decode_scores_message(found.value or b"")
 
 
 def test_an_event_goes_to_the_partition_of_its_service() -> None:
-    processor = Sending()
-    processor.take(event_line(7))
-    ((key, value),) = processor.records
-    assert key == b"bot"
-    found = decode_scores_message(value)
-    assert found == IndexRecord(event(7), 1_790_000_007.0)
+    assert read(event_line(7)) == (b"bot", IndexRecord(event(7), 1_790_000_007.0))
     with pytest.raises(BadRecord):
-        decode_score(value)
-    whole = encode_score(record(1))
-    assert isinstance(decode_scores_message(whole), ScoreRecord)
+        decode_score(encode_index(event_line(7), 1.0))
+    assert isinstance(decode_scores_message(encode_score(record(1))), list)
 
 
 def test_a_time_after_the_arrival_is_that_of_the_arrival() -> None:
-    processor = Sending()
-    processor.take(event_line(7), arrived=1_700_000_000.0)
-    found = decode_scores_message(processor.records[0][1])
-    assert isinstance(found, IndexRecord)
-    assert found.at == 1_700_000_000.0
+    assert read(event_line(7), arrived=1_700_000_000.0)[1].at == 1_700_000_000.0
 
 
 def test_a_bad_event_is_a_dead_letter_with_its_reason() -> None:
-    processor = Sending()
-    processor.take(event_line(7, index_version=""))
-    processor.take(event_line(7, schema="ragmeter.index/2"))
-    assert processor.buried == ["invalid_index_event"] * 2
-    assert processor.records == []
+    messages = [
+        message(event_line(7, index_version="")),
+        message(event_line(7, schema="ragmeter.index/2")),
+    ]
+    assert Processing().letters(*messages) == ["invalid_index_event"] * 2
 
 
 def test_a_trace_that_speaks_of_events_is_a_trace() -> None:
-    processor = Sending()
-    processor.take(trace_line(1, answer="ragmeter.index/1"))
-    assert isinstance(decode_scores_message(processor.records[0][1]), ScoreRecord)
+    assert isinstance(read(trace_line(1, answer="ragmeter.index/1"))[1], list)
 
 
 def test_an_event_is_not_taken_for_otlp() -> None:
@@ -107,12 +76,12 @@ def test_a_record_that_makes_no_sense_is_bad(data: bytes) -> None:
 def test_a_partition_keeps_what_was_counted_and_counts_nothing_twice() -> None:
     rows: dict[bytes, bytes] = {}
     state = state_of()
-    state.apply([IndexRecord(event(1), 5.0), record(1), IndexRecord(event(1), 5.0)])
+    apply(state, [IndexRecord(event(1), 5.0), record(1), IndexRecord(event(1), 5.0)])
     assert state.changed
-    head = commit(state, rows)
-    again = reloaded(rows, head)
+    commit(state, rows)
+    again = reloaded(rows)
     assert again.aggregator.indexing.gauges() == state.aggregator.indexing.gauges()
-    again.apply([IndexRecord(event(1), 5.0), IndexRecord(event(2), 6.0)])
+    apply(again, [IndexRecord(event(1), 5.0), IndexRecord(event(2), 6.0)])
     commit(again, rows)
     (found,) = again.aggregator.indexing.versions()
     assert (found.build.processed, found.build.last) == (80, 6.0)

@@ -19,7 +19,7 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner, ProbeSet, load_probes
 from ragmeter.scorers.judge.tier import JudgeTier
-from tests.kafka.state.partition import commit, record, reloaded, state_of
+from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.scorers.judge.fakes import FakeJudge
 from tests.scorers.judge.test_probes import SETTINGS
 from tests.traces import START
@@ -102,7 +102,7 @@ def test_schedule_and_baseline_go_with_the_partition() -> None:
     one.own(state)
     assert one.turn()
     assert state.changed
-    two.own(reloaded(rows, commit(state, rows)))
+    two.own(reloaded(commit(state, rows)))
     one.own(None)
     assert [one.turn(), two.turn()] == [False, False]  # it is not due
     cluster.now += HOURS * 3600 + 1
@@ -123,7 +123,7 @@ def test_a_run_that_was_interrupted_is_not_paid_twice_at_once() -> None:
         raise AssertionError
     except ConnectionError:
         pass
-    two.own(reloaded(rows, commit(state, rows)))
+    two.own(reloaded(commit(state, rows)))
     cluster.fails = False
     assert not two.turn()
     cluster.now += RETRY_SECONDS + 1
@@ -144,13 +144,13 @@ def test_results_are_counted_once_and_even_where_no_service_lives() -> None:
     worker.turn()
     state = state_of()
     again = [decode_score(encode_score(one)) for one in cluster.records]
-    state.apply(cluster.records + again)
-    state = reloaded(rows, commit(state, rows))
+    apply(state, cluster.records + again)
+    state = reloaded(commit(state, rows))
     labels = (("metric", "judge_probe_agreement"), ("scorer", "judge"))
     assert state.aggregator.counters.get("ragmeter_seen_total", labels) == len(FEW.probes)
     assert PROBE_SERVICE in state.aggregator.windows.services()
     # a service that comes later has its own time
-    state.apply([record(n) for n in range(5)])
+    apply(state, [record(n) for n in range(5)])
     assert state.aggregator.windows.count_traces("bot", "", "24h") == 5
 
 

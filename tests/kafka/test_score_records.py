@@ -19,7 +19,9 @@ from ragmeter.kafka.score_records import (
     ScoreRecord,
     SourceOffset,
     decode_score,
+    decode_scores,
     encode_score,
+    encode_scores,
 )
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import GUESSED_FIELDS
@@ -139,8 +141,18 @@ def changed(**changes: Any) -> bytes:
         part = tree
         for name in above:
             part = part[int(name) if name.isdigit() else name]
-        part[last] = value
+        part[int(last) if last.isdigit() else last] = value
     return json.dumps(tree).encode()
+
+
+ID, TIME, STATUS, PROBABILITY, TIMINGS, TAGS, INPUT, _, COST, PAIRS, RESULTS = (
+    0, *range(2, 12)
+)  # fmt: skip
+"""Fields of a trace."""
+
+
+def damaged(field: int, value: Any) -> bytes:
+    return changed(**{f"traces__0__{field}": value})
 
 
 @pytest.mark.parametrize(
@@ -150,34 +162,38 @@ def changed(**changes: Any) -> bytes:
         (b"\xff\x00", "invalid_json"),
         (b"[]", "invalid_record"),
         (b"{}", "invalid_record"),
-        (b'{"v": 1}', "invalid_record"),
+        (b'{"v": 2}', "invalid_record"),
         (b" " * 2**20 + b"{}", "too_large"),
         (changed(v=0), "invalid_record"),
-        (changed(v="1"), "invalid_record"),
+        (changed(v="2"), "invalid_record"),
         (changed(at=[1, 2]), "invalid_record"),
         (changed(at=[0, 0, -1]), "invalid_record"),
         (changed(at=[0, 0, 1.5]), "invalid_record"),
-        (changed(trace__trace_id=""), "invalid_record"),
-        (changed(trace__service="x" * 513), "invalid_record"),
-        (changed(trace__timestamp="2024-01-01T00:00:00Z"), "invalid_record"),
-        (changed(trace__timestamp=float("nan")), "invalid_record"),
-        (changed(trace__timestamp=float("inf")), "invalid_record"),
-        (changed(trace__timestamp=-1), "invalid_record"),
-        (changed(trace__status="fine"), "invalid_record"),
-        (changed(trace__probability=0), "invalid_record"),
-        (changed(trace__timings={"total": -1}), "invalid_record"),
-        (changed(trace__cost_usd=float("nan")), "invalid_record"),
-        (changed(trace__input_tokens=-1), "invalid_record"),
-        (changed(trace__results__0__value=float("nan")), "invalid_record"),
-        (changed(trace__results__0__value=None), "invalid_record"),
-        (changed(trace__results__0__value=True), "invalid_record"),
-        (changed(trace__results__0__state="great"), "invalid_record"),
-        (changed(trace__results__0__probability=1.5), "invalid_record"),
-        (changed(trace__results__0__cheap=float("inf")), "invalid_record"),
-        (changed(trace__results__0__fingerprint="x" * 65), "invalid_record"),
-        (changed(trace__results__0__metric=""), "invalid_record"),
-        (changed(trace__results__0__metric="timeout"), "invalid_record"),
-        (changed(trace__frame=[["a", "b"]]), "invalid_record"),
+        (changed(service="x" * 513), "invalid_record"),
+        (changed(service=7), "invalid_record"),
+        (changed(traces=[[]]), "invalid_record"),
+        (changed(pairs__0__0=["", "builtin"]), "invalid_record"),
+        (changed(pairs__0__1=["error", "builtin"]), "invalid_record"),
+        (damaged(ID, ""), "invalid_record"),
+        (damaged(TIME, "2024-01-01T00:00:00Z"), "invalid_record"),
+        (damaged(TIME, float("nan")), "invalid_json"),
+        (damaged(TIME, float("inf")), "invalid_json"),
+        (damaged(TIME, -1), "invalid_record"),
+        (damaged(STATUS, "fine"), "invalid_record"),
+        (damaged(PROBABILITY, 0), "invalid_record"),
+        (damaged(TIMINGS, {"total": -1}), "invalid_record"),
+        (damaged(TAGS, {"model": 7}), "invalid_record"),
+        (damaged(COST, float("nan")), "invalid_json"),
+        (damaged(INPUT, -1), "invalid_record"),
+        (damaged(PAIRS, 1), "invalid_record"),
+        (damaged(RESULTS, []), "invalid_record"),
+        (changed(traces__0__11__0=None), "invalid_record"),
+        (changed(traces__0__11__0=True), "invalid_record"),
+        (changed(traces__0__11__0=1e999), "invalid_json"),
+        (changed(traces__0__11__0=[99]), "invalid_record"),
+        (changed(traces__0__11__0=[0]), "invalid_record"),
+        (changed(traces__0__11__0=[0, None, 0.5, 1.5]), "invalid_record"),
+        (changed(traces__0__11__0=[0, None, 0.5, 1.0, "", None, "x" * 65]), "invalid_record"),
     ],
 )
 def test_garbage_is_refused_with_a_reason(data: bytes, reason: str) -> None:
@@ -194,55 +210,37 @@ def test_no_bytes_make_it_fail_otherwise(data: bytes) -> None:
         decode_score(data)
 
 
-@pytest.mark.parametrize("data", [changed(v=2), b'{"v": 2, "other": []}'])
+@pytest.mark.parametrize("data", [changed(v=3), b'{"v": 3, "other": []}'])
 def test_a_newer_version_is_no_garbage(data: bytes) -> None:
     with pytest.raises(UnknownVersion):
         decode_score(data)
 
 
+def test_a_record_of_the_version_before_says_what_to_do() -> None:
+    with pytest.raises(
+        UnknownVersion, match=r"kafka\.group and kafka\.topics\.scores to new names"
+    ):
+        decode_score(b'{"v":1,"at":[0,1,2],"trace":{"trace_id":"t1"}}')
+
+
 def test_fields_of_a_later_minor_change_are_passed_over() -> None:
-    assert decode_score(changed(trace__new_field=1, other=2)) == whole()
+    assert decode_score(changed(new_field=1, other=2)) == whole()
 
 
-# As the version before the fields `pending`, `wording` and `wording_reason` wrote them.
-OLD_HEAD = (
-    b'{"v":1,"at":[0,1,2],"trace":{"trace_id":"t1","service":"bot","timestamp":1700000000.25,'
-    b'"status":"ok","results":[{"metric":"error","scorer":"builtin","state":"scored","value":0.0}],'
-    b'"timings":{"total":1.5},"tags":{"model":"m"},"partial":true,'
-    b'"frame":[["grounding","judge","low:1",0.25],["answered","judge","low:1",null]]'
-)
-
-
-def old_trace(**wording: Any) -> ScoredTrace:
-    return ScoredTrace(
-        "t1",
-        "bot",
-        1700000000.25,
-        "ok",
-        [Score("error", "builtin", ScoreState.SCORED, 0.0)],
-        timings={"total": 1.5},
-        tags={"model": "m"},
-        partial=True,
-        pending=(("grounding", "judge", "low:1", 0.25), ("answered", "judge", "low:1", None)),
-        **wording,
+def test_many_traces_go_in_few_records_of_bounded_size() -> None:
+    scored = Scorer().score(make_trace(1)).trace
+    sent = [
+        ScoreRecord(replace(scored, trace_id=f"t{n}"), SourceOffset(0, 1, 7 + 2 * n))
+        for n in range(200)
+    ]
+    sent[50].scored = replace(
+        scored, trace_id="w", wording=HashedWording("0" * 32, "AAAAAA=="), canary=True
     )
-
-
-@pytest.mark.parametrize(
-    ("written", "wording"),
-    [
-        (b"", {}),
-        (b',"wording":"no_answer"', {"wording_reason": "no_answer"}),
-        (
-            b',"wording":{"query":"00000000000000000000000000000001","words":"AAAAAA=="}',
-            {"wording": HashedWording("0" * 31 + "1", "AAAAAA==")},
-        ),
-    ],
-)
-def test_records_have_the_form_of_the_version_before(
-    written: bytes, wording: dict[str, Any]
-) -> None:
-    data = OLD_HEAD + written + b"}}"
-    record = decode_score(data)
-    assert record == ScoreRecord(old_trace(**wording), SourceOffset(0, 1, 2))
-    assert encode_score(record) == data
+    sent[51].scored = replace(scored, trace_id="x", wording_reason="no_answer")
+    sent[52].passages = ("0" * 16,)
+    for limit, many in ((20_000, range(3, 12)), (10**6, range(1, 2))):
+        data = encode_scores(sent, limit)
+        assert len(data) in many
+        assert all(len(one) < limit + 3_000 for one in data)
+        assert [record for one in data for record in decode_scores(one)] == sent
+    assert len(data[0]) / len(sent) < 600

@@ -29,12 +29,12 @@ def as_wanted(one: TopicSpec) -> ActualTopic:
     return ActualTopic(one.partitions, one.replication or 1, dict(one.configs))
 
 
-def test_the_names_are_those_that_faust_will_use() -> None:
+def test_the_names_of_the_states_begin_with_the_group() -> None:
     names = [
         one.name for one in required_topics(Settings.model_validate({"kafka": {"group": "g"}}))
     ]
-    assert names[-2:] == ["g-state-changelog", "g-__assignor-__leader"]
-    assert names[:3] == ["rag.traces", "rag.spans", "g-spans-changelog"]
+    assert names[-1] == "g-aggregates"
+    assert names[:3] == ["rag.traces", "rag.spans", "g-open-spans"]
     assert names[3:7] == ["rag.scores", "rag.dead", "rag.feedback", "rag.control"]
 
 
@@ -128,7 +128,6 @@ def test_a_worker_is_told_what_is_missing_or_divided_otherwise() -> None:
     # nothing of these is needed, or hangs on the number
     more = there | {"rag.traces": 7, "rag.dead": 3}
     more["rag.feedback"] = 5
-    del more["g-__assignor-__leader"]
     assert find_topic_problem(settings, more) == ""
     del more["rag.feedback"]
     assert "no topic rag.feedback" in find_topic_problem(settings, more)
@@ -142,7 +141,7 @@ def test_a_worker_is_told_what_is_missing_or_divided_otherwise() -> None:
     assert find_topic_problem(settings, gone) == (
         "there is no topic rag.scores, rag.dead; make it with `ragmeter kafka init`"
     )
-    for name in ("rag.scores", "g-state-changelog"):
+    for name in ("rag.scores", "g-aggregates"):
         assert find_topic_problem(settings, there | {name: 6}) == (
             f"{name} has 6 partitions, kafka.partitions is 4;"
             " `ragmeter kafka init` says what can be done"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.commands import UnknownService
@@ -17,7 +18,7 @@ from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import WorkerBaselines
-from tests.kafka.state.partition import record, state_of
+from tests.kafka.state.partition import apply, record, state_of
 from tests.traces import START
 
 SETTINGS = Settings.model_validate({})
@@ -27,18 +28,17 @@ def watched(service: str = "bot") -> PartitionState:
     """Eight hours of traffic: enough for a baseline."""
     state = state_of(SETTINGS)
     for n in range(960):
-        state.apply([record(n, service=service, timestamp=START + 30 * n)])
+        apply(state, [record(n, service=service, timestamp=START + 30 * n)])
     state.step()
     return state
 
 
 class Owner(AggregateOwner):
-    """Without a ledger and a broker: a step is durable when the test says so."""
+    """Without a broker: a step is durable when the test says so."""
 
     def __init__(self, state: PartitionState, processor: Any) -> None:
-        self.processor, self.state = processor, state
-        self.tp, self.queue, self._task = TP("rag.scores", 0), cast(Any, []), None
-        self._promotions: list[Any] = []
+        processor.build = lambda: state
+        super().__init__(processor, cast(Any, None), TopicPartition("rag.scores", 0))
 
 
 def asked(work: Callable[[WorkerBaselines, Owner], Awaitable[Any]], state: PartitionState) -> Any:
@@ -87,12 +87,19 @@ def test_a_service_of_another_worker_is_refused_with_what_is_here(state: Partiti
     asked(work, state)
 
 
-@pytest.mark.parametrize("end", ["close", "_refuse_promotions"])
-def test_who_loses_the_partition_says_so(state: PartitionState, end: str) -> None:
+async def reload(owner: Owner) -> None:
+    with contextlib.suppress(AttributeError):  # it has no group to load from
+        await owner.open(5)
+
+
+@pytest.mark.parametrize("end", [Owner.close, reload])
+def test_who_loses_the_partition_says_so(
+    state: PartitionState, end: Callable[[Owner], Awaitable[None]]
+) -> None:
     async def work(baselines: WorkerBaselines, owner: Owner) -> None:
         task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
         await asyncio.sleep(0.3)
-        getattr(owner, end)()
+        await end(owner)
         with pytest.raises(StateUnavailable, match="ask again"):
             await task
 

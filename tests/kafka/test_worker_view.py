@@ -20,7 +20,7 @@ from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.cluster import quality
-from tests.kafka.state.partition import SCORER, record, state_of
+from tests.kafka.state.partition import SCORER, apply, record, state_of
 from tests.samples import samples
 from tests.traces import START
 
@@ -52,7 +52,7 @@ def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
 def state_with(*services: str, first: int = 0, count: int = 40, **changes: Any) -> PartitionState:
     state = state_of()
     names = [services[n % len(services)] for n in range(count)]
-    state.apply([record(first + n, service=name, **changes) for n, name in enumerate(names)])
+    apply(state, [record(first + n, service=name, **changes) for n, name in enumerate(names)])
     return state
 
 
@@ -106,7 +106,7 @@ def test_counters_are_summed_over_partitions_and_the_process(
 ) -> None:
     reading = reading_of(pair)
     for state in pair.values():
-        state.apply([replace(record(5), source=None)])
+        apply(state, [replace(record(5), source=None)])
     found = {key: value for key, value in reading.counters.items() if key[0] == DUPLICATE}
     own = [state.aggregator.counters.get(DUPLICATE, HERE) for state in pair.values()]
     assert found.get((DUPLICATE, HERE), 0) == sum(own)

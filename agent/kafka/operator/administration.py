@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.operator.clients import admin, consumer, partitions_of
+from ragmeter.kafka.operator.clients import KafkaCommandError, admin, consumer, partitions_of
 from ragmeter.kafka.topics import (
     ActualTopic,
     TopicDifference,
@@ -17,6 +18,7 @@ from ragmeter.kafka.topics import (
     consumed_topics,
     match_partitions,
     required_topics,
+    state_topic,
 )
 
 if TYPE_CHECKING:
@@ -138,6 +140,37 @@ def _apply(client: KafkaAdminClient, row: TopicDifference) -> None:
         client.alter_configs([ConfigResource("topic", row.topic, {row.key: row.wanted})])
 
 
+def rebuild(settings: Settings) -> int:
+    """Delete the state of the scores topic and its offsets, so that it is counted anew.
+
+    Returns:
+        The number of messages that the topic still holds, at most.
+
+    Raises:
+        KafkaCommandError: A worker is running, or a topic is missing.
+    """
+    from kafka.errors import GroupIdNotFoundError
+
+    kafka = settings.kafka
+    with consumer(kafka) as reader:
+        scores = partitions_of(reader, [kafka.topics.scores])
+        first, end = reader.beginning_offsets(scores), reader.end_offsets(scores)
+    with admin(kafka) as client:
+        members = client.describe_groups([kafka.group])[kafka.group].get("members", ())
+        if members:
+            raise KafkaCommandError(f"{len(members)} workers are running: stop them first")
+        state = state_topic(settings)
+        if state in client.list_topics():
+            client.delete_topics([state])
+        give_up_at = time.monotonic() + kafka.timeout_seconds
+        while state in client.list_topics() and time.monotonic() < give_up_at:
+            time.sleep(_RETRY_SECONDS)
+        with contextlib.suppress(GroupIdNotFoundError):  # nothing was ever committed
+            client.delete_group_offsets(kafka.group, scores)
+    provision(settings)
+    return sum(end[part] - first[part] for part in scores)
+
+
 @dataclass(slots=True)
 class PartitionLag:
     """How far the workers are behind in one partition.
@@ -201,7 +234,9 @@ def _committed_offsets(kafka: KafkaSettings) -> dict[Any, Any]:
     while True:
         try:
             with admin(kafka) as client:
-                offsets: dict[Any, Any] = client.list_group_offsets(kafka.group)[kafka.group]
+                offsets: dict[Any, Any] = {}
+                for group in (kafka.group, kafka.score_group):
+                    offsets |= client.list_group_offsets(group)[group]
                 return offsets
         except RetriableError:
             if time.monotonic() > deadline:
@@ -221,3 +256,8 @@ def _measure_ages(reader: Any, rows: dict[Any, PartitionLag]) -> None:
                 rows[part].age_seconds = max(0.0, time.time() - records[0].timestamp / 1000)
                 waiting.discard(part)
                 reader.pause(part)
+        for part in list(waiting):
+            if reader.position(part) >= rows[part].end:
+                # only the marks of transactions are left, which nobody reads
+                rows[part].committed = rows[part].end
+                waiting.discard(part)

@@ -86,6 +86,7 @@ def consumer(kafka: KafkaSettings, **options: Any) -> Iterator[KafkaConsumer]:
     defaults = {
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
         "max_partition_fetch_bytes": _FETCH_BYTES,
     }
     with _open(KafkaConsumer, client_options(kafka) | defaults | options) as client:

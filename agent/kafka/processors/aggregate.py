@@ -4,58 +4,131 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from typing import Any
-
-import faust
-from faust.types import EventT
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS
 from ragmeter.core.errors import is_item_fault
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.kafka.processors.delivery import ProcessorContext
-from ragmeter.kafka.processors.durable import DurableProcessor, PartitionOwner
-from ragmeter.kafka.score_records import BadRecord, decode_scores_message
+from ragmeter.kafka.processors.delivery import DeadLetterTopic
+from ragmeter.kafka.processors.stateful import StatefulOwner, StatefulProcessor
+from ragmeter.kafka.score_records import (
+    UPGRADE,
+    BadRecord,
+    ScoreRecord,
+    decode_scores_message,
+    encode_score,
+)
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import StateStep
-from ragmeter.kafka.tables import StateTable
+from ragmeter.kafka.transactions import BeginAgain, OutRecord
 from ragmeter.sampling.control import SamplingControl
 
 log = logging.getLogger(__name__)
 
+# Records are counted as they come. Their rows are written after so many seconds, or at once where
+# an alert moves: a service has some eight rows in a step, however many of its records it has.
+STEP_SECONDS = 5.0
+_GATHER_SECONDS = 0.2
+_FEEDBACK_FIRST = 1  # failures of a trace after which feedback that waits for it is given up
 
-class AggregateOwner(PartitionOwner[PartitionState]):
-    """One partition of the scores topic in one generation."""
+
+class RecordFailed(BeginAgain):
+    """A record has left the state half changed."""
+
+
+class AggregateOwner(StatefulOwner[PartitionState]):
+    """One partition of the scores topic."""
 
     processor: AggregateProcessor
-    idle_seconds = IDLE_SECONDS
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._promotions: list[tuple[PartitionState, int, asyncio.Future[None]]] = []
+        # by offset, and number in it, of a record that fails: how often, and the last error
+        self._failures: dict[Hashable, tuple[int, str]] = {}
+        self._uncommitted = False
 
-    def start(self, position: int) -> None:
-        """Begin to process at an offset, and publish the control record."""
-        super().start(position)
+    @property
+    def busy(self) -> bool:
+        """Whether records are counted that are not committed."""
+        return self._uncommitted
+
+    async def open(self, offset: int | None) -> None:
+        """Load the state, and refuse promotions that it lacks."""
+        self._refuse_promotions()
+        await super().open(offset)
         self._publish_control()  # the owner before may have died first
 
-    async def process(self, events: list[EventT[Any]]) -> None:
-        """Count the records of the events, or move event time on without events."""
-        decoded = [(event, await self._decode(event)) for event in events]
-        records = [record for _, record in decoded if record is not None]
+    async def work(self) -> None:
+        """Count records, and commit a step every few seconds."""
+        position, letters = self.position, list[OutRecord]()
+        due = time.monotonic() + STEP_SECONDS
+        while True:
+            wait = min(IDLE_SECONDS, max(0.0, due - time.monotonic()))
+            messages = await self.take(wait, _GATHER_SECONDS)
+            if messages:
+                letters += await self._count(messages)
+                position = messages[-1].offset + 1
+            else:
+                with self.processor.lock:
+                    self.state.tick()
+            self._uncommitted = position > self.position or self.state.changed
+            if time.monotonic() >= due or letters or self.state.moved or self.draining:
+                if position > self.position or self.state.changed:
+                    await self.commit_step(letters, position)
+                    letters = []
+                self._uncommitted = False
+                due = time.monotonic() + STEP_SECONDS
+
+    async def _count(self, messages: list[Any]) -> list[OutRecord]:
+        """Count the records of messages; return the dead letters among them."""
+        letters: list[OutRecord] = []
+        processor = self.processor
+        for message in messages:
+            try:
+                records = decode_scores_message(message.value or b"")
+            except BadRecord as error:
+                errors = (("", str(error)),)
+                letters.append(processor.dead.of_message(message, error.reason, errors))
+                continue
+            for number, record in enumerate(records if isinstance(records, list) else [records]):
+                key = message.offset, number
+                times, why = self._failures.get(key, (0, ""))
+                if times > _FEEDBACK_FIRST or not self._apply(key, record):
+                    letters.append(self._give_up(message, record, why))
+            await asyncio.sleep(0)  # a scrape may hold the lock in between
+        with processor.lock:
+            self.state.settle()
+        return letters
+
+    def _apply(self, key: Hashable, record: ScoresRecord) -> bool:
+        """Count a record, or raise so that the state is loaded anew where it fails."""
         try:
             with self.processor.lock:
-                if records:
-                    self.state.apply(records)
-                else:
-                    self.state.tick()
+                failed = key in self._failures
+                # perhaps because of feedback that waits for it
+                if failed and not self.state.give_up_feedback(record):
+                    return False
+                self.state.apply(record)
         except Exception as error:
-            if not records or not is_item_fault(error):
+            if not is_item_fault(error):
                 raise
-            log.exception("a batch failed; trying its records one by one")
-            await self._process_singly([(event, record is not None) for event, record in decoded])
-        else:
-            await self.commit(events)
+            times, _ = self._failures.get(key, (0, ""))
+            self._failures[key] = times + 1, repr(error)[:200]
+            log.exception("a record cannot be counted; the state is loaded anew without it")
+            raise RecordFailed from error
+        return True
+
+    def _give_up(self, message: Any, record: ScoresRecord, error: str) -> OutRecord:
+        with self.processor.lock:
+            self.state.give_up(record)
+        dead = self.processor.dead
+        letter = dead.of_message(message, "internal_error", (("", error),), count=False)
+        if isinstance(record, ScoreRecord) and letter.value:
+            letter = letter._replace(value=encode_score(record))
+        return letter
 
     def on_committed(self, step: StateStep) -> None:
         """Release notifications, publish the control record, and answer durable promotions."""
@@ -84,14 +157,9 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         self._promotions.append((self.state, self.state.promotions, durable))
         return promoted, durable
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop, and refuse promotions that are not durable."""
-        super().close()
-        self._refuse_promotions()
-
-    def reload(self) -> None:
-        """Restore the last durable state, and refuse promotions that it lacks."""
-        super().reload()
+        await super().close()
         self._refuse_promotions()
 
     def _refuse_promotions(self) -> None:
@@ -103,73 +171,29 @@ class AggregateOwner(PartitionOwner[PartitionState]):
     def _publish_control(self) -> None:
         self.processor.learned(self.tp.partition, self.state.control)
 
-    async def _decode(self, event: EventT[Any]) -> ScoresRecord | None:
-        """None: the message became a dead letter."""
-        try:
-            return _record_of(event)
-        except BadRecord as error:
-            await self.processor.send_dead_letter(event, error.reason, str(error))
-            return None
 
-    async def _process_singly(self, events: list[tuple[EventT[Any], bool]]) -> None:
-        """Count each event that is a record by itself; the others are dead letters already."""
-        self.reload()
-        for event, is_record in events:
-            if is_record:
-                await self._process_one(event)
-            await self.commit([event])
-
-    async def _process_one(self, event: EventT[Any]) -> None:
-        error = self._apply_one(event)
-        if error is not None:
-            with self.processor.lock:
-                given_up = self.state.give_up_feedback(_record_of(event))
-            error = self._apply_one(event) if given_up else error
-        if error is not None:
-            text = repr(error)[:200]
-            await self.processor.send_dead_letter(event, "internal_error", text, count=False)
-            with self.processor.lock:
-                self.state.give_up(_record_of(event))
-
-    def _apply_one(self, event: EventT[Any]) -> Exception | None:
-        """Count a record; the exception if that fails, with the state as it was before."""
-        record = _record_of(event)  # decoded anew: what is applied becomes the state's own
-        try:
-            with self.processor.lock:
-                self.state.apply([record])
-        except Exception as error:
-            if not is_item_fault(error):
-                raise
-            log.exception("a record cannot be counted")
-            self.reload()
-            return error
-        return None
-
-
-def _record_of(event: EventT[Any]) -> ScoresRecord:
-    return decode_scores_message(event.message.value or b"")
-
-
-class AggregateProcessor(DurableProcessor[PartitionState]):
+class AggregateProcessor(StatefulProcessor[PartitionState]):
     """The partitions of the scores topic that this worker owns.
 
     `announced` is called when alert transitions are durable, and `learned` with each durable
     control record.
     """
 
-    owner_type = AggregateOwner
+    remedy = (
+        "`ragmeter kafka rebuild` counts anew what the topic still holds; after an upgrade, "
+        f"{UPGRADE}"
+    )
 
     def __init__(
         self,
-        context: ProcessorContext,
-        app: faust.App,
-        table: StateTable,
         topic: str,
+        state_topic: str,
+        dead: DeadLetterTopic,
         build: Callable[[], PartitionState],
         *,
         announced: Callable[[], None],
         learned: Callable[[int, SamplingControl], None],
     ) -> None:
-        super().__init__(context, app, table, topic, build)
+        super().__init__(topic, state_topic, dead, build)
         self.announced = announced
         self.learned = learned

@@ -1,19 +1,15 @@
-"""Delivery to topics: awaited sends, dead letters, and the preparation of traces before scoring."""
+"""Dead letters, and the preparation of traces before scoring."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import faust
-from aiokafka.errors import MessageSizeTooLargeError
 from aiokafka.partitioner import murmur2
-from faust.exceptions import ProducerSendError
-from faust.types import EventT, RecordMetadata, TopicT
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
@@ -24,6 +20,7 @@ from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.passage_resolver import PassageResolver, needs_passage_texts
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.kafka.span_records import ENCODING_HEADER
+from ragmeter.kafka.transactions import OutRecord
 from ragmeter.sampling.control import VERSION_TAGS
 from ragmeter.trace import Trace
 
@@ -33,7 +30,6 @@ log = logging.getLogger(__name__)
 # way meanwhile, and a rebalance waits for it and for the slow tiers behind (20 s).
 _RESOLVE_SECONDS = 10.0
 _MAX_ERROR = 500  # bytes of a header
-EMPTY_BODY = b""  # aiokafka sends no record without a key and a value
 
 ErrorPairs = tuple[tuple[str, str], ...]
 """(field or "", message) of each error."""
@@ -71,6 +67,11 @@ class TracePreparer:
     async def __aexit__(self, *_: object) -> None:
         if self._resolver is not None:
             await self._resolver.close()
+
+    def is_prepared(self, trace: Trace) -> bool:
+        """Return whether a trace may be scored as it is."""
+        needs = self._resolver is not None and needs_passage_texts(self._resolvers, trace)
+        return not self.redactor.edits and not needs
 
     async def prepare(self, item: DecodedTrace, *, again: bool = False) -> Trace:
         """Return the trace as it may be scored and shown; `again` counts no redactions twice."""
@@ -127,69 +128,27 @@ def _without_passages(trace: Trace, reason: str) -> Trace:
     return trace.model_copy(update={"missing": {**trace.missing, "passages": reason}})
 
 
-class RawTopic(faust.Topic):
-    """A topic of bytes that sends at once: Faust's work around a send costs more than the send."""
-
-    async def send(  # type: ignore[override]
-        self,
-        *,
-        key: bytes | None = None,
-        value: bytes | None = None,
-        partition: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
-    ) -> Awaitable[RecordMetadata]:
-        """Hand a message to the producer; the result completes when the broker has it."""
-        producer = await self._get_producer()
-        name = self.get_topic_name()
-        return await producer.send(name, key, value, partition, None, dict(headers or {}))
-
-
-def raw_topic(app: faust.App, name: str) -> TopicT:
-    """Return a topic of bytes: a typed topic acknowledges messages that it cannot decode."""
-    return app.topic(
-        name, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
-    )
-
-
 def partition_for_key(key: bytes, partitions: int) -> int:
     """Return the partition that Kafka's own clients choose for a key."""
     return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
-async def deliver(
-    topic: TopicT,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Mapping[str, bytes] | None = None,
-    partition: int | None = None,
-) -> None:
-    """Send a message and wait until all replicas in sync have it; raises what the producer does."""
-    try:
-        sent = await topic.send(
-            key=key, value=value, headers=dict(headers or {}), partition=partition
-        )
-    except ProducerSendError as error:
-        # wrapped where it is too large for the client itself, not where it is for the broker
-        if isinstance(error.__cause__, MessageSizeTooLargeError):
-            raise error.__cause__ from None
-        raise
-    await sent
-
-
 class DeadLetterTopic:
-    """Sends messages that cannot be read to their topic, with headers that name cause and source.
+    """Makes the records of messages that cannot be read, with headers that name cause and source.
 
     Under any setting of privacy only the headers are sent, as in the file of the embedded agent:
     an unreadable message cannot be redacted for sure, and this topic is kept for longer.
     """
 
-    def __init__(self, topic: TopicT, preparer: TracePreparer) -> None:
-        self._topic = topic
+    def __init__(self, topic: str, preparer: TracePreparer, counters: Counters) -> None:
+        self.topic = topic
         self._preparer = preparer
+        self._counters = counters
 
-    async def send(self, event: EventT[Any], reason: str, errors: ErrorPairs) -> None:
-        """Deliver the message of an event."""
-        message = event.message
+    def of_message(
+        self, message: Any, reason: str, errors: ErrorPairs, *, count: bool = True
+    ) -> OutRecord:
+        """Return the letter of a message; count it unless a state does."""
         received = dict(message.headers or ())
         source = {
             "topic": message.topic.encode(),
@@ -200,34 +159,41 @@ class DeadLetterTopic:
         }
         if ENCODING_HEADER in received:
             source[ENCODING_HEADER] = received[ENCODING_HEADER]
-        await self.put(message.key, message.value, reason, errors, source)
+        if count:
+            self.count(reason)
+        return self.of(message.key, message.value, reason, errors, source)
 
-    async def put(
+    def of(
         self,
         key: bytes | None,
         value: bytes | None,
         reason: str,
         errors: ErrorPairs,
         source: Mapping[str, bytes],
-    ) -> None:
-        """Deliver what is no message of its own; `source` are headers: topic, partition, offset."""
+    ) -> OutRecord:
+        """Return the letter of what is no message of its own.
+
+        `source` are headers: topic, partition and offset.
+        """
         stripped = strip_error_text(errors, self._preparer.redactor, self._preparer.content)
         headers = {
             "reason": reason.encode(),
             "error": json.dumps(stripped).encode("utf-8", "replace")[:_MAX_ERROR],
             **source,
         }
-        bare = {**headers, "truncated": b"1"}
-        try:
-            if self._preparer.keeps_raw:
-                await deliver(self._topic, key, value, headers)
-            else:
-                await deliver(self._topic, None, EMPTY_BODY, bare)
-        except MessageSizeTooLargeError:
-            # it must not stop the partition for ever; the headers name where it lies
-            await deliver(self._topic, None, EMPTY_BODY, bare)
         place = b"/".join(source[name] for name in ("topic", "partition", "offset")).decode()
         log.warning("%s is a dead letter: %s", place, reason)
+        letter = OutRecord(self.topic, value, key, None, headers)
+        return letter if self._preparer.keeps_raw else without_body(letter)
+
+    def count(self, reason: str) -> None:
+        """Count a dead letter by its reason."""
+        self._counters.inc("ragmeter_dead_letters_total", (("reason", reason),))
+
+
+def without_body(letter: OutRecord) -> OutRecord:
+    """Return a letter that only says where its message lies."""
+    return letter._replace(key=None, value=b"", headers={**letter.headers, "truncated": b"1"})
 
 
 def _next_attempt(attempt: Any) -> bytes:
@@ -235,17 +201,3 @@ def _next_attempt(attempt: Any) -> bytes:
         return b"%d" % (int(attempt) + 1)
     except (TypeError, ValueError):
         return b"1"
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessorContext:
-    """What the processors of a worker share; `fail` ends the worker with an exception."""
-
-    settings: Settings
-    dead: DeadLetterTopic
-    counters: Counters
-    fail: Callable[[BaseException], Awaitable[object]]
-
-    def count_dead_letter(self, reason: str) -> None:
-        """Count a dead letter by its reason."""
-        self.counters.inc("ragmeter_dead_letters_total", (("reason", reason),))

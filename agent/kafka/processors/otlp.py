@@ -1,9 +1,8 @@
 """OTLP on Kafka: requests are split into span records, and spans are assembled into traces.
 
 All spans of a trace go to one partition of the spans topic, whatever messages they came in. There
-an owner hands complete traces on to the topic of the traces, in native form. A trace is in that
-topic before the step that forgets its spans; if a worker dies in between, the next one sends the
-same trace again, and it counts once by its service and trace id.
+an owner hands complete traces on to the topic of the traces, in native form, in the transaction
+that forgets their spans.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import faust
-from aiokafka.errors import MessageSizeTooLargeError
-from faust.types import EventT
-
 from ragmeter.config.inputs import OtlpSettings
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
 from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.endpoints.otlp import SILENT_STATUSES, decode_batch
@@ -30,14 +26,9 @@ from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace
-from ragmeter.kafka.processors.delivery import (
-    ProcessorContext,
-    deliver,
-    partition_for_key,
-    raw_topic,
-)
-from ragmeter.kafka.processors.durable import DurableProcessor, PartitionOwner
-from ragmeter.kafka.score_records import BadRecord, SourceOffset
+from ragmeter.kafka.processors.delivery import DeadLetterTopic, partition_for_key
+from ragmeter.kafka.processors.stateful import StatefulOwner, StatefulProcessor
+from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
     ENCODING_HEADER,
     RECORD_BYTES,
@@ -48,19 +39,18 @@ from ragmeter.kafka.span_records import (
     is_logs,
     split_spans,
 )
-from ragmeter.kafka.state.assembly import AssemblyState, partition_share, span_body
-from ragmeter.kafka.state.ledger import Ledger
-from ragmeter.kafka.tables import StateTable
+from ragmeter.kafka.state.assembly import AssemblyState, partition_share
+from ragmeter.kafka.transactions import OutRecord
 
 log = logging.getLogger(__name__)
 
 _DECODING = 2  # messages decoded at a time; at worst each holds 150 MB meanwhile
 _TICK_SECONDS = 0.25  # how often due traces are closed: up to so much is added to quiet times
+_GATHER_SECONDS = 0.2
 _CLOSE = 64  # traces closed in one step
 _CLOSE_BYTES = 16 * 2**20  # of spans read for one step; a trace that is larger goes alone
-# Real tombstones a step. Two for each row of spans, of which each closed trace has some: with
-# fewer, forgotten rows would outgrow the open ones, in memory and in the topic.
-SWEEP = 1024
+# The header tells the encoding whatever `kafka.traces_encoding` says of the messages of others.
+_NATIVE = {ENCODING_HEADER: MessageEncoding.NATIVE.encode()}
 
 
 class UnusableMessage(RagmeterError):
@@ -72,32 +62,20 @@ class UnusableMessage(RagmeterError):
 
 
 class OtlpSplitter:
-    """Splits OTLP messages into records of the spans topic.
-
-    `partitions` returns how many the spans topic has, `send` delivers a record to one of them, and
-    `limit` bounds a span in bytes.
-    """
+    """Splits OTLP messages into records of the spans topic; `limit` bounds a span in bytes."""
 
     def __init__(
-        self,
-        partitions: Callable[[], Awaitable[int]],
-        send: Callable[[int, bytes], Awaitable[object]],
-        redactor: Redactor,
-        counters: Counters,
-        *,
-        limit: int,
+        self, topic: str, partitions: int, redactor: Redactor, counters: Counters, *, limit: int
     ) -> None:
+        self._topic = topic
         self._partitions = partitions
-        self._send = send
         self._redactor = redactor
         self._counters = counters
         self._limit = limit
         self._decoding = asyncio.Semaphore(_DECODING)
 
-    async def split_request(
-        self, body: bytes, encoding: MessageEncoding, source: SourceOffset
-    ) -> None:
-        """Deliver all spans of a message.
+    async def split_request(self, body: bytes, encoding: MessageEncoding) -> list[OutRecord]:
+        """Return the records of all spans of a message.
 
         Raises:
             UnusableMessage: The message has none.
@@ -116,13 +94,13 @@ class OtlpSplitter:
         for reason, number in refused.items():
             self._counters.inc(*parts_total(batch.signal, reason), number)
         if parts:
-            await self._distribute(parts, source)
-            return
+            return list(self._distribute(parts))
         reasons = [
             f"{number} {why}" for why, number in refused.items() if why not in SILENT_STATUSES
         ]
         if reasons:
             raise UnusableMessage("invalid_otlp", ", ".join(reasons))
+        return []
 
     def _decode(
         self, body: bytes, encoding: MessageEncoding
@@ -138,18 +116,13 @@ class OtlpSplitter:
                 return logs, None
         return batch, broken
 
-    async def _distribute(self, parts: Sequence[StoredPart], source: SourceOffset) -> None:
-        partitions = await self._partitions()
+    def _distribute(self, parts: Sequence[StoredPart]) -> Iterator[OutRecord]:
         by_partition: dict[int, list[StoredPart]] = defaultdict(list)
         for one in parts:
-            by_partition[partition_for_key(one.part.trace, partitions)].append(one)
-        sends = []
+            by_partition[partition_for_key(one.part.trace, self._partitions)].append(one)
         for partition, own in by_partition.items():
-            groups = list(split_spans(own, min(RECORD_BYTES, self._limit)))
-            for number, group in enumerate(groups):
-                record = SpanRecord(source, number, len(groups), group)
-                sends.append(self._send(partition, encode_spans(record)))
-        await asyncio.gather(*sends)
+            for group in split_spans(own, min(RECORD_BYTES, self._limit)):
+                yield OutRecord(self._topic, encode_spans(SpanRecord(group)), None, partition)
 
 
 def extract_traces(
@@ -191,153 +164,103 @@ def extract_traces(
     return [], [DecodeFailure(failure[0], (("", failure[1]),), raw)], counts
 
 
-class AssembleOwner(PartitionOwner[AssemblyState]):
-    """One partition of the spans topic in one generation."""
+class AssembleOwner(StatefulOwner[AssemblyState]):
+    """One partition of the spans topic."""
 
     processor: AssembleProcessor
-    sweep = SWEEP
+    batch = 200
 
-    @property
-    def idle_seconds(self) -> float:
-        """No wait while complete traces are to be handed on."""
-        return 0.0 if self.state.ready() else _TICK_SECONDS
-
-    @property
-    def gather_seconds(self) -> float:
-        """No wait while complete traces are to be handed on: each turn closes only some."""
-        return 0.0 if self.state.ready() else super().gather_seconds
-
-    async def process(self, events: list[EventT[Any]]) -> None:
-        """Hand on what the last step has closed, take in spans, and close what is due."""
-        records = [await self._decode(event) for event in events]
+    async def work(self) -> None:
+        """Take in spans, and hand on the traces that are complete."""
+        letters: list[OutRecord] = []
+        waiting: list[tuple[int, SpanRecord | None]] = []
+        position, closed = self.position, False
         while True:
-            await self._hand_on()
+            if not waiting:
+                # each turn closes only some: no wait while there may be more
+                messages = await self.take(0.0 if closed else _TICK_SECONDS, _GATHER_SECONDS)
+                waiting = [(one.offset, self._decode(one, letters)) for one in messages]
             with self.processor.lock:
-                taken = self.state.apply(records)
-                self.state.close_due(_CLOSE, _CLOSE_BYTES)
-                # tombstones of forgotten rows are swept while nothing else is to do
-                if not events and not self.state.changed and self.ledger.garbage:
-                    self.state.touch()
-            await self.commit(events[:taken])
-            events, records = events[taken:], records[taken:]
-            if not events:
-                return
+                taken = self.state.apply([record for _, record in waiting])
+                closing = self.state.close_due(_CLOSE, _CLOSE_BYTES)
+            if taken:
+                position = waiting[taken - 1][0] + 1
+                del waiting[:taken]
+            for one, bodies in closing:
+                records, counts = await self.processor.hand_on(one, bodies, self._source(one))
+                letters += records
+                with self.processor.lock:
+                    self.state.handed_on(one, counts)
+            closed = bool(closing)
+            if position > self.position or self.state.changed or letters:
+                await self.commit_step(letters, position)
+                letters = []
 
-    async def _decode(self, event: EventT[Any]) -> SpanRecord | None:
+    def _decode(self, message: Any, letters: list[OutRecord]) -> SpanRecord | None:
         try:
-            return decode_spans(event.message.value or b"")
+            return decode_spans(message.value or b"")
         except BadRecord as error:
-            await self.processor.send_dead_letter(event, error.reason, str(error))
+            dead = self.processor.dead
+            letters.append(dead.of_message(message, error.reason, (("", str(error)),)))
             return None
 
-    async def _hand_on(self) -> None:
-        ready = self.state.ready()
-        if not ready:
-            return
-        self.check_owned()
-        counts = await asyncio.gather(*map(self._hand_on_one, ready))
-        with self.processor.lock:
-            for closing, count in zip(ready, counts, strict=True):
-                self.state.handed_on(closing.trace, count)
-
-    async def _hand_on_one(self, closing: ClosingTrace) -> Counts:
-        # from the table, where the state is anyway: spans are held once
-        table, ledger = self.processor.table.data, self.ledger
-        rows = self.state.rows(closing.trace)
-        bodies = [span_body(Ledger.content(table[ledger.key(row)])) for row in rows]
-        source = {
+    def _source(self, closing: ClosingTrace) -> dict[str, bytes]:
+        return {
             "topic": self.tp.topic.encode(),
             "partition": b"%d" % self.tp.partition,
-            "offset": b"%d" % max(0, self.position - 1),  # of the last that was taken in
+            "offset": b"%d" % max(0, self.position - 1),  # of the last that was committed
             "attempt": b"1",
             "trace": closing.trace.hex().encode(),
         }
-        return await self.processor.hand_on(closing, bodies, source)
 
 
-class AssembleProcessor(DurableProcessor[AssemblyState]):
-    """The partitions of the spans topic that this worker owns.
+class AssembleProcessor(StatefulProcessor[AssemblyState]):
+    """The partitions of the spans topic that this worker owns."""
 
-    `send` delivers a native trace (key, body) to the topic of the traces.
-    """
-
-    owner_type = AssembleOwner
+    remedy = (
+        "Traces that were open are lost: reset the offsets of the group there to go on without them"
+    )
 
     def __init__(
         self,
-        context: ProcessorContext,
-        app: faust.App,
-        table: StateTable,
-        topic: str,
+        settings: Settings,
+        state_topic: str,
+        dead: DeadLetterTopic,
         build: Callable[[], AssemblyState],
-        send: Callable[[bytes, bytes], Awaitable[object]],
     ) -> None:
-        super().__init__(context, app, table, topic, build)
-        self._send = send
+        super().__init__(settings.kafka.topics.spans, state_topic, dead, build)
+        self._settings = settings
 
     async def hand_on(
         self, closing: ClosingTrace, bodies: Sequence[bytes], source: dict[str, bytes]
-    ) -> Counts:
-        """Deliver the traces and dead letters of a closed trace; return what is to be counted."""
-        settings = self.context.settings
+    ) -> tuple[list[OutRecord], Counts]:
+        """Return traces and dead letters of a closed trace, and what is to be counted."""
+        settings, topic = self._settings, self._settings.kafka.topics.traces
         good, bad, counts = await asyncio.to_thread(
             extract_traces, bodies, closing, settings.otlp, settings.limits.trace_bytes
         )
-        refused = await asyncio.gather(*(self._send_one(key, body) for key, body in good))
-        for one in [*bad, *filter(None, refused)]:
+        records = [OutRecord(topic, body, key, None, _NATIVE) for key, body in good]
+        for one in bad:
             key = closing.trace.hex().encode()
-            await self.context.dead.put(key, one.raw, one.reason, one.errors, source)
+            records.append(self.dead.of(key, one.raw, one.reason, one.errors, source))
             counter = "ragmeter_dead_letters_total", (("reason", one.reason),)
             counts[counter] = counts.get(counter, 0) + 1
-        return counts
-
-    async def _send_one(self, key: bytes, body: bytes) -> DecodeFailure | None:
-        """Send a trace; one that its topic refuses must not end each worker that tries."""
-        try:
-            await self._send(key, body)
-        except MessageSizeTooLargeError:
-            return DecodeFailure("too_large", (("", "a trace is larger than a message"),), body)
-        return None
+        return records, counts
 
 
-def make_otlp_processors(
-    context: ProcessorContext, app: faust.App, redactor: Redactor
-) -> tuple[OtlpSplitter, AssembleProcessor]:
-    """Make both halves, and register the agent of the second with `app`."""
-    settings = context.settings
-    kafka, limit = settings.kafka, settings.limits.trace_bytes
-    spans, traces = raw_topic(app, kafka.topics.spans), raw_topic(app, kafka.topics.traces)
+def make_assembler(
+    settings: Settings, state_topic: str, dead: DeadLetterTopic
+) -> AssembleProcessor:
+    """Make the processor of the spans topic."""
+    kafka = settings.kafka
     share = partition_share(settings.otlp, kafka.partitions)
-
-    async def partitions() -> int:
-        producer: Any = await app.maybe_start_producer()
-        return len(await producer._producer.partitions_for(kafka.topics.spans))
 
     def build() -> AssemblyState:
         return AssemblyState(
             share,
-            width=2 * kafka.in_flight,
-            row_bytes=min(RECORD_BYTES, limit),
+            row_bytes=min(RECORD_BYTES, settings.limits.trace_bytes),
             clock=time.time,
             monotonic=time.monotonic,
         )
 
-    # the header tells the encoding whatever `kafka.traces_encoding` says of the messages of others
-    native = {ENCODING_HEADER: MessageEncoding.NATIVE.encode()}
-    assemble = AssembleProcessor(
-        context,
-        app,
-        StateTable.add_to(app, "spans", kafka.partitions),
-        kafka.topics.spans,
-        build,
-        lambda key, body: deliver(traces, key, body, native),
-    )
-    app.agent(spans, name="assemble")(assemble.agent)
-    splitter = OtlpSplitter(
-        partitions,
-        lambda partition, data: deliver(spans, None, data, partition=partition),
-        redactor,
-        context.counters,
-        limit=limit,
-    )
-    return splitter, assemble
+    return AssembleProcessor(settings, state_topic, dead, build)

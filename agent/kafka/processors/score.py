@@ -1,30 +1,46 @@
-"""Processors of traces and feedback messages.
+"""The processors of the score group, which need no state.
 
-Each message becomes a record of the scores topic or a dead letter, delivered before the message is
-acknowledged. The spans of an OTLP message go to the spans topic instead, where they become traces.
+`ScoreOwner` turns messages of the traces topic into records of the scores topic, one or a few a
+service and batch; OTLP goes to the spans topic instead, where it becomes traces. `FeedbackOwner`
+sends labels on to the partition in which their service is counted. Both commit their offsets with
+what they send.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import math
 import time
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
+from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
-from faust.types import EventT, TopicT
 
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.aggregate.index_events import decode_index_event, is_index_event
 from ragmeter.aggregate.wordings import WordingBuilder
+from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
+from ragmeter.core.errors import is_item_fault
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
-from ragmeter.ingest.native import DecodeFailure, decode_trace
-from ragmeter.kafka.processors.acknowledged import AckedProcessor, arrival_time
-from ragmeter.kafka.processors.delivery import ProcessorContext, TracePreparer
+from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
+from ragmeter.kafka.processors.delivery import (
+    DeadLetterTopic,
+    ErrorPairs,
+    TracePreparer,
+    without_body,
+)
 from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
+    BadRecord,
     FeedbackRecord,
     RecordTooLarge,
     ScoreRecord,
@@ -32,115 +48,359 @@ from ragmeter.kafka.score_records import (
     encode_feedback,
     encode_index,
     encode_score,
+    encode_scores,
 )
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
+from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
+from ragmeter.trace import Trace
 
+log = logging.getLogger(__name__)
+
+_LOG_APPEND = 1  # timestamp type of a message that carries the broker's time
+_GATHER_SECONDS = 0.1  # for a larger batch: a transaction costs what scoring some 20 traces does
+_YIELD_SECONDS = 0.02  # of scoring at a time: heartbeats and scrapes share the loop
 _SCORES_TOO_LARGE = "its scores are larger than a message"
 _NO_SERVICE = (
     ("service", "is needed over Kafka, or kafka.feedback_service for feedback that names none"),
 )
 
+Outcome = ScoreRecord | list[OutRecord]
+"""What comes of a message."""
 
-class ScoreProcessor(AckedProcessor):
-    """Scores native traces, forwards index events, and splits OTLP messages.
+
+def arrival_time(message: Any, now: float) -> float | None:
+    """Return when a message came to the broker, in Unix seconds, if the message says so.
+
+    The broker's clock counts and not ours, so that a second scoring finds the same time. Where the
+    time is the producer's, whose clock may be that of the trace, it is at most `now`.
+    """
+    if not message.timestamp:
+        return None
+    timestamp = float(message.timestamp / 1000)
+    return timestamp if message.timestamp_type == _LOG_APPEND else min(timestamp, now)
+
+
+class MessageProcessor:
+    """What comes of a message, by the settings; `handle` is all that owners ask.
 
     `otlp` is None where `kafka.traces_encoding` allows native traces only.
     """
 
     def __init__(
         self,
-        context: ProcessorContext,
-        scores: TopicT,
+        settings: Settings,
+        dead: DeadLetterTopic,
+        counters: Counters,
         preparer: TracePreparer,
         tiers: InlineTiers,
         otlp: OtlpSplitter | None = None,
     ) -> None:
-        super().__init__(context)
-        self._scores = scores
+        self.scores_topic = settings.kafka.topics.scores
+        self.in_flight = settings.kafka.in_flight
+        self.dead = dead
+        self._settings = settings
+        self._counters = counters
         self._preparer = preparer
         self._tiers = tiers
         self._otlp = otlp
-        self._wordings = WordingBuilder(self._settings.consistency, self._settings.privacy)
+        self._wordings = WordingBuilder(settings.consistency, settings.privacy)
 
-    async def _handle(self, event: EventT[Any]) -> None:
-        message, kafka = event.message, self._settings.kafka
-        value: bytes = message.value or b""
-        source = SourceOffset(kafka.traces_epoch, message.partition, message.offset)
+    def handle(self, message: Any) -> Outcome | Coroutine[Any, Any, Outcome]:
+        """Return what comes of a message of the traces topic, or a coroutine where it must wait."""
+        value, kafka = message.value or b"", self._settings.kafka
         if self._otlp is not None:
             encoding = message_encoding(value, message.headers, kafka.traces_encoding)
             if encoding is not MessageEncoding.NATIVE:
-                try:
-                    await self._otlp.split_request(value, encoding, source)
-                except UnusableMessage as error:
-                    await self._send_dead_letter(event, error.reason, (("", str(error)),))
-                except MessageSizeTooLargeError:  # the topic was not made by `ragmeter kafka init`
-                    errors = (("", "a span is larger than a message"),)
-                    await self._send_dead_letter(event, "too_large", errors)
-                return
+                return self._split(message, encoding)
         if is_index_event(value):
-            await self._forward_index_event(event, value)
-            return
+            return self._forward_index_event(message)
         item = decode_trace(value, self._settings.limits.trace_bytes)
         if isinstance(item, DecodeFailure):
-            await self._send_dead_letter(event, item.reason, item.errors)
-            return
+            return self._letter(message, item.reason, item.errors)
+        if not self._preparer.is_prepared(item.trace):
+            return self._prepare_and_score(message, item)
+        scored: Any = self._score(message, item.trace)
+        if asyncio.iscoroutine(scored):
+            return cast(Coroutine[Any, Any, Outcome], scored)
+        return self._record(message, item.trace, scored)
+
+    async def _split(self, message: Any, encoding: MessageEncoding) -> Outcome:
+        assert self._otlp is not None
+        try:
+            return await self._otlp.split_request(message.value or b"", encoding)
+        except UnusableMessage as error:
+            return self._letter(message, error.reason, (("", str(error)),))
+
+    async def _prepare_and_score(self, message: Any, item: DecodedTrace) -> Outcome:
         trace = await self._preparer.prepare(item)
+        scored = self._score(message, trace)
+        if asyncio.iscoroutine(scored):
+            return cast(Outcome, await scored)
+        return self._record(message, trace, scored)
+
+    def _score(self, message: Any, trace: Trace) -> Any:
+        """Return the scored trace, or a coroutine where a slow tier has drawn it."""
         sent_at = trace.timestamp.timestamp()
         timestamp = self._limit_time(message, sent_at)
         if timestamp != sent_at:
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
-        scored = await self._tiers.score_trace(trace, timestamp)
-        scored = scored.with_wording(self._wordings.of(trace))
-        try:
-            keys = ranked_passage_keys(trace) if self._settings.feedback.traces else None
-            data = encode_score(ScoreRecord(self._preparer.publishable(scored), source, keys))
-        except RecordTooLarge:
-            await self._send_dead_letter(event, "too_large", (("", _SCORES_TOO_LARGE),))
-        except ValueError as error:  # a defect of ours that this trace has revealed
-            await self._send_dead_letter(event, "internal_error", (("", repr(error)[:200]),))
-        else:
-            if await self._deliver(event, self._scores, trace.service, data, _SCORES_TOO_LARGE):
-                self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
+        cheap = self._tiers.score_cheap(trace, timestamp)
+        if not cheap.draws:
+            return cheap.trace
+        return self._finish(message, trace, cheap)
 
-    async def _forward_index_event(self, event: EventT[Any], value: bytes) -> None:
+    async def _finish(self, message: Any, trace: Trace, cheap: Any) -> Outcome:
+        return self._record(message, trace, await self._tiers.finish(trace, cheap))
+
+    def _record(self, message: Any, trace: Trace, scored: Any) -> Outcome:
+        scored = self._preparer.publishable(scored.with_wording(self._wordings.of(trace)))
+        keys = ranked_passage_keys(trace) if self._settings.feedback.traces else None
+        epoch = self._settings.kafka.traces_epoch
+        self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
+        return ScoreRecord(scored, SourceOffset(epoch, message.partition, message.offset), keys)
+
+    def encode(self, messages: Sequence[Any], records: Sequence[ScoreRecord]) -> list[OutRecord]:
+        """Return the records of scored traces, and letters of those that cannot be sent."""
+        by_service: dict[str, list[tuple[Any, ScoreRecord]]] = defaultdict(list)
+        for message, record in zip(messages, records, strict=True):
+            by_service[record.scored.service].append((message, record))
+        found: list[OutRecord] = []
+        for service, group in by_service.items():
+            key = service.encode("utf-8", "replace")
+            try:
+                encoded = encode_scores([record for _, record in group])
+            except BadRecord:  # one of them: the others go without it
+                encoded = []
+                for message, record in group:
+                    try:
+                        encoded.append(encode_score(record))
+                    except RecordTooLarge:
+                        found += self._letter(message, "too_large", (("", _SCORES_TOO_LARGE),))
+                    except BadRecord as error:  # a defect of ours that this trace has revealed
+                        why = (("", repr(error)[:200]),)
+                        found += self._letter(message, "internal_error", why)
+            found += [OutRecord(self.scores_topic, data, key) for data in encoded]
+        return found
+
+    def _forward_index_event(self, message: Any) -> Outcome:
         """Send on an index event; its id makes it count once wherever it was read."""
-        decoded = decode_index_event(value)
+        decoded = decode_index_event(message.value)
         if isinstance(decoded, DecodeFailure):
-            await self._send_dead_letter(event, decoded.reason, decoded.errors)
-            return
-        at = self._limit_time(event.message, decoded.timestamp.timestamp())
-        too_large = "the event is larger than a message"
-        await self._deliver(
-            event, self._scores, decoded.service, encode_index(value, at), too_large
-        )
+            return self._letter(message, decoded.reason, decoded.errors)
+        at = self._limit_time(message, decoded.timestamp.timestamp())
+        return self._forward(message, decoded.service, encode_index(message.value, at))
 
+    def handle_feedback(self, message: Any) -> Outcome:
+        """Return the record of a message of the feedback topic.
 
-class FeedbackProcessor(AckedProcessor):
-    """Forwards feedback to the partition of the scores topic in which its service is counted.
-
-    So the state of a service has one writer. Feedback over Kafka must name its service: a trace id
-    alone does not tell where its trace was counted.
-    """
-
-    def __init__(self, context: ProcessorContext, scores: TopicT) -> None:
-        super().__init__(context)
-        self._scores = scores
-
-    async def _handle(self, event: EventT[Any]) -> None:
-        message, kafka = event.message, self._settings.kafka
+        It must name its service: a trace id alone does not tell where its trace was counted.
+        """
+        kafka = self._settings.kafka
         feedback = decode_feedback(message.value or b"")
         if isinstance(feedback, DecodeFailure):
-            await self._send_dead_letter(event, feedback.reason, feedback.errors)
-            return
+            return self._letter(message, feedback.reason, feedback.errors)
         service = feedback.service or kafka.feedback_service
         if service is None:
-            await self._send_dead_letter(event, INVALID, _NO_SERVICE)
-            return
+            return self._letter(message, INVALID, _NO_SERVICE)
         feedback = feedback.model_copy(update={"service": service})
         arrived = arrival_time(message, time.time())
         ahead = self._settings.limits.future_seconds
         (row,) = feedback_rows([feedback], None, math.inf if arrived is None else arrived, ahead)
         source = SourceOffset(kafka.feedback_epoch, message.partition, message.offset)
-        data = encode_feedback(FeedbackRecord(row, source))
-        too_large = "the labels are larger than a message"
-        await self._deliver(event, self._scores, service, data, too_large)
+        return self._forward(message, service, encode_feedback(FeedbackRecord(row, source)))
+
+    def _forward(self, message: Any, service: str, data: bytes) -> Outcome:
+        return [OutRecord(self.scores_topic, data, service.encode("utf-8", "replace"))]
+
+    def _limit_time(self, message: Any, timestamp: float) -> float:
+        """Replace a timestamp that lies too far after the arrival by the time of arrival."""
+        arrived = arrival_time(message, time.time())
+        if arrived is None or timestamp <= arrived + self._settings.limits.future_seconds:
+            return timestamp
+        return arrived
+
+    def give_up(self, message: Any, error: Exception) -> Outcome:
+        """Return the letter of a message that fails for a defect of ours; raise other errors."""
+        if not is_item_fault(error):
+            raise error
+        log.exception("a message cannot be processed", exc_info=error)
+        return self._letter(message, "internal_error", (("", repr(error)[:200]),))
+
+    def replace_refused(
+        self, message: Any, records: list[OutRecord], refused: int
+    ) -> list[OutRecord]:
+        """Return what is sent instead of records that were refused as too large so often."""
+        if not refused:
+            return records
+        letters = [one for one in records if one.topic == self.dead.topic]
+        if not letters:
+            letters = self._letter(message, "too_large", (("", _SCORES_TOO_LARGE),))
+        elif refused == 1:
+            refused += 1
+        return letters if refused == 1 else list(map(without_body, letters))
+
+    def _letter(self, message: Any, reason: str, errors: ErrorPairs) -> list[OutRecord]:
+        return [self.dead.of_message(message, reason, errors)]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages whose scoring has begun, and what comes of each."""
+
+    messages: list[Any]
+    outcomes: list[Outcome | asyncio.Task[Outcome]]
+
+    def single(self) -> Iterator[_Batch]:
+        """Yield a batch of each message."""
+        for message, outcome in zip(self.messages, self.outcomes, strict=True):
+            yield _Batch([message], [outcome])
+
+    @property
+    def finished(self) -> bool:
+        return all(not isinstance(one, asyncio.Task) or one.done() for one in self.outcomes)
+
+
+class ScoreOwner(PartitionOwner):
+    """One partition of the traces topic.
+
+    Up to `kafka.in_flight` messages are under way: those of later batches are scored while an
+    earlier one waits for a slow tier. Batches are committed in their order.
+    """
+
+    def __init__(self, processor: MessageProcessor, group: OwnerGroup, tp: TopicPartition) -> None:
+        super().__init__(group, tp)
+        self._processor = processor
+        self.batch = min(self.batch, processor.in_flight)
+        self._careful = False  # whether messages are committed one by one
+        self._refused: Counter[int] = (
+            Counter()
+        )  # by offset, how often what came of it was too large
+        self._running: list[_Batch] = []
+        self._scoring = False
+        self._moved = asyncio.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages are scored that are not committed."""
+        return bool(self._running) or self._scoring
+
+    async def open(self, offset: int | None) -> None:
+        """Nothing to load."""
+        self._running, self._scoring = [], False
+
+    async def work(self) -> None:
+        """Score batches and commit them."""
+        scoring = asyncio.create_task(self._score_all())
+        committing = asyncio.create_task(self._commit_all())
+        try:
+            await asyncio.gather(scoring, committing)
+        finally:
+            tasks: list[asyncio.Task[Any]] = [scoring, committing]
+            tasks += [
+                one for batch in self._running for one in batch.outcomes
+                if isinstance(one, asyncio.Task)
+            ]  # fmt: skip
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _score_all(self) -> None:
+        while True:
+            while self._running and self._count_running() >= self._processor.in_flight:
+                await self._wait()
+            messages = await self.take(None, _GATHER_SECONDS)
+            if not messages:
+                return  # it drains
+            self._scoring = True
+            self._running.append(_Batch(messages, await self._start_batch(messages)))
+            self._scoring = False
+            self._moved.set()
+
+    def _count_running(self) -> int:
+        return sum(len(batch.messages) for batch in self._running)
+
+    async def _wait(self) -> None:
+        self._moved.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._moved.wait(), 1.0)
+
+    def _handle(self, message: Any) -> Outcome | Coroutine[Any, Any, Outcome]:
+        return self._processor.handle(message)
+
+    async def _start_batch(self, messages: list[Any]) -> list[Outcome | asyncio.Task[Outcome]]:
+        outcomes: list[Outcome | asyncio.Task[Outcome]] = []
+        since = time.monotonic()
+        for message in messages:
+            try:
+                outcome = self._handle(message)
+            except Exception as error:
+                outcome = self._processor.give_up(message, error)
+            if asyncio.iscoroutine(outcome):
+                task = asyncio.create_task(outcome)
+                task.add_done_callback(lambda _: self._moved.set())
+                outcomes.append(task)
+            else:
+                outcomes.append(outcome)
+            if time.monotonic() - since > _YIELD_SECONDS:
+                await asyncio.sleep(0)
+                since = time.monotonic()
+        return outcomes
+
+    async def _commit_all(self) -> None:
+        while True:
+            if not self._running or not self._running[0].finished:
+                await self._wait()
+                continue
+            done = 0
+            while done < len(self._running) and self._running[done].finished:
+                done += 1
+            batches = self._running[:done]
+            if self._careful:
+                batches = [one for batch in batches for one in batch.single()]
+                for one in batches:
+                    await self._commit(one.messages[0].offset, self._records(one))
+            else:
+                records = [record for batch in batches for record in self._records(batch)]
+                await self._commit(batches[-1].messages[-1].offset, records)
+            self._careful = False
+            self._refused.clear()
+            del self._running[:done]
+            self._moved.set()
+
+    async def _commit(self, offset: int, records: list[OutRecord]) -> None:
+        """Commit what comes of the messages up to an offset.
+
+        Where a topic refuses a record, messages are committed one by one, and the one to blame
+        becomes a dead letter: with its body, or without where that is too large as well.
+        """
+        try:
+            await self.commit(records, offset + 1)
+        except MessageSizeTooLargeError as error:
+            if self._careful:
+                self._refused[offset] += 1
+            self._careful = True
+            raise BeginAgain("a topic refuses a record as too large") from error
+
+    def _records(self, batch: _Batch) -> list[OutRecord]:
+        records: list[OutRecord] = []
+        scored: list[tuple[Any, ScoreRecord]] = []
+        for message, outcome in zip(batch.messages, batch.outcomes, strict=True):
+            try:
+                result = outcome.result() if isinstance(outcome, asyncio.Task) else outcome
+            except Exception as error:
+                result = self._processor.give_up(message, error)
+            if isinstance(result, ScoreRecord):
+                scored.append((message, result))
+            else:
+                records += result
+        messages, traces = [one for one, _ in scored], [one for _, one in scored]
+        records += self._processor.encode(messages, traces)
+        refused = self._refused.get(batch.messages[0].offset, 0) if self._careful else 0
+        return self._processor.replace_refused(batch.messages[0], records, refused)
+
+
+class FeedbackOwner(ScoreOwner):
+    """One partition of the feedback topic."""
+
+    def _handle(self, message: Any) -> Outcome:
+        return self._processor.handle_feedback(message)

@@ -27,7 +27,7 @@ from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
-from ragmeter.scoring.scorer import Scorer
+from ragmeter.scoring.scorer import CheapScores, Scorer
 from ragmeter.scoring.slow_tiers import (
     MAIN,
     ConfiguredTiers,
@@ -120,11 +120,15 @@ class InlineTiers:
         self._sampler.update(settings)
         self.strata.update(settings)
 
-    async def score_trace(self, trace: Trace, timestamp: float) -> ScoredTrace:
-        """Return the trace with one result for each pair of the scorer."""
+    def score_cheap(self, trace: Trace, timestamp: float) -> CheapScores:
+        """Score a trace by the cheap tier, and draw it for the slow ones."""
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
         cheap = self.scorer.score(trace, timestamp)
         self._overloads.report()
+        return cheap
+
+    async def finish(self, trace: Trace, cheap: CheapScores) -> ScoredTrace:
+        """Return the trace with the results of the tiers that drew it."""
         tiers = list(cheap.draws)
         answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))
         for tier, (scores, missing) in zip(tiers, answers, strict=True):

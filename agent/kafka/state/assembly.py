@@ -1,9 +1,7 @@
 """The open traces of one partition of the spans topic, and their rows.
 
-This mirrors `ragmeter.embedded.open_traces`, with one difference: the result of a trace goes into a
-topic, which no step can undo. So a trace is closed in two steps. The first says that it takes no
-more spans; then it is read and handed on; the second deletes its spans. A worker that takes over in
-between reads the same spans and hands on the same trace, which is counted once by its ids.
+This mirrors `ragmeter.embedded.open_traces`. A trace is handed on in the transaction that deletes
+its spans.
 """
 
 from __future__ import annotations
@@ -15,15 +13,21 @@ from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import Counters, Counts, GaugeSample
-from ragmeter.core.errors import UnknownVersion
 from ragmeter.embedded.open_traces import LOGS, TRACES, parts_total
 from ragmeter.ingest.assembler import Assembler, CloseReason, ClosingTrace, RestoredTrace
 from ragmeter.ingest.stored_spans import join_lines
 from ragmeter.kafka.span_records import RECORD_BYTES, SpanRecord
-from ragmeter.kafka.state.duplicates import SpanRedeliveryGuard
-from ragmeter.kafka.state.rows import Rows, StateStep, dump_json, load_head, row_key, split_row_key
+from ragmeter.kafka.state.rows import (
+    HEAD,
+    STATE_VERSION,
+    Rows,
+    StateStep,
+    dump_json,
+    load_rows,
+    row_key,
+    split_row_key,
+)
 
-VERSION = 1
 _FORGET = 128  # forgotten ids that a step deletes: they harm nobody meanwhile
 _OPEN, _CLOSED, _COUNTS = "o", "x", "n"  # kinds of rows
 
@@ -60,17 +64,16 @@ def partition_share(settings: OtlpSettings, partitions: int) -> OtlpSettings:
 
 
 class AssemblyState:
-    """The open traces of a partition; the bodies of spans stay in the table, under `rows`.
+    """The open traces of a partition, and their spans.
 
-    `settings` are the partition's share of the bounds, `width` is that of the redelivery guard, 2K,
-    and `row_bytes` bounds rows of several spans. `clock` is wall time: arrivals survive a restart.
+    `settings` are the partition's share of the bounds, and `row_bytes` bounds rows of several
+    spans. `clock` is wall time: arrivals survive a restart.
     """
 
     def __init__(
         self,
         settings: OtlpSettings,
         *,
-        width: int,
         row_bytes: int = RECORD_BYTES,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
@@ -80,13 +83,11 @@ class AssemblyState:
         self.now: Callable[[], float] = lambda: begin + monotonic()
         self.counters = Counters()
         self._assembler = Assembler(settings)
-        self._guard = SpanRedeliveryGuard(width)
         self._row_bytes = row_bytes
         self._next_row = 0  # number of the next row of spans
         self._row_numbers: dict[bytes, list[int]] = {}  # of each open or closing trace
+        self._bodies: Rows = {}  # of open and closing traces, by the keys of their rows
         self._chunks: dict[bytes, _SpanChunk] = {}
-        self._closing: list[ClosingTrace] = []  # this step is to say that they are closing
-        self._ready: list[ClosingTrace] = []  # the last one has said so
         self._pending_rows: Rows = {}
         self._forgotten: dict[bytes, None] = {}
         self._counted = False
@@ -105,9 +106,6 @@ class AssemblyState:
         return len(records)
 
     def _apply(self, record: SpanRecord) -> None:
-        if not self._guard.accept(record.source, record.number, record.count):
-            self.counters.inc("ragmeter_replayed_total")
-            return
         self._changed = True
         now = self.now()
         plan = self._assembler.plan([one.part for one in record.parts], now)
@@ -132,44 +130,43 @@ class AssemblyState:
     def _flush(self, trace: bytes) -> None:
         number, self._next_row = self._next_row, self._next_row + 1
         self._row_numbers.setdefault(trace, []).append(number)
-        self._pending_rows[row_key(_OPEN, trace.hex(), number)] = self._chunks.pop(trace).content()
+        key = row_key(_OPEN, trace.hex(), number)
+        self._pending_rows[key] = self._bodies[key] = self._chunks.pop(trace).content()
 
     def _count(self, counts: Counts) -> None:
         self._counted = True
         for (name, labels), by in counts.items():
             self.counters.inc(name, labels, by)
 
-    def close_due(self, most: int, size: int) -> int:
-        """Close complete traces, up to `most` or `size` bytes, and return how many.
+    def close_due(self, most: int, size: int) -> list[tuple[ClosingTrace, list[bytes]]]:
+        """Close complete traces, up to `most` or `size` bytes, and return them with their spans.
 
-        They are `ready` when the next step is durable.
+        `handed_on` must be called for each of them before the next step.
         """
-        now = self.now()
-        due = self._assembler.due(now, most, size)
-        for one in due:
-            self._pending_rows[row_key(_CLOSED, one.trace.hex())] = json.dumps(
-                [now, one.why]
-            ).encode()
-        self._closing += due
-        return len(due)
+        closing = self._assembler.due(self.now(), most, size)
+        for one in closing:
+            if one.trace in self._chunks:
+                self._flush(one.trace)
+        return [
+            (one, [span_body(self._bodies[key] or b"") for key in self._rows(one.trace)])
+            for one in closing
+        ]
 
-    def ready(self) -> list[ClosingTrace]:
-        """Return durably closed traces whose spans are still there, to be handed on."""
-        return list(self._ready)
-
-    def rows(self, trace: bytes) -> list[bytes]:
+    def _rows(self, trace: bytes) -> list[bytes]:
         """Return the keys of a trace's rows, in order of arrival."""
         return [row_key(_OPEN, trace.hex(), number) for number in self._row_numbers.get(trace, ())]
 
-    def handed_on(self, trace: bytes, counts: Counts) -> None:
-        """Delete the spans of a ready trace with the next step: its result is delivered."""
-        self._ready = [one for one in self._ready if one.trace != trace]
-        for key in self.rows(trace):
+    def handed_on(self, closing: ClosingTrace, counts: Counts) -> None:
+        """Delete the spans of a closed trace, and remember its id."""
+        trace, now = closing.trace, self.now()
+        for key in self._rows(trace):
+            del self._bodies[key]
             self._pending_rows[key] = None
         del self._row_numbers[trace]
         self._count(counts)
         self._forgotten.pop(trace, None)
-        self._forgotten.update(dict.fromkeys(self._assembler.closed(trace, self.now())))
+        self._forgotten.update(dict.fromkeys(self._assembler.closed(trace, now)))
+        self._pending_rows[row_key(_CLOSED, trace.hex())] = json.dumps([now, closing.why]).encode()
 
     def gauges(self) -> list[GaugeSample]:
         """Return the number and size of open traces."""
@@ -183,10 +180,6 @@ class AssemblyState:
         """Whether there is anything to make durable."""
         return self._changed or self._counted or bool(self._pending_rows)
 
-    def touch(self) -> None:
-        """Ask for a step although nothing has changed: it sweeps old rows from the log."""
-        self._changed = True
-
     def step(self) -> StateStep:
         """Return all that changed since the last call."""
         for trace in list(self._chunks):
@@ -199,29 +192,25 @@ class AssemblyState:
             content = [[name, labels, by] for (name, labels), by in sorted(self.counters.items())]
             self._pending_rows[row_key(_COUNTS)] = dump_json(content)
         rows, self._pending_rows = self._pending_rows, {}
-        self._ready += self._closing
-        self._closing = []
         self._changed = self._counted = False
-        head = {"v": VERSION, "guard": self._guard.dump(), "next": self._next_row}
-        return StateStep(rows, dump_json(head))
+        rows[HEAD] = dump_json({"v": STATE_VERSION, "next": self._next_row})
+        return StateStep(rows)
 
-    def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
-        """Restore what a ledger has recovered, in a new object; raises as `load_head`."""
-        load_head(head, "open spans", lambda saved: self._load(rows.items(), saved))
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Restore the rows of all steps, in a new object; raises as `load_rows`."""
+        load_rows(rows, "open spans", lambda head: self._load(rows.items(), head))
 
     def _load(self, rows: Iterable[tuple[bytes, bytes]], head: dict[str, Any]) -> None:
-        if head["v"] > VERSION:
-            raise UnknownVersion(
-                f"open spans of format version {head['v']}; this program reads up to {VERSION}"
-            )
-        self._guard = SpanRedeliveryGuard.load(self._guard.width, head["guard"])
         self._next_row = int(head["next"])
         opened: list[tuple[int, bytes, list[Any]]] = []
         closed: dict[bytes, tuple[float, CloseReason]] = {}
         for row, data in rows:
+            if row == HEAD:
+                continue
             kind, parts = split_row_key(row)
             if kind == _OPEN:
                 trace, number = bytes.fromhex(parts[0]), int(parts[1])
+                self._bodies[row] = data
                 opened.append((number, trace, json.loads(data.partition(b"\n")[0])))
             elif kind == _CLOSED:
                 at, why = json.loads(data)
@@ -246,9 +235,3 @@ class AssemblyState:
             self._row_numbers.setdefault(trace, []).append(number)
         gone = [(trace, at) for trace, (at, _) in closed.items() if trace not in opened]
         self._assembler.restore(opened.values(), sorted(gone, key=lambda one: one[1]), self.now())
-        # durably closing: their spans are those that were, or are to be, handed on
-        self._ready = [
-            self._assembler.resume(trace, why)
-            for trace, (_, why) in sorted(closed.items(), key=lambda one: one[1][0])
-            if trace in opened
-        ]

@@ -16,15 +16,13 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
 from ragmeter.aggregate.feedback_records import FeedbackTrace, trace_key
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
-from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, SourceOffset
-from ragmeter.kafka.state.duplicates import RedeliveryGuard
+from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord
 from ragmeter.kafka.state.rows import Rows, RowsByKind, dump_json, row_key
 from ragmeter.store.pending import (
     FeedbackChanges,
@@ -196,16 +194,11 @@ def _without_labels(body: bytes) -> bytes:
 
 
 class PartitionFeedback:
-    """Feedback that waits, and traces that it may belong to.
+    """Feedback that waits, and traces that it may belong to."""
 
-    Labels come from a topic of their own, by a sender that makes the same promise as that of the
-    traces; `width` is that of the guard against repetitions, 2K.
-    """
-
-    def __init__(self, settings: Settings, width: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._rows = FeedbackStateRows()
         self._join = FeedbackJoin(settings, self._rows, share=settings.kafka.partitions)
-        self._guard = RedeliveryGuard(width)
 
     def gauges(self) -> Sequence[GaugeSample]:
         """Return the gauges of the join."""
@@ -226,16 +219,12 @@ class PartitionFeedback:
         self._rows.apply(self._join.remember([one], aggregator))
         self.join_waiting(aggregator)
 
-    def accept(self, record: FeedbackRecord, aggregator: Aggregator) -> bool:
-        """Join feedback, or let it wait; return False if it is a repetition."""
-        if not self._guard.accept(record.source):
-            aggregator.counters.inc("ragmeter_replayed_total")
-            return False
+    def accept(self, record: FeedbackRecord, aggregator: Aggregator) -> None:
+        """Join feedback, or let it wait."""
         aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
         now = aggregator.windows.now
         self._rows.add(record.row if now is None else replace(record.row, since=now))
         self.join_waiting(aggregator)
-        return True
 
     def join_waiting(self, aggregator: Aggregator) -> bool:
         """Join what can be joined now and drop what has waited too long; return whether any was."""
@@ -247,13 +236,10 @@ class PartitionFeedback:
             moved = moved or bool(changes.done)
         return moved
 
-    def give_up(self, source: SourceOffset, aggregator: Aggregator) -> bool:
-        """Count feedback that fails for a defect of ours; return False if it is a repetition."""
-        if not self._guard.accept(source):
-            return False
+    def give_up(self, aggregator: Aggregator) -> None:
+        """Count feedback that fails for a defect of ours."""
         aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
         aggregator.counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
-        return True
 
     def give_up_waiting(self, trace_id: str, aggregator: Aggregator) -> int:
         """Give up feedback that waits for a trace that fails, perhaps because of it.
@@ -269,14 +255,13 @@ class PartitionFeedback:
         """Return the rows that changed since the last call."""
         return self._rows.drain()
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> list[int]:
         """Return JSON-able state, which belongs to the rows of the same step."""
-        return {"guard": self._guard.dump(), "next": self._rows.dump()}
+        return self._rows.dump()
 
-    def load(self, saved: dict[str, Any], rows: RowsByKind, aggregator: Aggregator) -> bool:
+    def load(self, saved: Iterable[int], rows: RowsByKind, aggregator: Aggregator) -> bool:
         """Restore an empty object; return whether that changed anything, as new settings may."""
-        self._guard = RedeliveryGuard.load(self._guard.width, saved["guard"])
-        self._rows.load(saved["next"], rows)
+        self._rows.load(saved, rows)
         self._join.restore()
         remembered = self._rows.count_remembered()
         self._rows.apply(self._join.remember([], aggregator))

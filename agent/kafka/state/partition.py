@@ -3,8 +3,8 @@
 What it counts depends on the records of its partition and their order alone: batches, crashes and
 redeliveries leave no trace in it.
 
-    state = PartitionState(...); state.load(recovered.rows, recovered.head)
-    state.apply(records); step = state.step(); (make `step` durable); acknowledge the records
+    state = PartitionState(...); state.load(rows)
+    state.apply(record) ...; rows = state.step().rows  (commit them with the offset of the record)
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, IndexRecord, ScoreRecord
-from ragmeter.kafka.state.duplicates import RedeliveryGuard, SeenIdRows
 from ragmeter.kafka.state.feedback import PartitionFeedback
 from ragmeter.kafka.state.rows import (
+    HEAD,
+    STATE_VERSION,
     AggregatorRows,
     EvidenceRows,
     OutboxRows,
     Rows,
     StateStep,
     dump_json,
-    load_head,
+    load_rows,
     row_key,
     split_row_key,
 )
+from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.rows import OutboxItem
@@ -54,13 +56,12 @@ ScoresRecord = ScoreRecord | IndexRecord | FeedbackRecord
 class PartitionState:
     """Windows, alerts, drift, feedback, evidence and notifications of a partition.
 
-    An exception of `apply` spoils the state: it must be loaded anew, then the records applied one
-    by one, each with its step, and the one that fails given up (`give_up`). `promotions` counts
-    promotions since this object was made.
+    An exception of `apply` spoils the state: it must be loaded anew, and the record given up
+    (`give_up`). `promotions` counts promotions since this object was made.
 
-    `expected` are the pairs for which every record has a result, `width` is that of the redelivery
-    guard, 2K, `dedupe` how many seconds of event time an id is known at least, and `notify` makes
-    the notifications of an alert that has moved.
+    `expected` are the pairs for which every record has a result, `dedupe` is how many seconds of
+    event time an id is known at least, and `notify` makes the notifications of an alert that has
+    moved.
     """
 
     def __init__(
@@ -69,7 +70,6 @@ class PartitionState:
         rules: Sequence[AlertRule],
         expected: Sequence[MetricScorer],
         *,
-        width: int,
         dedupe: float,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
@@ -83,14 +83,14 @@ class PartitionState:
         self._expected = list(expected)
         judged = settings.judge.budget.canaries > 0
         self._canaries = list(expected_canary_pairs(settings.judge.k, expected, judged))
-        self._guard = RedeliveryGuard(width)
         self._ids = SeenIdRows(dedupe)
-        self.labels = PartitionFeedback(settings, width)
+        self.labels = PartitionFeedback(settings)
         self._rows = AggregatorRows()
         self._clock = clock
         self._monotonic = monotonic
         self._notify = notify
         self.promotions = 0
+        self._promoted = 0  # with the last step
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
@@ -100,35 +100,33 @@ class PartitionState:
         self._spoiled = False
         self._saved_at = monotonic()
 
-    def apply(self, records: Sequence[ScoresRecord]) -> None:
-        """Count records in the order of the partition. They become the state's own."""
+    def apply(self, record: ScoresRecord) -> None:
+        """Count a record, in the order of the partition. It becomes the state's own."""
         self._spoiled = True
-        for record in records:
-            if isinstance(record, IndexRecord):  # repetitions are recognised by their id
-                self.aggregator.index(record.event, record.at)
-                self._changed = True
-            elif isinstance(record, FeedbackRecord):
-                self._changed |= self.labels.accept(record, self.aggregator)
-            else:
-                self._apply(record)
-        self.aggregator.settle()
+        if isinstance(record, IndexRecord):  # repetitions are recognised by their id
+            self.aggregator.index(record.event, record.at)
+        elif isinstance(record, FeedbackRecord):
+            self.labels.accept(record, self.aggregator)
+        else:
+            self._apply(record)
+        self._changed = True
         self._spoiled = False
+
+    def settle(self) -> None:
+        """Bring counters and clock up to date with what was applied, once for many records."""
+        self.aggregator.settle()
         self.time.observe(self.aggregator.windows.now, self._monotonic())
 
     def _apply(self, record: ScoreRecord) -> None:
-        aggregator, scored, source = self.aggregator, record.scored, record.source
+        aggregator, scored = self.aggregator, record.scored
         now = aggregator.windows.now
-        if source is None:  # of a probe: counted at the present event time, if any
-            if self._ids.add(scored.service, scored.trace_id, scored.timestamp):
-                self._changed = True
+        new = self._ids.add(scored.service, scored.trace_id, scored.timestamp)
+        if record.source is None:  # of a probe: counted at the present event time, if any
+            if new:
                 at = scored.timestamp if now is None else now
                 aggregator.add_extra(replace(scored, timestamp=at, partial=True))
             return
-        if not self._guard.accept(source):
-            aggregator.counters.inc("ragmeter_replayed_total")
-            return
-        self._changed = True
-        if not self._ids.add(scored.service, scored.trace_id, scored.timestamp):
+        if not new:
             aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
             return
         scored = _reconcile_pairs(
@@ -141,16 +139,12 @@ class PartitionState:
         self._counted[key] = replace(record, scored=applied.trace)
 
     def give_up(self, record: ScoresRecord) -> None:
-        """Count a record that fails as a dead letter, and never again as a record."""
+        """Count a record that fails as a dead letter."""
         if isinstance(record, FeedbackRecord):
-            new = self.labels.give_up(record.source, self.aggregator)
-        else:
-            source = record.source if isinstance(record, ScoreRecord) else None
-            new = source is None or self._guard.accept(source)
-        if new:
-            self._changed = True
-            label = (("reason", "internal_error"),)
-            self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+            self.labels.give_up(self.aggregator)
+        label = (("reason", "internal_error"),)
+        self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+        self._changed = True
 
     def give_up_feedback(self, record: ScoresRecord) -> bool:
         """Give up feedback that waits for a trace that fails, perhaps because of it.
@@ -216,11 +210,13 @@ class PartitionState:
         )
 
     @property
-    def changed(self) -> bool:
-        """Whether there is anything to make durable.
+    def moved(self) -> bool:
+        """Whether the next step has what somebody waits for: alerts, notifications, promotions."""
+        return bool(self._transitions) or self.outbox.changed or self.promotions > self._promoted
 
-        Records that were all counted before need no step and may be acknowledged at once.
-        """
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to make durable."""
         return self._changed or self.outbox.changed or self.evidence.changed
 
     def step(self) -> StateStep:
@@ -242,34 +238,36 @@ class PartitionState:
         rows.update(self._note_rows)
         rows.update(self.outbox.drain())
         rows.update(self._ids.drain())
-        head = {
-            "guard": self._guard.dump(),
-            "seen": self._ids.dump(),
-            "labels": self.labels.dump(),
-            "wall_time": now,
-            "content": self.evidence.mode,
-        }
+        rows[HEAD] = dump_json(
+            {
+                "v": STATE_VERSION,
+                "seen": self._ids.dump(),
+                "labels": self.labels.dump(),
+                "wall_time": now,
+                "content": self.evidence.mode,
+            }
+        )
         self._note_rows, self._changed = {}, False
-        self._saved_at = self._monotonic()
-        return StateStep(rows, dump_json(head), transitions, self.promotions)
+        self._saved_at, self._promoted = self._monotonic(), self.promotions
+        return StateStep(rows, transitions, self.promotions)
 
-    def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
-        """Restore what a ledger has recovered, in a new object; raises as `load_head`."""
-        load_head(head, "the state", lambda saved: self._load(rows, saved))
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Restore the rows of all steps, in a new object; raises as `load_rows`."""
+        load_rows(rows, "the state", lambda head: self._load(rows, head))
 
     def _load(self, rows: Mapping[bytes, bytes], head: dict[str, Any]) -> None:
         by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
         for row, data in rows.items():
+            if row == HEAD:
+                continue
             kind, parts = split_row_key(row)
             by_kind.setdefault(kind, []).append((parts, data))
         self._rows.load(self.aggregator, by_kind)
         self.outbox.load(by_kind.get("o", ()))
         self._ids.load(head["seen"], by_kind.get("s", ()))
-        self._guard = RedeliveryGuard.load(self._guard.width, head["guard"])
         self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
         self.evidence.load(by_kind.get("e", ()), str(head.get("content", "full")))
-        if "labels" in head:  # missing in what the version before has written
-            self._changed = self.labels.load(head["labels"], by_kind, self.aggregator)
+        self._changed = self.labels.load(head["labels"], by_kind, self.aggregator)
         down = self._clock() - head["wall_time"]
         self.time.restore(self.aggregator.windows.now, down, self._monotonic())
 

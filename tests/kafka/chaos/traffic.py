@@ -18,6 +18,7 @@ from tests.traces import START, trace_line
 
 __all__ = [
     "BURST",
+    "RISE",
     "RULES",
     "SERVICES",
     "SETTINGS",
@@ -57,11 +58,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 BURST = "ChaosErrorsBurst"
+RISE = "ChaosErrorsRise"
 STEADY = 75.0  # seconds of event time
 
 RULES: list[dict[str, Any]] = [
     {
-        "name": "ChaosErrorsRise",
+        "name": RISE,
         "severity": "warning",
         "metric": "error",
         "op": ">",

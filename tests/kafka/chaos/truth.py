@@ -101,7 +101,9 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
 
 
 def _records(bootstrap: str, topic: str) -> list[Any]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, max_poll_records=5000)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, max_poll_records=5000, isolation_level="read_committed"
+    )
     parts = [TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic)]
     consumer.assign(parts)
     consumer.seek_to_beginning()

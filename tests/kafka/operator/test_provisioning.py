@@ -35,13 +35,13 @@ def run(settings: Settings, **how: bool) -> ProvisionResult:
 def test_init_makes_all_topics_once(settings_of: Callable[..., Settings]) -> None:
     settings = settings_of()
     dry = run(settings, dry_run=True)
-    assert len(dry.missing) == 9
+    assert len(dry.missing) == 8
     assert dry.created == []
-    assert len(run(settings).created) == 9
+    assert len(run(settings).created) == 8
     again = run(settings)
-    assert (len(again.sound), again.created, again.differ) == (9, [], [])
+    assert (len(again.sound), again.created, again.differ) == (8, [], [])
     with KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers) as admin:
-        state = f"{settings.kafka.group}-state-changelog"
+        state = f"{settings.kafka.group}-aggregates"
         (found,) = admin.describe_topics([state])
         assert len(found["partitions"]) == settings.kafka.partitions
         configs = admin.describe_configs([ConfigResource("topic", state)])["topic"][state]
@@ -131,7 +131,7 @@ def test_a_controller_that_the_client_does_not_know_yet_is_asked_again(
         return create(client, *args, **options)
 
     monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
-    assert len(run(settings_of()).created) == 9
+    assert len(run(settings_of()).created) == 8
     assert len({id(client) for client in calls[:3]}) == 3  # each time with new metadata
 
 

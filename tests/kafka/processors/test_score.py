@@ -1,92 +1,79 @@
-"""A message is done with when its result is delivered, a record or a dead letter."""
+"""What comes of a message of the traces: a record, or a dead letter."""
 
 from __future__ import annotations
 
-import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from ragmeter.config.settings import Settings
-from ragmeter.core.counters import Counters
 from ragmeter.kafka.processors import score
-from ragmeter.kafka.processors.delivery import ProcessorContext
-from ragmeter.kafka.processors.score import ScoreProcessor
-from ragmeter.kafka.score_records import MAX_BYTES, RecordTooLarge
-from ragmeter.scoring.scorer import Scorer
+from ragmeter.kafka.processors.score import MessageProcessor, arrival_time
+from ragmeter.kafka.score_records import (
+    MAX_BYTES,
+    BadRecord,
+    RecordTooLarge,
+    ScoreRecord,
+    decode_scores,
+)
+from tests.kafka.messages import Processing, message
 from tests.traces import trace_line
 
 
-class FakeProcessor:
-    """A processor without a broker.
-
-    `buried` are reasons of dead letters, `sent` what the broker has still to take.
-    """
-
-    def __init__(self) -> None:
-        self.buried: list[str] = []
-        self.sent: list[asyncio.Future[None]] = []
-        self.counters = Counters()
-        self.whole = ScoreProcessor(
-            ProcessorContext(
-                Settings(), cast(Any, SimpleNamespace(send=self._bury)), self.counters, self._fail
-            ),
-            cast(Any, SimpleNamespace(send=self._send)),
-            cast(Any, SimpleNamespace(prepare=self._trace, publishable=lambda trace: trace)),
-            cast(Any, SimpleNamespace(score_trace=self._scored)),
-        )
-
-    async def _trace(self, item: Any) -> Any:
-        return item.trace
-
-    async def _scored(self, trace: Any, timestamp: float) -> Any:
-        return Scorer().score(trace).trace
-
-    async def _send(self, **record: Any) -> asyncio.Future[None]:
-        self.sent.append(asyncio.get_running_loop().create_future())
-        return self.sent[-1]
-
-    async def _bury(self, event: Any, reason: str, errors: Any) -> None:
-        self.buried.append(reason)
-
-    async def _fail(self, error: BaseException) -> None:
-        raise error
-
-    async def handle(self) -> None:
-        message = SimpleNamespace(value=trace_line(1), partition=0, offset=5, timestamp=None)
-        await self.whole._handle(cast(Any, SimpleNamespace(message=message)))
-
-
-def test_a_message_is_not_done_with_before_the_broker_has_its_record() -> None:
-    async def test() -> None:
-        processor = FakeProcessor()
-        handling = asyncio.create_task(processor.handle())
-        while not processor.sent and not handling.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        assert not handling.done()
-        processor.sent[0].set_result(None)
-        await handling
-
-    asyncio.run(test())
+def test_traces_of_a_service_go_in_one_record_with_their_offsets() -> None:
+    messages = [message(trace_line(n, service="ab"[n % 2]), n) for n in range(6)]
+    found = Processing().take(*messages)
+    assert [one.key for one in found] == [b"a", b"b"]
+    records = [decode_scores(one.value or b"") for one in found]
+    assert [[one.source and one.source.offset for one in some] for some in records] == [
+        [0, 2, 4],
+        [1, 3, 5],
+    ]
+    assert records[0][1].scored.trace_id == "t2"
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
         (RecordTooLarge(MAX_BYTES + 1, MAX_BYTES), "too_large"),
-        (ValueError("ours"), "internal_error"),
+        (BadRecord("invalid_record", "ours"), "internal_error"),
     ],
 )
-def test_scores_that_cannot_be_written_are_a_dead_letter(
-    monkeypatch: pytest.MonkeyPatch, error: ValueError, reason: str
+def test_scores_that_cannot_be_written_are_a_dead_letter_and_cost_no_other(
+    monkeypatch: pytest.MonkeyPatch, error: BadRecord, reason: str
 ) -> None:
-    def fails(record: Any) -> bytes:
-        raise error
+    encode = vars(score)["encode_scores"]
 
-    monkeypatch.setattr(score, "encode_score", fails)
-    processor = FakeProcessor()
-    asyncio.run(processor.handle())
-    assert processor.buried == [reason]
-    assert processor.counters.get("ragmeter_dead_letters_total", (("reason", reason),)) == 1
+    def fails(records: list[ScoreRecord]) -> list[bytes]:
+        if any(one.scored.trace_id == "t1" for one in records):
+            raise error
+        found: list[bytes] = encode(records)
+        return found
+
+    monkeypatch.setattr(score, "encode_scores", fails)
+    monkeypatch.setattr(score, "encode_score", lambda record: fails([record])[0])
+    processing = Processing()
+    found = processing.take(*(message(trace_line(n), n) for n in range(3)))
+    assert [one.headers["reason"].decode() for one in found if one.headers] == [reason]
+    ids = [
+        record.scored.trace_id
+        for one in found
+        if not one.headers
+        for record in decode_scores(one.value or b"")
+    ]
+    assert sorted(ids) == ["t0", "t2"]
+    assert processing.counters.get("ragmeter_dead_letters_total", (("reason", reason),)) == 1
+
+
+def test_what_no_message_is_to_blame_for_is_no_dead_letter() -> None:
+    processor: Any = object.__new__(MessageProcessor)
+    with pytest.raises(MemoryError):
+        MessageProcessor.give_up(processor, message(b""), MemoryError())
+
+
+def test_a_producer_does_not_say_that_its_trace_came_tomorrow() -> None:
+    at = message(b"", timestamp=5_000_000, timestamp_type=0)
+    assert arrival_time(at, 100.0) == 100.0, "its clock, as that of the trace"
+    assert arrival_time(at, 9000.0) == 5000.0
+    at.timestamp_type = 1
+    assert arrival_time(at, 100.0) == 5000.0, "the clock of the broker"
+    assert arrival_time(message(b"", timestamp=None), 100.0) is None

@@ -6,9 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
-
-from faust.types import TP, AppT
+from typing import Any
 
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -21,6 +19,7 @@ from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC, SecondOpi
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.kafka.settings import settings_of
+from tests.kafka.state.partition import apply
 from tests.traces import START, make_trace
 
 ANSWERED = ("answered", "judge")
@@ -32,6 +31,10 @@ JUDGE: dict[str, Any] = {
     "second": {"share": 1.0},
     "probes": {"enabled": False},
 }
+
+
+async def score_trace(tiers: InlineTiers, trace: Trace, timestamp: float) -> ScoredTrace:
+    return await tiers.finish(trace, tiers.score_cheap(trace, timestamp))
 
 
 class Fake:
@@ -85,14 +88,14 @@ def test_the_second_judge_is_asked_on_workers_too() -> None:
 
 def test_a_second_judge_that_hangs_does_not_cost_the_first_ones_results() -> None:
     fake = SecondOpinion(Fake([ANSWERED]), Fake([ANSWERED], 60), 1.0, "salt")
-    found = in_line(lambda tiers: tiers.score_trace(make_trace(), 0.0), fake, deadline=1.0)
+    found = in_line(lambda tiers: score_trace(tiers, make_trace(), 0.0), fake, deadline=1.0)
     assert result(found).value == 1.0
     assert result(found, (DISAGREEMENT_METRIC, "judge")).reason == "judge_timeout"
 
 
 def test_a_judge_that_hangs_is_cut_off_at_the_deadline() -> None:
     fake = Fake([ANSWERED], 60)
-    found = in_line(lambda tiers: tiers.score_trace(make_trace(), 0.0), fake, deadline=0.2)
+    found = in_line(lambda tiers: score_trace(tiers, make_trace(), 0.0), fake, deadline=0.2)
     assert result(found).reason == "timeout"
 
 
@@ -100,16 +103,16 @@ def test_hidden_texts_are_no_matter_for_the_judge() -> None:
     """As in the embedded agent: the reason of the trace, and not what the judge makes of it."""
     fake = Fake([ANSWERED])
     trace = make_trace(query=None, missing={"query": "redaction_failed"})
-    in_line(lambda tiers: tiers.score_trace(trace, 0.0), fake)
+    in_line(lambda tiers: score_trace(tiers, trace, 0.0), fake)
     assert fake.asked[0].query is None
     trace = make_trace(query="How do I [cut", missing={"query": "truncated"})
-    in_line(lambda tiers: tiers.score_trace(trace, 0.0), fake)
+    in_line(lambda tiers: score_trace(tiers, trace, 0.0), fake)
     assert fake.asked[1].query is None
 
 
 def test_what_waits_for_a_place_lowers_what_is_drawn() -> None:
     async def work(tiers: InlineTiers) -> tuple[float, float]:
-        waiting = [asyncio.create_task(tiers.score_trace(make_trace(n), 0.0)) for n in range(60)]
+        waiting = [asyncio.create_task(score_trace(tiers, make_trace(n), 0.0)) for n in range(60)]
         await asyncio.sleep(0.05)
         crowded = tiers._controllers["judge"]._room
         await asyncio.gather(*waiting)
@@ -127,18 +130,17 @@ def test_what_waits_for_a_place_lowers_what_is_drawn() -> None:
 
 def test_the_budget_follows_the_part_of_the_traces_that_is_read() -> None:
     parts: list[float] = []
-    assigned = {TP("rag.traces", n) for n in range(3)} | {TP("rag.scores", 0)}
-    consumer = SimpleNamespace(assignment=lambda: assigned, topic_partitions=lambda topic: 12)
-    app = cast(AppT, SimpleNamespace(consumer=consumer))
+    assigned = [3.0 / 12]
+    group: Any = SimpleNamespace(share=lambda topic: assigned[0])
 
     async def work(tiers: InlineTiers) -> dict[str, tuple[float, float]]:
         def own(part: float) -> None:
             parts.append(part)
             tiers.set_share(part)
 
-        task = asyncio.create_task(shares.follow_assigned_share(app, "rag.traces", own))
+        task = asyncio.create_task(shares.follow_share(group, "rag.traces", own))
         await asyncio.sleep(0.05)
-        assigned.clear()  # the group forms anew
+        assigned[0] = 0.0  # the group forms anew
         await asyncio.sleep(1.2)
         task.cancel()
         return tiers._controllers["judge"].balances()
@@ -153,7 +155,7 @@ def test_the_scale_is_shown_for_a_bounded_number_of_services() -> None:
     async def work(tiers: InlineTiers) -> list[Any]:
         tiers._sampler.paced = True
         for n in range(5):
-            await tiers.score_trace(make_trace(n, service=f"s{n}\n" + "x" * 300), 0.0)
+            await score_trace(tiers, make_trace(n, service=f"s{n}\n" + "x" * 300), 0.0)
         return list(tiers.gauges())
 
     gauges = in_line(work, Fake([ANSWERED]), limits={"services": 2, "label_chars": 20})
@@ -167,7 +169,7 @@ def test_where_canaries_have_no_part_of_the_budget_no_judge_is_asked() -> None:
     fake = Fake([ANSWERED])
     canary = make_trace(reference={"answer": "Click Forgot password."})
     judge = {"k": [3], "budget": {"canaries": 0}}
-    found = in_line(lambda tiers: tiers.score_trace(canary, 0.0), fake, judge=judge)
+    found = in_line(lambda tiers: score_trace(tiers, canary, 0.0), fake, judge=judge)
     assert fake.asked == []
     assert found.canary
     assert {score.scorer for score in found.results} == {"reference"}
@@ -182,17 +184,17 @@ def test_a_canary_is_judged_and_counted_as_the_embedded_agent_counts_it() -> Non
 
     async def work(tiers: InlineTiers) -> tuple[list[ScoreRecord], list[MetricScorer]]:
         traces = [make_trace(1, trace_id="c", **GOLD), make_trace(2)]
-        found = [await tiers.score_trace(one, one.timestamp.timestamp()) for one in traces]
+        found = [await score_trace(tiers, one, one.timestamp.timestamp()) for one in traces]
         sent = [ScoreRecord(one, SourceOffset(0, 0, n)) for n, one in enumerate(found)]
         return [decode_score(encode_score(one)) for one in sent], tiers.scorer.pairs
 
     (canary, plain), expected = in_line(work, fake)
     assert [trace.trace_id for trace in fake.asked] == ["c", "t2"]
     state = PartitionState(
-        settings_of(judge=JUDGE), [], expected, width=8, dedupe=3600,
+        settings_of(judge=JUDGE), [], expected, dedupe=3600,
         clock=lambda: START, monotonic=lambda: 0.0,
     )  # fmt: skip
-    state.apply([canary, plain])
+    apply(state, [canary, plain])
     counted = dict(state.aggregator.counters.items())
     assert not [name for name, _ in counted if name == "ragmeter_unexpected_results_total"]
     for scorer in ("judge", "canary/judge"):
@@ -215,7 +217,7 @@ def test_canaries_beyond_their_part_of_the_budget_are_not_asked_about() -> None:
 
     async def work(tiers: InlineTiers) -> list[Score]:
         tiers._sampler.paced, tiers._sampler._clock = True, lambda: START
-        found = [await tiers.score_trace(make_trace(n, **GOLD), START) for n in range(20)]
+        found = [await score_trace(tiers, make_trace(n, **GOLD), START) for n in range(20)]
         return [result(one, ("answered", "canary/judge")) for one in found]
 
     # 15 minutes of 0.1 of 4 calls a minute are 6, at one call each once that is known

@@ -4,72 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from faust.types import EventT, TopicT
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.passage_resolver import PassageResolver
-from ragmeter.kafka.processors.delivery import DeadLetterTopic, ProcessorContext, TracePreparer
-from ragmeter.kafka.processors.score import ScoreProcessor
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
+from ragmeter.kafka.processors.delivery import TracePreparer
+from ragmeter.kafka.score_records import decode_score
+from ragmeter.kafka.transactions import OutRecord
 from ragmeter.trace import Trace
 from tests.embedded.test_privacy import MAIL, secretive
 from tests.ingest.test_passage_resolver import Texts
+from tests.kafka.messages import Processing, message
 from tests.kafka.settings import settings_of
 from tests.traces import trace_dict
 
 RESOLVERS = {"sources": [{"name": "kb", "url": "http://h/{id}", "timeout_seconds": 30}]}
 
 
-class Topic:
-    """Keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[bytes | None, bytes | None, dict[str, bytes]]] = []
-
-    async def send(self, *, key: Any, value: Any, headers: Any, **more: Any) -> Any:
-        self.sent.append((key, value, headers))
-        return asyncio.sleep(0)
-
-    @property
-    def bytes(self) -> bytes:
-        return repr(self.sent).encode()
+def handled(
+    settings: Settings, *values: bytes
+) -> tuple[list[OutRecord], list[OutRecord], Counters]:
+    """The records for the scores and the dead letters after these messages."""
+    processing = Processing(settings)
+    found = processing.take(*(message(value, n) for n, value in enumerate(values)))
+    dead = [one for one in found if one.topic == settings.kafka.topics.dead]
+    return [one for one in found if one not in dead], dead, processing.counters
 
 
-def handled(settings: Settings, *values: bytes) -> tuple[Topic, Topic, Counters]:
-    """The topics of the scores and of the dead letters after these messages."""
-    scores, dead, counters = Topic(), Topic(), Counters()
-
-    async def ignore(error: BaseException) -> None:
-        raise error
-
-    async def go() -> None:
-        async with (
-            TracePreparer(settings, counters) as preparing,
-            InlineTiers(settings, counters) as tiers,
-        ):
-            processor = ScoreProcessor(
-                ProcessorContext(
-                    settings, DeadLetterTopic(cast(TopicT, dead), preparing), counters, ignore
-                ),
-                cast(TopicT, scores),
-                preparing,
-                tiers,
-            )
-            for offset, value in enumerate(values):
-                message = SimpleNamespace(
-                    value=value, key=b"k", topic="rag.traces", partition=0, offset=offset,
-                    timestamp=None, headers=None,
-                )  # fmt: skip
-                await processor._handle(cast(EventT[Any], SimpleNamespace(message=message)))
-
-    asyncio.run(go())
-    return scores, dead, counters
+def written(records: list[OutRecord]) -> bytes:
+    return repr(records).encode()
 
 
 def prepared(preparing: TracePreparer, trace: dict[str, Any], *, again: bool = False) -> Trace:
@@ -89,28 +56,27 @@ def test_nothing_unredacted_leaves_the_score_stage(content: str) -> None:
     broken = f'{{"query": "{MAIL}'.encode()
     good = json.dumps(secretive(1, MAIL)).encode()
     scores, dead, counters = handled(settings, good, broken)
-    assert len(scores.sent) == len(dead.sent) == 1
-    assert MAIL.encode() not in scores.bytes + dead.bytes
-    assert b"[email]" in scores.bytes  # of the tag: it names a segment
-    assert dead.sent[0][:2] == (None, b"")
-    assert dead.sent[0][2]["truncated"] == b"1"
+    assert len(scores) == len(dead) == 1
+    assert MAIL.encode() not in written(scores) + written(dead)
+    assert b"[email]" in written(scores)  # of the tag: it names a segment
+    assert (dead[0].key, dead[0].value) == (None, b"")
+    assert dead[0].headers["truncated"] == b"1"
     assert counters.get("ragmeter_redactions_total", (("rule", "email"),)) == 6
 
 
 def test_dead_letters_are_kept_as_they_came_where_nothing_is_hidden() -> None:
     _, dead, _ = handled(settings_of(), b"{broken")
-    assert dead.sent[0][:2] == (b"k", b"{broken")
-    assert "truncated" not in dead.sent[0][2]
+    assert (dead[0].key, dead[0].value) == (b"k", b"{broken")
+    assert "truncated" not in dead[0].headers
 
 
 def test_of_the_tags_only_segments_and_versions_cross_where_texts_are_not_kept() -> None:
     tags = {"secret": "albatross", "tenant": "a"}
     line = json.dumps(trace_dict(1, tags=tags, model="m1")).encode()
     scores, _, _ = handled(settings_of(privacy={"content": "none"}, segments=["tenant"]), line)
-    body = json.loads(scores.sent[0][1] or b"")
-    assert body["trace"]["tags"] == {"tenant": "a", "model": "m1"}
+    assert decode_score(scores[0].value or b"").scored.tags == {"tenant": "a", "model": "m1"}
     scores, _, _ = handled(settings_of(segments=["tenant"]), line)
-    assert json.loads(scores.sent[0][1] or b"")["trace"]["tags"]["secret"] == "albatross"
+    assert decode_score(scores[0].value or b"").scored.tags["secret"] == "albatross"
 
 
 def test_what_a_resolver_gave_is_redacted_too() -> None:

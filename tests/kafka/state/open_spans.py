@@ -7,13 +7,11 @@ from collections import Counter
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, serialise_spans
-from ragmeter.kafka.score_records import SourceOffset
 from ragmeter.kafka.span_records import SpanRecord
 from ragmeter.kafka.state.assembly import AssemblyState
 
-__all__ = ["OTLP", "Clock", "K", "counted", "record", "span", "state_of"]
+__all__ = ["OTLP", "Clock", "counted", "record", "span", "state_of"]
 
-K = 8
 OTLP = OtlpSettings(grace_seconds=2, idle_seconds=30, max_age_seconds=100, remember_seconds=3600)
 
 
@@ -30,12 +28,12 @@ def span(trace: int, number: int, root: bool = False) -> StoredPart:
     return serialise_spans([one], Counter())[0]
 
 
-def record(offset: int, *parts: StoredPart, number: int = 0, count: int = 1) -> SpanRecord:
-    return SpanRecord(SourceOffset(0, 0, offset), number, count, parts)
+def record(*parts: StoredPart) -> SpanRecord:
+    return SpanRecord(parts)
 
 
 def state_of(clock: Clock, otlp: OtlpSettings = OTLP) -> AssemblyState:
-    return AssemblyState(otlp, width=2 * K, clock=clock, monotonic=clock)
+    return AssemblyState(otlp, clock=clock, monotonic=clock)
 
 
 def counted(state: AssemblyState, name: str = "") -> dict[str, int]:

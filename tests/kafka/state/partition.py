@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
-from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores_message
+from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.rows import OutboxItem
@@ -17,10 +19,19 @@ from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.traces import START, make_trace
 
-__all__ = ["SCORER", "K", "commit", "flat", "notify", "record", "reloaded", "state_of"]
+__all__ = [
+    "SCORER",
+    "apply",
+    "commit",
+    "crashing",
+    "flat",
+    "notify",
+    "record",
+    "reloaded",
+    "state_of",
+]
 
 SCORER = Scorer()
-K = 8
 
 
 def notify(alert: Alert, now: float) -> list[OutboxItem]:
@@ -32,7 +43,6 @@ def state_of(settings: Settings | None = None, dedupe: float = 48 * 3600) -> Par
         settings or settings_of(Path("unused")),
         parse_rules([ERRORS]),
         SCORER.pairs,
-        width=2 * K,
         dedupe=dedupe,
         clock=lambda: START,
         monotonic=lambda: 0.0,
@@ -54,13 +64,51 @@ def flat(step_rows: Rows, rows: dict[bytes, bytes]) -> None:
             rows[key] = data
 
 
-def commit(state: PartitionState, rows: dict[bytes, bytes]) -> bytes:
-    step = state.step()
-    flat(step.rows, rows)
-    return step.head
+def apply(state: PartitionState, records: Iterable[ScoresRecord | Sequence[ScoreRecord]]) -> None:
+    for one in records:
+        many: Any = one if isinstance(one, list) else [one]
+        for record in many:
+            state.apply(record)
+    state.settle()
 
 
-def reloaded(rows: dict[bytes, bytes], head: bytes, **changes: Any) -> PartitionState:
+def commit(state: PartitionState, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """The rows, with those of the step."""
+    flat(state.step().rows, rows)
+    return rows
+
+
+def reloaded(rows: dict[bytes, bytes], **changes: Any) -> PartitionState:
     state = state_of(**changes)
-    state.load(rows, head)
+    state.load(rows)
     return state
+
+
+def crashing(
+    rng: random.Random,
+    log: Sequence[bytes],
+    load: Callable[[dict[bytes, bytes]], PartitionState],
+    sizes: Sequence[int] = (1, 2, 7, 40, 200),
+) -> dict[bytes, bytes]:
+    """The rows of all records of a log, with crashes before and after commits."""
+    rows: dict[bytes, bytes] = {}
+    committed = 0
+    crashes = 0
+    while committed < len(log):
+        state, at = load(dict(rows)), committed
+        while at < len(log):
+            batch = log[at : at + rng.choice(sizes)]
+            at += len(batch)
+            for data in batch:
+                apply(state, [decode_scores_message(data)])
+            if crashes < 8 and rng.random() < 0.4:
+                crashes += 1
+                break
+            if rng.random() < 0.7:  # else with the step after
+                commit(state, rows)
+                committed = at
+        else:
+            commit(state, rows)
+            committed = at
+    assert crashes
+    return rows

@@ -1,0 +1,63 @@
+"""Messages as a consumer gives them, and what a message processor makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
+from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
+from ragmeter.kafka.processors.otlp import OtlpSplitter
+from ragmeter.kafka.processors.score import MessageProcessor, Outcome
+from ragmeter.kafka.processors.slow_tiers import InlineTiers
+from ragmeter.kafka.score_records import ScoreRecord
+from ragmeter.kafka.transactions import OutRecord
+
+__all__ = ["Processing", "message"]
+
+
+def message(value: bytes, offset: int = 5, **changes: Any) -> Any:
+    fields = {"key": b"k", "topic": "rag.traces", "partition": 3, "timestamp": None}
+    fields |= {"timestamp_type": 1, "headers": ()}
+    return SimpleNamespace(**{**fields, "value": value, "offset": offset, **changes})
+
+
+class Processing:
+    """A message processor; `take` returns the records that become of messages."""
+
+    def __init__(self, settings: Settings | None = None, otlp: OtlpSplitter | None = None) -> None:
+        self.settings = settings or Settings()
+        self.counters = Counters()
+        self.otlp = otlp
+
+    def take(self, *messages: Any, feedback: bool = False) -> list[OutRecord]:
+        return asyncio.run(self._take(messages, feedback))
+
+    async def _take(self, messages: Sequence[Any], feedback: bool) -> list[OutRecord]:
+        settings, counters = self.settings, self.counters
+        async with (
+            TracePreparer(settings, counters) as preparer,
+            InlineTiers(settings, counters) as tiers,
+        ):
+            dead = DeadLetterTopic(settings.kafka.topics.dead, preparer, counters)
+            processor = MessageProcessor(settings, dead, counters, preparer, tiers, self.otlp)
+            records: list[OutRecord] = []
+            scored: list[tuple[Any, ScoreRecord]] = []
+            for one in messages:
+                found: Any = processor.handle_feedback(one) if feedback else processor.handle(one)
+                outcome: Outcome = await found if asyncio.iscoroutine(found) else found
+                if isinstance(outcome, ScoreRecord):
+                    scored.append((one, outcome))
+                else:
+                    records += outcome
+            of, traces = [one for one, _ in scored], [one for _, one in scored]
+            return records + processor.encode(of, traces)
+
+    def letters(self, *messages: Any, **options: Any) -> list[str]:
+        """Reasons of the dead letters; there is nothing else."""
+        found = self.take(*messages, **options)
+        assert {one.topic for one in found} <= {self.settings.kafka.topics.dead}
+        return [one.headers["reason"].decode() for one in found]

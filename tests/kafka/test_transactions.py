@@ -1,0 +1,294 @@
+"""Owners of partitions without a broker: what they take, and when they begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError, ProducerFenced
+
+from ragmeter.config.kafka import KafkaSettings
+from ragmeter.kafka import transactions
+from ragmeter.kafka.consumer import _Seeks
+from ragmeter.kafka.transactions import BeginAgain, OutRecord, Owners, PartitionOwner
+from tests.kafka.messages import message
+
+TP = TopicPartition("rag.traces", 3)
+
+
+class Producer:
+    """As aiokafka's; `fails` are raised by the next commits."""
+
+    def __init__(self, log: list[Any], fails: list[Exception]) -> None:
+        self.log, self.fails = log, fails
+        self.records: list[Any] = []
+
+    async def start(self) -> None:
+        self.log.append("fence")
+
+    async def stop(self) -> None: ...
+
+    async def begin_transaction(self) -> None:
+        self.records = []
+
+    async def send(self, topic: str, value: Any, key: Any, partition: Any, headers: Any) -> Any:
+        assert key is not None or value is not None
+        self.records.append((topic, value))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def send_offsets_to_transaction(self, offsets: Any, group: str) -> None:
+        self.offsets = offsets
+
+    async def commit_transaction(self) -> None:
+        if self.fails:
+            raise self.fails.pop(0)
+        self.log.append((self.records, self.offsets[TP]))
+
+
+class Group:
+    """One that has committed `offset`; its topic begins at `first`."""
+
+    kafka = KafkaSettings()
+    largest = 2**20
+    name = "g"
+
+    def __init__(self, log: list[Any], offset: int | None, first: int = 0) -> None:
+        self.log, self.offset, self.first = log, offset, first
+        self.sought: list[int] = []
+        self.lost = 0
+        self.failed: list[BaseException] = []
+        self.fail: Callable[[BaseException], Coroutine[Any, Any, None]] = self._fail
+
+    async def committed_offset(self, tp: TopicPartition) -> int | None:
+        self.log.append("offset")
+        return self.offset
+
+    async def first_offset(self, tp: TopicPartition) -> int:
+        return self.first
+
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.sought.append(offset)
+
+    def deleted(self, tp: TopicPartition, count: int) -> None:
+        self.lost += count
+
+    async def _fail(self, error: BaseException) -> None:
+        self.failed.append(error)
+
+
+class Owner(PartitionOwner):
+    """Commits each batch as one record; `fails` are raised by the next turns of its work."""
+
+    def __init__(self, group: Any, fails: list[Exception] | None = None) -> None:
+        super().__init__(group, TP)
+        self.opened = 0
+        self.fails = fails or []
+
+    async def open(self, offset: int | None) -> None:
+        self.group.log.append("load")  # type: ignore[attr-defined]
+        self.opened += 1
+
+    async def work(self) -> None:
+        while True:
+            if self.fails:
+                raise self.fails.pop(0)
+            messages = await self.take()
+            values = b",".join(one.value for one in messages)
+            await self.commit([OutRecord("out", values)], messages[-1].offset + 1)
+
+
+async def until(what: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not what():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr(transactions, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(transactions, "_FENCED_PAUSE", 0.01)
+    return found
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    log: list[Any],
+    group: Group,
+    owner: Callable[[], Owner],
+    story: Callable[[Owner], Coroutine[Any, Any, None]],
+    fails: list[Exception] | None = None,
+) -> Owner:
+    commits = fails or []
+    monkeypatch.setattr(transactions, "make_producer", lambda *told: Producer(log, commits))
+
+    async def go() -> Owner:
+        one = owner()
+        one.start()
+        await story(one)
+        await one.close()
+        return one
+
+    return asyncio.run(go())
+
+
+def test_the_owner_before_is_fenced_before_offset_and_state_are_read(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    group = Group(log, 7)
+
+    async def story(owner: Owner) -> None:
+        await until(lambda: owner.ready)
+        for offset, since in ((7, 7), (8, 8), (10, 9)):
+            owner.put(message(b"%d" % offset, offset), since)
+        owner.put(message(b"again", 8), 8)
+        await until(lambda: owner.position == 11)
+
+    owner = run(monkeypatch, log, group, lambda: Owner(group), story)
+    assert log == ["fence", "offset", "load", ([("out", b"7,8,10")], 11)]
+    assert group.sought == [7]
+    assert not owner.ready
+
+
+def test_where_nothing_is_committed_the_beginning_is(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    group = Group(log, None, first=4)
+
+    async def story(owner: Owner) -> None:
+        await until(lambda: owner.ready)
+
+    run(monkeypatch, log, group, lambda: Owner(group), story)
+    assert log[-1] == ([], 4)
+    assert (group.sought, group.lost) == ([4], 0)
+
+
+def test_what_the_retention_deleted_is_counted(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    group = Group(log, 3, first=10)
+
+    async def story(owner: Owner) -> None:
+        await until(lambda: owner.ready)
+
+    run(monkeypatch, log, group, lambda: Owner(group), story)
+    assert (group.sought, group.lost) == ([10], 7)
+
+
+@pytest.mark.parametrize("error", [KafkaConnectionError(), ProducerFenced(), BeginAgain()])
+def test_an_owner_begins_again_with_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any], error: Exception
+) -> None:
+    group = Group(log, 0)
+
+    async def story(owner: Owner) -> None:
+        await until(lambda: owner.ready)
+        owner.put(message(b"a", 0), 0)
+        await until(lambda: owner.opened == 2 and owner.ready)
+        assert not owner.queue, "what was taken is read again"
+        owner.put(message(b"a", 0), 0)
+        await until(lambda: owner.position == 1)
+
+    run(monkeypatch, log, group, lambda: Owner(group), story, [error])
+    assert [one for one in log if isinstance(one, tuple)] == [([("out", b"a")], 1)]
+    assert group.sought == [0, 0]
+    assert group.failed == []
+
+
+def test_a_defect_ends_the_worker(monkeypatch: pytest.MonkeyPatch, log: list[Any]) -> None:
+    group = Group(log, 0)
+
+    async def story(owner: Owner) -> None:
+        await until(lambda: group.failed)
+
+    run(monkeypatch, log, group, lambda: Owner(group, [KeyError("x")]), story)
+    assert isinstance(group.failed[0], KeyError)
+
+
+def test_what_was_dropped_on_the_way_is_read_again_and_nothing_is_passed_over() -> None:
+    async def go() -> None:
+        group = Group([], 0)
+        owner = Owner(group)
+        owner.ready = True
+        owner.put(message(b"a", 0), 0)
+        owner.put(message(b"d", 5), 4)  # 1 to 3 were dropped; 4 is the end of a transaction
+        owner.put(message(b"e", 6), 6)
+        await asyncio.sleep(0)
+        assert [one.value for one in owner.queue] == [b"a"]
+        assert group.sought == [1], "once"
+        for offset, since in ((2, 1), (5, 3), (6, 6)):  # 1, 3 and 4 are ends of transactions
+            owner.put(message(b"x", offset), since)
+        assert [one.offset for one in owner.queue] == [0, 2, 5, 6]
+
+    asyncio.run(go())
+
+
+def test_the_lag_is_what_is_not_committed_and_the_end_of_a_transaction_is_nothing() -> None:
+    async def go() -> None:
+        owner = Owner(Group([], 0))
+        owner.ready, owner.position, owner.expected = True, 5, 5
+        owner.measure(6, 6)
+        assert (owner.lag, owner.mark) == (0, None)
+        owner.measure(5, 9)
+        assert (owner.lag, owner.mark) == (4, (5, 5))
+        owner.put(message(b"a", 5, timestamp=1000), 5)
+        owner.measure(9, 9)
+        assert owner.lag == 4
+        assert owner.lag_seconds > 1e9
+        owner.ready = False
+        assert owner.mark is None
+
+    asyncio.run(go())
+
+
+def test_an_owner_outlives_a_rebalance_that_leaves_its_partition() -> None:
+    class Kept(Owner):
+        def start(self) -> None:
+            started.append(self)
+
+        async def close(self) -> None:
+            closed.append(self)
+
+    started: list[Kept] = []
+    closed: list[Kept] = []
+
+    async def go() -> None:
+        owners = Owners(lambda tp: Kept(Group([], 0)))
+        assert not owners.ready
+        await owners.assign([TP, TopicPartition("rag.traces", 4)])
+        await owners.assign([TP])
+        assert len(started) == 2
+        assert closed == [started[1]]
+        assert owners.all == {TP: started[0]}
+        await owners.close()
+        assert len(closed) == 2
+
+    asyncio.run(go())
+
+
+class Consumer:
+    def __init__(self) -> None:
+        self.positions: dict[Any, int] = {}
+
+    def assignment(self) -> set[Any]:
+        return {TP}
+
+    def seek(self, tp: Any, offset: int) -> None:
+        self.positions[tp] = offset
+
+
+def test_a_read_that_was_under_way_when_a_partition_was_sought_counts_for_nothing() -> None:
+    seeks, consumer = _Seeks(), Consumer()
+    other = TopicPartition("rag.traces", 9)
+    seeks.pending |= {TP: 7, other: 1}
+    assert seeks.apply(consumer) == consumer.positions == {TP: 7}
+    assert seeks.valid({TP: ["x"]}) == {TP: ["x"]}
+    seeks.pending[TP] = 3  # while the read is under way
+    assert seeks.valid({TP: ["x"], other: ["y"]}) == {other: ["y"]}
+    seeks.apply(consumer)
+    assert consumer.positions == {TP: 3}
