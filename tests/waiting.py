@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-__all__ = ["PATIENCE", "until", "until_async"]
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.intake import IntakeItem, QueueFull
+
+__all__ = ["PATIENCE", "accept_in_turn", "until", "until_async"]
 
 PATIENCE = 300.0
 """Seconds a test waits for what a quiet machine does at once. Nothing is measured by it: it ends a
@@ -36,3 +39,15 @@ async def until_async(what: Callable[[], object], seconds: float = PATIENCE) -> 
     async with asyncio.timeout(seconds):
         while not what():  # noqa: ASYNC110 (what is waited for has no event to set)
             await asyncio.sleep(0.005)
+
+
+def accept_in_turn(agent: EmbeddedAgent, items: Sequence[IntakeItem], source: str) -> None:
+    """Hand items over as a reader of files does: no further ahead than traces wait in memory."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            agent.accept(items, source)
+            return
+        except QueueFull:
+            assert time.monotonic() < end, "the queue stays full"
+            time.sleep(0.01)

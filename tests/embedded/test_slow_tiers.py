@@ -21,7 +21,6 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.sampling.budget_controller import BudgetController
@@ -30,7 +29,7 @@ from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.trace import Trace
 from tests.traces import START, good
-from tests.waiting import until
+from tests.waiting import accept_in_turn, until
 
 JUDGED: tuple[MetricScorer, ...] = (("relevance", "umbrela"), ("answered", "judge"))
 
@@ -239,12 +238,7 @@ def test_a_replay_waits_for_its_judge_instead(tmp_path: Path) -> None:
     fake = Fake(lambda trace: asyncio.sleep(0.001))
     with running(tmp_path, fake, drawn=20) as instrument:
         for start in range(0, 1000, 100):
-            while True:
-                try:
-                    instrument.accept([good(n) for n in range(start, start + 100)], "test")
-                    break
-                except QueueFull:  # a file is read no further ahead than traces wait in memory
-                    time.sleep(0.01)
+            accept_in_turn(instrument, [good(n) for n in range(start, start + 100)], "test")
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 1000}
 

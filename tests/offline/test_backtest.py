@@ -29,6 +29,7 @@ from ragmeter.offline.scoring import score_file
 from tests.cli.test_main import ROOT, ragmeter
 from tests.scored import line_dict, line_of, result
 from tests.traces import START, trace_dict
+from tests.waiting import accept_in_turn
 
 EXAMPLE = ROOT / "examples" / "mtrag.jsonl"
 RULES: dict[str, Any] = {
@@ -99,7 +100,7 @@ def replayed(path: Path, folder: Path) -> list[Alert]:
 
     aggregator._evaluate = noted  # type: ignore[method-assign]
     for at in range(0, len(items), 50):
-        instrument.accept(items[at : at + 50], "file")
+        accept_in_turn(instrument, items[at : at + 50], "file")
     instrument.wait_idle()
     instrument.stop(10)
     return told
