@@ -37,7 +37,7 @@ MAY_BE_EMPTY = {
     ("agent", "Embeddings of answers by outcome"): "embeddings are off by default",
     ("judge", "Changes of an instrument"): "the counter is born with the first change",
     ("agent", "Redaction"): "failures: that counter is born with the first one",
-    ("agent", "Records that came again, and unexpected results"): "born with the first of them",
+    ("agent", "Kafka lag, by topic, and unexpected results"): "no worker here; born with the first",
     ("agent", "Lost to retention, by topic"): "born with the first loss",
 }
 

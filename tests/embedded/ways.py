@@ -190,7 +190,7 @@ class HttpWay(_Embedded):
 class KafkaWay:
     """A worker of a group; acknowledged is what the group has committed."""
 
-    count = 900
+    count = 9000
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -30,14 +30,14 @@ PATIENCE = 120.0
 
 
 def resident_mb(pid: int) -> float:
-    """RSS of a process and its children in MB."""
+    """Memory of a process and its children in MB; pages that they share count once."""
     total = 0
     for each in [pid, *children(pid)]:
         try:
-            lines = Path(f"/proc/{each}/status").read_text().splitlines()
+            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += next((int(one.split()[1]) for one in lines if one.startswith("VmRSS")), 0)
+        total += next((int(one.split()[1]) for one in lines if one.startswith("Pss:")), 0)
     return total / 1024
 
 
