@@ -133,6 +133,12 @@ class SuiteError(RagmeterError, ValueError):
     """Mistakes in a suite, one a line, with file, line and field."""
 
 
+def list_mistakes(mistakes: Sequence[str]) -> str:
+    """Return mistakes as lines; those beyond `MAX_SHOWN_MISTAKES` are counted."""
+    more = len(mistakes) - MAX_SHOWN_MISTAKES
+    return "\n".join([*mistakes[:MAX_SHOWN_MISTAKES], *([f"and {more} more"] if more > 0 else [])])
+
+
 class _StrictSuiteModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -356,14 +362,12 @@ def _validate_suite(
         return CanarySuite.model_validate(tree)
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_context=False, include_input=False)
-        shown = [
+        lines = [
             f"{path}:{line_of(item['loc'])}: {_field_name(item['loc'])}"
             f"{item['msg'].removeprefix('Value error, ')}"
-            for item in mistakes[:MAX_SHOWN_MISTAKES]
+            for item in mistakes
         ]
-        if len(mistakes) > MAX_SHOWN_MISTAKES:
-            shown.append(f"and {len(mistakes) - MAX_SHOWN_MISTAKES} more")
-        raise SuiteError("\n".join(shown)) from None
+        raise SuiteError(list_mistakes(lines)) from None
 
 
 def _field_name(loc: _FieldLocation) -> str:

@@ -11,17 +11,12 @@ from typing import Literal
 import httpx
 from pydantic import SecretStr
 
-from ragmeter.canaries.suite import (
-    MAX_SHOWN_MISTAKES,
-    CanaryQuestion,
-    CanarySuite,
-    SuiteError,
-)
+from ragmeter.canaries.suite import CanaryQuestion, CanarySuite, SuiteError, list_mistakes
 from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, Score, ScoreState
-from ragmeter.metrics.canary.scores import reference_metrics
+from ragmeter.metrics.canary.scores import is_reference_metric
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.scoring.scorer import Scorer
@@ -160,8 +155,13 @@ def evaluate_canary(
     outcomes = {}
     for name, threshold in {**_REQUIRED_VALUES, **asked}.items():
         score = by_metric.get(name)
-        needed = name in question.expect or (name in asked and _applies(name, question))
-        outcome, why = _judge_threshold(name, threshold, score, needed)
+        optional = (
+            score is not None
+            and score.state is ScoreState.NOT_APPLICABLE
+            and name not in question.expect
+            and not (name in asked and _applies(name, question))
+        )
+        outcome, why = _judge_threshold(name, threshold, score, optional)
         if why:
             failed.append(why)
         if name in asked:
@@ -187,10 +187,7 @@ def reject_idle_thresholds(suite: CanarySuite, file: str) -> None:
         if not _applies(name, question)
     ]
     if mistakes:
-        more = [f"and {len(mistakes) - MAX_SHOWN_MISTAKES} more"] * (
-            len(mistakes) > MAX_SHOWN_MISTAKES
-        )
-        raise SuiteError("\n".join([*mistakes[:MAX_SHOWN_MISTAKES], *more]))
+        raise SuiteError(list_mistakes(mistakes))
 
 
 def describe_thresholds(suite: CanarySuite, verdicts: Sequence[CanaryVerdict]) -> list[str]:
@@ -217,8 +214,7 @@ def describe_thresholds(suite: CanarySuite, verdicts: Sequence[CanaryVerdict]) -
 def _applies(name: str, question: CanaryQuestion) -> bool:
     """Return whether an answer exists that has a value of the metric, by the reference."""
     reference = question.reference
-    metric = base_name(name)
-    if metric not in {base_name(one) for one in reference_metrics((1,))}:
+    if not is_reference_metric(name):
         # what is measured of an answer's content needs an answer
         return reference.answerable is not False
     # an ideal answer with everything reported: what does not apply here never does
@@ -242,17 +238,17 @@ def _applies(name: str, question: CanaryQuestion) -> bool:
 
 
 def _judge_threshold(
-    name: str, threshold: float, score: Score | None, needed: bool
+    name: str, threshold: float, score: Score | None, optional: bool
 ) -> tuple[ThresholdOutcome, str]:
     """Return what came of a threshold, and why it is not met; the text is empty if it is.
 
-    A threshold that is not `needed` is left out where it does not apply.
+    An `optional` threshold is one that does not apply and need not.
     """
     if score is None:  # a cut-off that `judge.k` does not have
         return "not measured", f"{name} is not measured"
+    if optional:
+        return "does not apply", ""
     if score.state is ScoreState.NOT_APPLICABLE:
-        if not needed:
-            return "does not apply", ""
         return "not measured", f"{name} does not apply ({score.reason})"
     if score.value is None:
         return "not measured", f"{name} could not be scored ({score.reason})"

@@ -213,15 +213,13 @@ class CanaryScoring:
     """
 
     def __init__(self, settings: Settings, suite: CanarySuite, gate: GateOptions | None) -> None:
-        from ragmeter.core.metric_specs import base_name
-        from ragmeter.metrics.canary.scores import reference_metrics
+        from ragmeter.metrics.canary.scores import is_reference_metric
         from ragmeter.offline.report.run import ScoredRun
         from ragmeter.offline.scoring import OfflineScorer
         from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
-        expected = {base_name(name) for name in suite.expect}
-        expected |= {base_name(name) for question in suite.questions for name in question.expect}
-        beyond = expected - {base_name(name) for name in reference_metrics((1,))}
+        expected = {*suite.expect, *(name for one in suite.questions for name in one.expect)}
+        beyond = not all(map(is_reference_metric, expected))
         self._gate = gate
         self._run = ScoredRun(suite.name or suite.service)
         tiers = ConfiguredTiers(settings).scorers if gate or beyond else {}

@@ -13,7 +13,7 @@ from ragmeter.console.terminal import UsageError, exit_error, print_message
 if TYPE_CHECKING:
     from ragmeter.offline.report.gate import GateOptions
 
-# What a rule of a gate is tested on.
+# The statistic that a rule of a gate tests.
 GateOn = Literal["bound", "mean"]
 
 GateOption = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import REFERENCE_SCORER, NoScore, Score, make_score
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.canary import answers, retrieval
@@ -43,6 +44,11 @@ def reference_metrics(ks: Sequence[int]) -> list[str]:
         *_CITATION_METRICS,
         "conflict_handled",
     ]
+
+
+def is_reference_metric(name: str) -> bool:
+    """Return whether a canary is scored by this metric against its reference."""
+    return base_name(name) in {base_name(one) for one in reference_metrics((1,))}
 
 
 def reference_pairs(ks: Sequence[int]) -> tuple[tuple[str, str], ...]:

@@ -41,14 +41,11 @@ class Gate:
         name: Profile or file that they come from.
         rules: Rules on a metric or a latency.
         asked: True if each rule must be measured; False leaves out what the file does not measure.
-        ignored: Names of rules that a file cannot answer: of absence, burn rates, failing scorers,
-            segments and changes.
     """
 
     name: str
     rules: Sequence[AlertRule]
     asked: bool
-    ignored: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +147,7 @@ def load_gate(wanted: str) -> Gate:
     usable = [rule for rule in rules if _is_usable(rule)]
     if not usable:
         raise RuleError(f"{wanted}: no rule has a threshold on a metric or a latency")
-    ignored = [rule.name for rule in rules if not _is_usable(rule)] if asked else []
-    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked, ignored)
+    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked)
 
 
 def _is_usable(rule: AlertRule) -> bool:

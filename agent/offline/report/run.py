@@ -232,6 +232,11 @@ class ScoredRun:
         self._strata: set[str] = set()
         self._again: dict[tuple[str, str], list[tuple[str, float]]] = {}
 
+    @property
+    def measured(self) -> set[str]:
+        """The base names of the metrics that have a score."""
+        return {base_name(metric) for metric, _ in self._scores}
+
     def add_again(self, scored: ScoredTrace, question: str) -> None:
         """Count a further answer to a question, for `RunSeries.repeats` alone.
 

@@ -173,11 +173,7 @@ def default_metrics() -> tuple[str, ...]:
 
 def has_default_metrics(runs: Sequence[ScoredRun]) -> bool:
     """Return whether a run has a value of one of the metrics that are shown by default."""
-    return any(
-        series.estimate is not None and base_name(series.metric) in default_metrics()
-        for run in runs
-        for series in run.series(0)
-    )
+    return any(run.measured & {*default_metrics()} for run in runs)
 
 
 def _is_named(metric: str, names: Collection[str]) -> bool:
