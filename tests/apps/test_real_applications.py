@@ -3,31 +3,17 @@ what it reads of each request is what the application did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.apps.model_server import Call, Model, model_server
-from tests.apps.running import Live, application, live_ragmeter, python
+from tests.apps.model_server import Call, Model
+from tests.apps.running import Live, application
 from tests.apps.shop import MODEL, REQUESTS, Request
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 FAILURES = {"timeout": "timed out", "error": "out of memory", "search-error": "the index is away"}
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with model_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def ragmeter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    python()  # do not start one in vain
-    with live_ragmeter(tmp_path_factory.mktemp("ragmeter")) as live:
-        yield live
 
 
 @pytest.mark.parametrize(
