@@ -207,36 +207,37 @@ class SqliteStore:
         """
         fresh: list[bool] = []
         keys: list[bytes] = []
-        with self._mutex, self.transaction() as db:
-            generation, clock = self._generation, replace(self._seen)
-            for arrival in arrivals:
-                if clock.rotate(arrival.timestamp):
-                    fresh += _remember_keys(db, generation, keys)
-                    keys = []
-                    generation = 1 - generation
-                    db.execute(f"DELETE FROM seen_{generation}")
-                keys.append(_trace_key(arrival.service, arrival.trace_id))
-            fresh += _remember_keys(db, generation, keys)
-            done = AcceptedArrivals(tuple(fresh))
-            new = list(compress(arrivals, fresh))
-            held = [arrival for arrival in new if arrival.held]
-            queued = [arrival for arrival in new if not arrival.held] if held else new
-            for table, rows in (("held", held), ("inbox", queued)):
-                values = [(row.timestamp, received, row.body) for row in rows]
-                insert_rows(db, table, "timestamp, received, body", values)
-            last = db.execute("SELECT last_insert_rowid()").fetchone()[0]
-            increments = dict(counts or {})
-            if count_duplicates and done.duplicates:
-                increments[count_duplicates] = done.duplicates
-            add_counts(db, increments)
-            if also is not None:
-                also(db)
-            if progress:
-                position = (progress.source, progress.position)
-                db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
-            if (generation, clock) != (self._generation, self._seen):
-                seen = {"seen_start": clock.start, "seen_outside": clock.outside}
-                self._put_meta({"seen_generation": generation, **seen})
+        with self._mutex:
+            with self.transaction() as db:
+                generation, clock = self._generation, replace(self._seen)
+                for arrival in arrivals:
+                    if clock.rotate(arrival.timestamp):
+                        fresh += _remember_keys(db, generation, keys)
+                        keys = []
+                        generation = 1 - generation
+                        db.execute(f"DELETE FROM seen_{generation}")
+                    keys.append(_trace_key(arrival.service, arrival.trace_id))
+                fresh += _remember_keys(db, generation, keys)
+                done = AcceptedArrivals(tuple(fresh))
+                new = list(compress(arrivals, fresh))
+                held = [arrival for arrival in new if arrival.held]
+                queued = [arrival for arrival in new if not arrival.held] if held else new
+                for table, rows in (("held", held), ("inbox", queued)):
+                    values = [(row.timestamp, received, row.body) for row in rows]
+                    insert_rows(db, table, "timestamp, received, body", values)
+                last = db.execute("SELECT last_insert_rowid()").fetchone()[0]
+                increments = dict(counts or {})
+                if count_duplicates and done.duplicates:
+                    increments[count_duplicates] = done.duplicates
+                add_counts(db, increments)
+                if also is not None:
+                    also(db)
+                if progress:
+                    position = (progress.source, progress.position)
+                    db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
+                if (generation, clock) != (self._generation, self._seen):
+                    seen = {"seen_start": clock.start, "seen_outside": clock.outside}
+                    self._put_meta({"seen_generation": generation, **seen})
             # only after the commit: a step that failed has left no generation behind
             self._generation, self._seen = generation, clock
             self._depth += len(queued)

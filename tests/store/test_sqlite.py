@@ -145,6 +145,29 @@ def test_a_full_disk_refuses_and_keeps_what_was_there(path: Path) -> None:
     store.close()
 
 
+def test_a_commit_that_fails_leaves_no_trace_in_memory(path: Path) -> None:
+    """The ids of its rows are given to the next traces, which must not be taken for them."""
+    store = opened(path)
+    trace = make_trace()
+
+    def fail_at_commit(db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA defer_foreign_keys=ON")
+        db.execute("INSERT INTO child VALUES(7)")
+
+    store._db.execute("PRAGMA foreign_keys=ON")
+    store._db.execute("CREATE TABLE parent(id INTEGER PRIMARY KEY)")
+    store._db.execute("CREATE TABLE child(parent REFERENCES parent(id))")
+    lost = TraceArrival("bot", "lost", 0.0, b"lost", trace=trace)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.accept([lost, arrival(1, HORIZON * 1.1)], 0.0, also=fail_at_commit)
+    assert store.depth == 0
+    assert store.take(0, 10) == []
+    store.accept([TraceArrival("bot", "next", 0.0, b"next", trace=trace)], 0.0)
+    assert store.depth == 1
+    assert [queued.body for queued in store.take(0, 10)] == [b"next"]
+    store.close()
+
+
 def test_a_second_agent_is_refused(path: Path) -> None:
     store = opened(path)
     with pytest.raises(StateError, match="in use by another ragmeter"):
