@@ -110,7 +110,7 @@ def _sample_cells(
     # where every trace is judged, the judge's scores are as built-in ones: about the process
     drawn = any(key.stratum and part.w != part.n * WEIGHT_ONE for key, part in parts)
     finite = drawn and not process
-    return [_make_cell([row.sums for row in cell], finite) for cell in cells]
+    return [_make_cell(cell, finite) for cell in cells]
 
 
 class _Part(NamedTuple):
@@ -172,7 +172,19 @@ def _join_small(
     return groups
 
 
-def _make_cell(parts: Iterable[StratumSums], finite: bool) -> Cell:
-    sums = StratumSums._make(map(sum, zip(*parts, strict=True))).applied()
-    sampled = min(1.0, sums.kish * WEIGHT_ONE / sums.size) if finite else 0.0
-    return Cell(sums.size / WEIGHT_ONE, sums.n, sums.kish, sums.mean, sums.variance, sampled)
+def _make_cell(parts: Sequence[_Part], finite: bool) -> Cell:
+    """Return the cell of some parts.
+
+    Where the draw was rare for a part of the traffic, the sample may hold hardly any of it, and its
+    own weights then look even. So scores count for no more than their expected weights let them:
+    by Kish's formula with the size of a part over the scores expected of it as each one's weight.
+    """
+    sums = StratumSums._make(map(sum, zip(*[row.sums for row in parts], strict=True))).applied()
+    effective = sums.kish
+    if len({row.key.octave for row in parts}) > 1:
+        size = sum(row.sums.size for row in parts)
+        squares = sum(row.sums.size**2 / row.expected for row in parts if row.sums.size)
+        evenness = size * size / squares / sum(row.expected for row in parts)
+        effective = min(effective, max(1.0, sums.n * evenness))
+    sampled = min(1.0, effective * WEIGHT_ONE / sums.size) if finite else 0.0
+    return Cell(sums.size / WEIGHT_ONE, sums.n, effective, sums.mean, sums.variance, sampled)

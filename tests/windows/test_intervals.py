@@ -172,6 +172,23 @@ def test_a_burst_under_a_budget_is_a_stratum_of_its_own() -> None:
     assert found.value == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("scorer", ["judge", "judge+builtin"])
+def test_traffic_of_which_hardly_any_was_drawn_is_not_taken_for_the_rest(scorer: str) -> None:
+    """An overload fills the queue of a judge that hangs: the rest of it is drawn too rarely."""
+    w = windows()
+    for n in range(100):
+        w.add(judged(n, 1.0, 1.0, "rest:0", 0.9), "bot")
+    alone = w.estimate("bot", "", "answered", scorer, "5m")
+    for n in range(100, 400):  # of which, by bad luck or good, none
+        w.add(left_out(judged(n, 0.0, 0.004, "rest:8", 0.9)), "bot")
+    beside = w.estimate("bot", "", "answered", scorer, "5m")
+    assert alone is not None
+    assert beside is not None
+    assert alone.lower > 0.94
+    assert beside.effective_samples < 6
+    assert beside.lower < 0.5
+
+
 def test_unscored_traces_widen_the_interval_and_leave_the_point() -> None:
     whole, holed = windows(), windows()
     for n in range(200):
