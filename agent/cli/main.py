@@ -8,12 +8,13 @@ import logging
 import sys
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel
 from rich.logging import RichHandler
 from rich.table import Table
+from typer.core import TyperGroup
 
 from ragmeter import __version__
 from ragmeter.cli.baselines import baseline_app
@@ -47,11 +48,35 @@ from ragmeter.core.feedback import Feedback
 from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
 from ragmeter.trace import SCHEMA, Trace
 
+# The commands by section of `ragmeter --help`, each section in the order of use.
+SECTIONS = {
+    "Measure a service": ("run", "worker", "replay", "inspect"),
+    "Evaluate files": ("score", "report", "segments", "backtest"),
+    "Operate": ("canary", "baseline", "kafka", "model"),
+    "Reference": ("config", "metrics", "rules", "schema"),
+}
+
+
+class _SectionedGroup(TyperGroup):
+    """The commands in the order and the sections of `SECTIONS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = [name for names in SECTIONS.values() for name in names]
+        return sorted(self.commands, key=order.index)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command: Any = super().get_command(ctx, cmd_name)
+        for title, names in SECTIONS.items():
+            if cmd_name in names:
+                command.rich_help_panel = title
+        return command
+
+
 app = typer.Typer(
+    cls=_SectionedGroup,
     name="ragmeter",
     help="Measure the quality of a RAG service from its production traces.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 config_app = typer.Typer(help="Show, check and document the settings.", no_args_is_help=True)

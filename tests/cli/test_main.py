@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from ragmeter import __version__
+from ragmeter.cli.main import SECTIONS
 from ragmeter.trace import Trace
 from tests.crash import RAGMETER
 from tests.ports import free_port
@@ -53,9 +54,23 @@ def traces(tmp_path: Path) -> Path:
 def test_help_and_version() -> None:
     done = ragmeter("--help")
     assert done.returncode == 0
-    for command in (b"run", b"score", b"schema", b"config"):
-        assert command in done.stdout
+    order = [
+        done.stdout.index(f"│ {name} ".encode()) for names in SECTIONS.values() for name in names
+    ]
+    assert order == sorted(order)
     assert ragmeter("--version").stdout.decode().strip() == f"ragmeter {__version__}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_commands_and_options_complete(shell: str) -> None:
+    code = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli.main import main; main()"
+    words = {"COMP_WORDS": "ragmeter ba", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "ragmeter ba"}
+    fish = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    env = {**os.environ, **words, **fish, "_RAGMETER_COMPLETE": f"complete_{shell}"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, check=True)
+    assert b"backtest" in done.stdout
+    assert b"baseline" in done.stdout
+    assert b"inspect" not in done.stdout
 
 
 def test_a_command_starts_without_what_it_does_not_need() -> None:
