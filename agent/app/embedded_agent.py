@@ -74,7 +74,12 @@ async def serve_agent(
         IndexEndpoint,
         TracesEndpoint,
     )
-    from ragmeter.embedded.endpoints.operator import BaselinesEndpoint, InspectionEndpoint
+    from ragmeter.embedded.endpoints.operator import (
+        INSPECT_PATH,
+        RESULTS_PATH,
+        BaselinesEndpoint,
+        LiveEndpoint,
+    )
     from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
     from ragmeter.embedded.endpoints.request_bodies import BodyReader
     from ragmeter.exporters.web import metrics_app
@@ -98,7 +103,8 @@ async def serve_agent(
     otlp = OtlpEndpoint(agent.assembly, bodies, agent.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(agent).add_to(page)
-    InspectionEndpoint(agent.inspection).add_to(page)
+    LiveEndpoint(INSPECT_PATH, agent.inspection).add_to(page)
+    LiveEndpoint(RESULTS_PATH, agent.results).add_to(page)
     await endpoint.start()
     await otlp.start()
     await indexing.start()

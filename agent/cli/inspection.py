@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit, stdout_console
-from ragmeter.console.terminal import escape_control, escape_json, exit_error, print_message, stderr
+from ragmeter.cli.options import (
+    UNREADABLE_LINE,
+    ConfigOption,
+    exit_on_error,
+    load_or_exit,
+    stdout_console,
+    stream_agent,
+)
+from ragmeter.console.terminal import escape_json, exit_error, print_message
 from ragmeter.trace import Trace
-
-if TYPE_CHECKING:
-    import httpx
-
-SILENT_SECONDS = 30.0  # a running agent sends a line every 10 s
 
 # How requests are printed.
 InspectFormat = Literal["table", "json", "jsonl"]
@@ -62,18 +64,17 @@ def inspect(
         inspection_to_dict,
         print_inspection,
     )
-    from ragmeter.server.client import agent_client, agent_url
 
     if live == bool(files):
         raise exit_error("give either files or --live", 2)
     settings = load_or_exit(config)
     out = stdout_console(120)
     if live:
-        base = (url or agent_url(settings.http)).rstrip("/")
-        with exit_on_error():
-            client = agent_client(settings.http, base, SILENT_SECONDS)
-        _inspect_live(client, base, form, count, out)
-        return
+        shown = 0
+        for item in stream_agent(settings, url, "/v1/inspect", "send traffic"):
+            shown += _show_item(item, form, out)
+            if shown == count:
+                return
     with exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
     if form == "json":
@@ -88,36 +89,12 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _inspect_live(
-    client: httpx.Client, base: str, form: InspectFormat, count: int | None, out: Console
-) -> None:
-    import httpx
-
-    shown = 0
-    try:
-        with client, client.stream("GET", f"{base}/v1/inspect") as reply:
-            if reply.status_code != 200:
-                raise exit_error(f"{base}: {reply.status_code} {reply.reason_phrase}", 1)
-            stderr.print(escape_control(f"watching {base}; send traffic"), markup=False)
-            for line in reply.iter_lines():
-                if line.strip() and _show_line(line, form, out):
-                    shown += 1
-                if shown == count:
-                    return
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise exit_error(
-            f"{base}: {error or type(error).__name__}; is `ragmeter run` up?", 1
-        ) from None
-    raise exit_error(f"{base}: the agent has ended", 1)
-
-
-def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
-    """Show one line of the agent and return whether it was a request."""
+def _show_item(item: dict[str, Any], form: InspectFormat, out: Console) -> bool:
+    """Show what an agent sent and return whether it was a request."""
     from ragmeter.ingest.requests.extraction import FieldOrigin
     from ragmeter.offline.inspection import print_request
 
     try:
-        item = json.loads(line)
         if "trace" not in item:
             for name, value in item.items():
                 print_message(f"{name.replace('_', ' ')}: {value}")
@@ -127,14 +104,12 @@ def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
             name: [FieldOrigin(**span) for span in spans] for name, spans in item["from"].items()
         }
     except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
-        print_message(
-            "the agent sent a line that this version cannot read; are the versions the same?"
-        )
+        print_message(UNREADABLE_LINE)
         return False
     if form == "table":
         print_request(trace, origins, dict(item["grades"]), out)
     elif form == "json":
-        typer.echo(escape_json(line))
+        typer.echo(escape_json(json.dumps(item, ensure_ascii=False)))
     else:
         typer.echo(escape_json(trace.model_dump_json(exclude_none=True)))
     return True

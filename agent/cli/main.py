@@ -34,6 +34,7 @@ from ragmeter.cli.options import (
 from ragmeter.cli.replay import replay
 from ragmeter.cli.report import report
 from ragmeter.cli.segments import segments
+from ragmeter.cli.watch import tail, watch
 from ragmeter.config.loader import dump_settings, load_settings, render_reference
 from ragmeter.console.terminal import (
     discard_stdout,
@@ -50,7 +51,7 @@ from ragmeter.trace import SCHEMA, Trace
 
 # The commands by section of `ragmeter --help`, each section in the order of use.
 SECTIONS = {
-    "Measure a service": ("run", "worker", "replay", "inspect"),
+    "Measure a service": ("run", "worker", "watch", "tail", "replay", "inspect"),
     "Evaluate files": ("score", "report", "segments", "backtest"),
     "Operate": ("canary", "baseline", "kafka", "model"),
     "Reference": ("config", "metrics", "rules", "schema"),
@@ -89,6 +90,8 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
 app.command()(inspect)
 app.command()(worker)
+app.command()(watch)
+app.command()(tail)
 app.command()(replay)
 app.command()(report)
 app.command()(segments)
@@ -188,7 +191,7 @@ def run(
             for service in agent.windows.services():
                 tables.append(windows_table(agent, service))
                 tables.append(worst_table(agent, service))
-            tables.append(alerts_table(agent))
+            tables.append(alerts_table(agent.alerts()))
         try:
             for table in filter(None, tables):
                 out.print(table)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import UsageError, escape_control, exit_error
+from ragmeter.console.terminal import UsageError, escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError
 
 ConfigOption = Annotated[
@@ -30,6 +30,10 @@ RulesOption = Annotated[
     Path | None,
     typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
 ]
+
+_SILENT_SECONDS = 30.0  # a running agent sends a line every 10 s
+
+UNREADABLE_LINE = "the agent sent a line that this version cannot read; are the versions the same?"
 
 # How a command prints what it found.
 TableFormat = Literal["table", "json"]
@@ -121,6 +125,46 @@ def query_agent(
     if not isinstance(document, dict) or key not in document:
         raise exit_error(f"{where}: no answer of an agent (status {reply.status_code})")
     return document
+
+
+def stream_agent(
+    settings: Settings, url: str | None, path: str, waiting: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects that a running agent streams; its end or an error ends the command.
+
+    Args:
+        settings: They name the port and its token.
+        url: Base URL to use instead.
+        path: Path of the stream.
+        waiting: What to do meanwhile, printed once the stream is open.
+    """
+    # late: most commands need no client
+    import httpx
+
+    from ragmeter.server.client import agent_client, agent_url
+
+    base = (url or agent_url(settings.http)).rstrip("/")
+    with exit_on_error():
+        client = agent_client(settings.http, base, _SILENT_SECONDS)
+    try:
+        with client, client.stream("GET", f"{base}{path}") as reply:
+            if reply.status_code != 200:
+                raise exit_error(f"{base}: {reply.status_code} {reply.reason_phrase}")
+            print_message(f"watching {base}; {waiting}")
+            for line in filter(str.strip, reply.iter_lines()):
+                try:
+                    item = json.loads(line)
+                except (ValueError, RecursionError):
+                    item = None
+                if isinstance(item, dict):
+                    yield item
+                else:
+                    print_message(UNREADABLE_LINE)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise exit_error(
+            f"{base}: {error or type(error).__name__}; is `ragmeter run` up?"
+        ) from None
+    raise exit_error(f"{base}: the agent has ended")
 
 
 @contextmanager

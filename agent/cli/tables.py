@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -20,17 +20,19 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 WORST_METRICS = ("grounding", "relevance", "citation_f1")
 WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
 MAX_TEXT = 70
-_NUMBER: dict[str, Any] = {"justify": "right", "no_wrap": True}
+NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
-def _format_number(metric: str, value: float) -> str:
+def format_value(metric: str, value: float) -> str:
+    """Format a value of a metric, shares in percent."""
     spec = metric_specs()[base_name(metric)]
     if spec.kind == "ratio":
         return f"{100 * value:.1f} %"
     return f"{value:.3g}" if spec.high is None else f"{value:.2f}"
 
 
-def _state_counts(states: Mapping[str, int]) -> str:
+def format_states(states: Mapping[str, int]) -> str:
+    """Format the numbers of traces by state."""
     return ", ".join(f"{states[name]} {name}" for name in STATE_COLUMNS if states.get(name))
 
 
@@ -51,18 +53,18 @@ def _window_rows(view: AgentView, service: str) -> Iterator[tuple[str, ...]]:
         name = f"{metric} ({scorer})"
         if not estimates:
             longest = windows.states(service, "", metric, scorer, windows.names[-1])
-            nothing.setdefault(_state_counts(longest), []).append(metric)
+            nothing.setdefault(format_states(longest), []).append(metric)
         for window, estimate in estimates.items():
-            lower, upper = (_format_number(metric, x) for x in (estimate.lower, estimate.upper))
+            lower, upper = (format_value(metric, x) for x in (estimate.lower, estimate.upper))
             interval = f"{lower} … {upper}"
-            value = _format_number(metric, estimate.value)
+            value = format_value(metric, estimate.value)
             yield (
                 name,
                 window,
                 value,
                 interval,
                 str(estimate.samples),
-                _state_counts(estimate.states),
+                format_states(estimate.states),
             )
             name = ""
     for stage in windows.stages(service):
@@ -93,9 +95,9 @@ def windows_table(view: AgentView, service: str) -> Table:
         f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}",
         ("metric (scorer)", {"overflow": "fold", "max_width": 30}),
         ("window", {"no_wrap": True}),
-        ("estimate", _NUMBER),
-        ("95 % interval", _NUMBER),
-        ("samples", _NUMBER),
+        ("estimate", NUMBER_COLUMN),
+        ("95 % interval", NUMBER_COLUMN),
+        ("samples", NUMBER_COLUMN),
         ("states", {"overflow": "fold", "max_width": 34}),
     )
     for row in _window_rows(view, service):
@@ -109,7 +111,7 @@ def worst_table(view: AgentView, service: str) -> Table | None:
     table = build_table(
         f"{bound_label(service, 60)}: worst traces",
         ("metric", {"no_wrap": True}),
-        ("score", _NUMBER),
+        ("score", NUMBER_COLUMN),
         ("trace", {"overflow": "fold", "max_width": 30}),
         ("query and answer", {"overflow": "fold"}),
     )
@@ -120,15 +122,15 @@ def worst_table(view: AgentView, service: str) -> Table | None:
             trace = evidence.get("trace", {})
             texts = [trace.get(name) or "" for name in ("query", "answer")]
             shown = "\n".join(excerpt(text, MAX_TEXT) for text in texts if text)
-            value = _format_number(metric, worst.value)
+            value = format_value(metric, worst.value)
             add_text_row(table, name, value, bound_label(worst.trace_id, 200), shown)
             name = ""
     return table if table.row_count else None
 
 
-def alerts_table(view: AgentView) -> Table | None:
-    """Build the table of pending and firing alerts, or None if there are none."""
-    alerts: list[Alert] = [alert for alert in view.alerts() if alert.state != "resolved"]
+def alerts_table(alerts: Iterable[Alert]) -> Table | None:
+    """Build the table of the pending and firing alerts, or None if there are none."""
+    alerts = [alert for alert in alerts if alert.state != "resolved"]
     if not alerts:
         return None
     table = Table(title="alerts", title_justify="left", title_style="bold")

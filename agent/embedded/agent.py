@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth
@@ -44,7 +45,7 @@ from ragmeter.embedded.trace_closer import TraceCloser
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
-from ragmeter.ingest.live_inspection import LiveInspection
+from ragmeter.ingest.live_inspection import LiveInspection, LiveResults
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
@@ -98,6 +99,8 @@ class EmbeddedAgent:
         )
         self._feedback = FeedbackTable(self._store)
         self._dead_letters = DeadLetters(settings.state.dead_letters, self.redactor, content)
+        self.results = LiveResults()
+        outputs = replace(outputs, on_scores=self.results.publish)
         self._worker = Worker(
             settings, rules, self._store, self._dead_letters, content, clocks, tiers, outputs
         )

@@ -64,11 +64,13 @@ class AgentOutputs:
             Unix time; they are stored in the same transaction as the alert.
         on_notifications: Called after new outbox items are durable.
         on_results: Gets traces and their scores after they are durable; it must not raise.
+        on_scores: Likewise, without the traces themselves.
     """
 
     make_notifications: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: ()
     on_notifications: Callable[[], None] = lambda: None
     on_results: Callable[[Sequence[tuple[Trace, ScoredTrace]]], None] | None = None
+    on_scores: Callable[[Sequence[ScoredTrace]], None] = lambda traces: None
 
 
 @dataclass(eq=False)
@@ -199,6 +201,7 @@ class Commits:
         self._draws.committed(draws, finished)
         if traces and self._outputs.on_results is not None:
             self._outputs.on_results([(trace.load(), trace.scored) for trace in traces])
+        self._outputs.on_scores([trace.scored for trace in traces])
         if alerts:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)

@@ -1,5 +1,6 @@
-"""Publish how spans became requests to live inspectors (`ragmeter inspect --live`).
+"""Publish to live readers what the agent does with traces.
 
+How spans became requests is for `ragmeter inspect --live`, scores of traces for `ragmeter tail`.
 Publishing never waits: lines that a listener does not take in time are dropped and counted.
 """
 
@@ -14,16 +15,18 @@ from dataclasses import asdict
 from typing import Any
 
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.requests.extraction import ExtractedRequests, FieldOrigin
 from ragmeter.trace import Trace
 
-MAX_LISTENERS = 4  # each makes the closing of traces somewhat slower
+MAX_LISTENERS = 4  # of a feed: each makes the closing or the commits of traces somewhat slower
 _MAX_QUEUED_LINES = 256  # of a slow listener
+_MAX_RESULTS = 64  # traces of a commit whose scores are published: nobody reads more in a second
 
 
 class TooManyListeners(RagmeterError):
-    """There are `MAX_LISTENERS` live inspectors already."""
+    """A feed has `MAX_LISTENERS` listeners already."""
 
 
 def grade_fields(trace: Trace) -> dict[str, str]:
@@ -54,7 +57,7 @@ def describe_request(
     }
 
 
-class _InspectionListener:
+class _Listener:
     """JSON lines for one listener in an event loop; `missed` counts the dropped ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,22 +80,21 @@ class _InspectionListener:
             self.missed += 1
 
 
-class LiveInspection:
-    """The live inspectors of an agent. Safe to use from several threads."""
+class LiveFeed:
+    """Lines for live readers of an agent. Safe to use from several threads."""
 
-    def __init__(self, content: ContentPolicy) -> None:
-        self._content = content
+    def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._listeners: tuple[_InspectionListener, ...] = ()
+        self._listeners: tuple[_Listener, ...] = ()
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[_InspectionListener]:
+    def listening(self) -> Iterator[_Listener]:
         """Yield a new listener in the running event loop.
 
         Raises:
             TooManyListeners: No more may listen.
         """
-        listener = _InspectionListener(asyncio.get_running_loop())
+        listener = _Listener(asyncio.get_running_loop())
         with self._mutex:
             if len(self._listeners) >= MAX_LISTENERS:
                 raise TooManyListeners
@@ -103,10 +105,25 @@ class LiveInspection:
             with self._mutex:
                 self._listeners = tuple(one for one in self._listeners if one is not listener)
 
+    def _send(self, items: Sequence[Mapping[str, Any]], missed: int = 0) -> None:
+        for item in items:
+            line = json.dumps(item, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            for listener in self._listeners:
+                listener.put(line)
+        for listener in self._listeners:
+            listener.missed += missed
+
+
+class LiveInspection(LiveFeed):
+    """The live inspectors of an agent."""
+
+    def __init__(self, content: ContentPolicy) -> None:
+        super().__init__()
+        self._content = content
+
     def publish(self, extracted: ExtractedRequests) -> None:
         """Send the requests of a trace to all listeners, or why there are none."""
-        listeners = self._listeners
-        if not listeners:
+        if not self._listeners:
             return
         items = []
         for trace, origins in zip(extracted.traces, extracted.origins, strict=True):
@@ -114,7 +131,31 @@ class LiveInspection:
             shown = self._content.document(document)["trace"]
             items.append(describe_request(shown, origins, grade_fields(trace)))
         items += [{"not_request": reason} for reason in extracted.dropped.elements()]
-        for item in items:
-            line = json.dumps(item, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-            for listener in listeners:
-                listener.put(line)
+        self._send(items)
+
+
+def _public_score(score: Score) -> dict[str, Any]:
+    document = score.to_dict()
+    document.pop("detail", None)  # it may quote the trace
+    return document
+
+
+class LiveResults(LiveFeed):
+    """The readers of the scores of traces: their values, without any text."""
+
+    def publish(self, traces: Sequence[ScoredTrace]) -> None:
+        """Send the scores of traces that are committed to all listeners."""
+        if not self._listeners:
+            return
+        items = [
+            {
+                "trace_id": trace.trace_id,
+                "service": trace.service,
+                "timestamp": trace.timestamp,
+                "status": trace.status,
+                "partial": trace.partial,
+                "results": [_public_score(score) for score in trace.results],
+            }
+            for trace in traces[:_MAX_RESULTS]
+        ]
+        self._send(items, missed=len(traces) - len(items))

@@ -34,7 +34,7 @@ def test_names_from_traces_and_rules_are_no_markup() -> None:
     with reading.lock():
         tables = (
             windows_table(as_agent_view(reading), HOSTILE),
-            alerts_table(as_agent_view(reading)),
+            alerts_table(as_agent_view(reading).alerts()),
         )
     assert HOSTILE in printed(tables[0])
     assert printed(tables[1]).count("[red]x[/]") == 4

@@ -19,6 +19,8 @@ __all__ = ["POSTS", "Loop", "Port", "asked", "asked_on", "port"]
 Loop = Callable[[], asyncio.AbstractEventLoop] | None
 """What makes an event loop: `ragmeter worker` runs on uvloop, `ragmeter run` on Python's own."""
 
+STREAMS = ("/v1/inspect", "/v1/results")
+
 POSTS = [
     "/v1/traces",
     "/v1/logs",
@@ -71,7 +73,7 @@ def _app() -> web.Application:
         return web.Response(status=503, text="the disk of /secret/path is full")
 
     app = web.Application()
-    for path in ("/", "/metrics", "/healthz", "/trace/{service}/{trace_id}", "/v1/inspect"):
+    for path in ("/", "/metrics", "/healthz", "/trace/{service}/{trace_id}", *STREAMS):
         app.router.add_get(path, text)
     for path in POSTS:
         app.router.add_post(path, text)

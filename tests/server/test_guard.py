@@ -10,7 +10,7 @@ from ragmeter.server.listener import SECURITY_HEADERS
 from tests.server.ports import POSTS, Port, asked
 
 TOKENS = {"token": "t" * 16, "send_token": "s" * 16, "scrape_token": "m" * 16}
-GETS = ["/", "/trace/bot/t-1", "/v1/inspect", "/metrics", "/nothing"]
+GETS = ["/", "/trace/bot/t-1", "/v1/inspect", "/v1/results", "/metrics", "/nothing"]
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -31,8 +31,8 @@ async def ask_all(settings: Any, apps: list[web.Application]) -> dict[Any, Any]:
             for app, base in zip(apps, (page, traces), strict=True):
                 for route in app.router.routes():
                     path = route.resource.canonical if route.resource else ""
-                    if route.method == "HEAD" or path == "/v1/inspect":
-                        continue  # as GET; and a stream that does not end
+                    if route.method == "HEAD" or path in ("/v1/inspect", "/v1/results"):
+                        continue  # as GET; and streams that do not end
                     url = f"{base}{path.replace('{service}', 'a').replace('{trace_id}', 'b')}"
                     login = {"Authorization": f"Bearer {TOKEN}"}
                     bare = await client.request(route.method, url)

@@ -1,4 +1,4 @@
-"""The operator endpoints on the metrics port: `/v1/baselines` and `/v1/inspect`."""
+"""The operator endpoints on the metrics port: `/v1/baselines`, `/v1/inspect` and `/v1/results`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ragmeter.embedded.endpoints.request_bodies import (
     refuse_request,
 )
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.ingest.live_inspection import MAX_LISTENERS, LiveInspection, TooManyListeners
+from ragmeter.ingest.live_inspection import MAX_LISTENERS, LiveFeed, TooManyListeners
 
 _BASELINES_PATH = "/v1/baselines"
-_INSPECT_PATH = "/v1/inspect"
+INSPECT_PATH, RESULTS_PATH = "/v1/inspect", "/v1/results"
 _BODY_BYTES = 4096
 _BEAT_SECONDS = 10.0  # between empty lines while no trace comes: they show that a client has gone
 
@@ -76,24 +76,25 @@ class BaselinesEndpoint:
             return error_response(503, str(error))
 
 
-class InspectionEndpoint:
-    """The endpoint that streams live traces as JSON lines."""
+class LiveEndpoint:
+    """An endpoint that streams a live feed as JSON lines."""
 
-    def __init__(self, inspection: LiveInspection, beat_seconds: float = _BEAT_SECONDS) -> None:
-        self._inspection = inspection
+    def __init__(self, path: str, feed: LiveFeed, beat_seconds: float = _BEAT_SECONDS) -> None:
+        self._path = path
+        self._feed = feed
         self._beat_seconds = beat_seconds
 
     def add_to(self, app: web.Application) -> None:
         """Add the route to an application."""
-        app.router.add_get(_INSPECT_PATH, self.handle)
+        app.router.add_get(self._path, self.handle)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Stream traces until the client closes the connection."""
+        """Stream lines until the client closes the connection."""
         # a page of another site must not read along
         if "Origin" in request.headers:
             return error_response(403, "not from a page in a browser")
         try:
-            with self._inspection.listening() as listener:
+            with self._feed.listening() as listener:
                 response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
                 await response.prepare(request)
                 await response.write(b"\n")
@@ -108,7 +109,7 @@ class InspectionEndpoint:
                     await response.write(line)
                 return response
         except TooManyListeners:
-            return error_response(503, f"too many live inspectors: {MAX_LISTENERS} are connected")
+            return error_response(503, f"too many live readers: {MAX_LISTENERS} are connected")
         except ConnectionError:
             return web.Response()  # the client has gone
 

@@ -1,0 +1,221 @@
+"""The commands `watch` and `tail`: what a running agent measures, live in the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.alerts.alert import Alert
+from ragmeter.cli.options import (
+    UNREADABLE_LINE,
+    AgentUrlOption,
+    ConfigOption,
+    JsonOption,
+    ServiceOption,
+    format_time,
+    load_or_exit,
+    query_agent,
+    stdout_console,
+    stream_agent,
+)
+from ragmeter.cli.tables import NUMBER_COLUMN, alerts_table, format_states, format_value
+from ragmeter.console.terminal import (
+    add_text_row,
+    build_table,
+    escape_json,
+    exit_error,
+    print_message,
+)
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import display_rank
+
+_TIMEOUT_SECONDS = 10.0
+_MAX_ID = 60  # characters of a trace id
+
+# What the overview of several services shows; `--service` shows every metric.
+_OVERVIEW = ("answered", "grounding", "faithfulness", "relevance", "citation_f1", "error")
+
+_SEVERITIES = ("critical", "warning", "info")
+
+
+def watch(
+    service: ServiceOption = None,
+    window: Annotated[
+        str | None, typer.Option(help="Window of the estimates; none: the second shortest.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+    url: AgentUrlOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Watch services, estimates and alerts of a running agent or worker until Ctrl-C.
+
+    The service with the worst alert comes first. With `--service` every metric of it is shown.
+    """
+    settings = load_or_exit(config)
+    out = stdout_console(120)
+
+    def look() -> Group:
+        document = query_agent(
+            settings, url, "/api/windows.json", "services", seconds=_TIMEOUT_SECONDS
+        )
+        try:
+            return _render(document, service, window)
+        except (ValueError, TypeError, AttributeError, KeyError):
+            raise exit_error("the agent is of another version") from None
+
+    if once or not sys.stdout.isatty():
+        out.print(look())
+        return
+    with Live(look(), console=out, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every)
+            live.update(look(), refresh=True)
+
+
+def _render(document: Mapping[str, Any], service: str | None, window: str | None) -> Group:
+    windows = document["windows"]
+    if window is None:
+        window = windows[min(1, len(windows) - 1)]
+    if window not in windows:
+        raise exit_error(f"--window: one of {', '.join(windows)}", 2)
+    services = document["services"]
+    if service is not None and service not in services:
+        raise exit_error(f"no trace of {service!r} is in any window")
+    alerts = [Alert.from_dict(alert) for alert in document["alerts"]]
+    alerts = [alert for alert in alerts if service in (None, alert.service)]
+
+    def trouble(name: str) -> tuple[int, str]:
+        firing = [a.severity for a in alerts if a.service == name and a.state == "firing"]
+        ranks = [rank for rank, severity in enumerate(_SEVERITIES) if severity in firing]
+        return min(ranks, default=len(_SEVERITIES)), name
+
+    table = build_table(
+        f"estimates, {window}",
+        ("service", {"overflow": "fold", "max_width": 24}),
+        ("metric (scorer)", {"overflow": "fold", "max_width": 40}),
+        ("estimate", NUMBER_COLUMN),
+        ("95 % interval", NUMBER_COLUMN),
+        ("samples", NUMBER_COLUMN),
+        ("states", {"overflow": "fold"}),
+    )
+    for name in sorted(services if service is None else [service], key=trouble):
+        _add_service(table, name, services[name][""], window, overview=service is None)
+    at = document["stream_time"]
+    problems = "; ".join(document["problems"])
+    head = "no trace yet" if at is None else f"as of {format_time(at)} UTC"
+    shown: list[Text | Table] = [Text(f"{head}; {problems or 'ready'}", "red" if problems else "")]
+    shown.append(table)
+    shown.append(alerts_table(alerts) or Text("no alert is pending or firing"))
+    return Group(*shown)
+
+
+def _add_service(
+    table: Table, name: str, whole: Mapping[str, Any], window: str, *, overview: bool
+) -> None:
+    label = f"{bound_label(name, 60)}, {whole['seen'][window]} traces"
+    items = [item for item in whole["metrics"] if item["window"] == window and "value" in item]
+    if overview:
+        items = [item for item in items if item["metric"] in _OVERVIEW]
+    for item in sorted(items, key=lambda item: display_rank(item["metric"])):
+        metric = item["metric"]
+        lower, upper = (format_value(metric, item[end]) for end in ("lower", "upper"))
+        add_text_row(
+            table,
+            label,
+            f"{metric} ({item['scorer']})",
+            format_value(metric, item["value"]),
+            f"{lower} … {upper}",
+            str(item["samples"]),
+            format_states(item["states"]),
+        )
+        label = ""
+    if label:
+        add_text_row(table, label, "no estimate yet", "", "", "", "")
+
+
+def tail(
+    service: ServiceOption = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only traces of this status: ok, error or timeout.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only traces with a result in this state, such as unscored.")
+    ] = None,
+    below: Annotated[
+        list[str] | None,
+        typer.Option(help="Only traces with such a score: METRIC=VALUE. May be repeated."),
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many traces.")] = None,
+    as_json: JsonOption = False,
+    url: AgentUrlOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print traces with their scores as a running agent commits them, until Ctrl-C.
+
+    Scores of a judge or model come later, in a line of their own that begins with a plus sign.
+    """
+    bounds = dict(map(_parse_bound, below or []))
+    settings = load_or_exit(config)
+    shown = 0
+    for item in stream_agent(settings, url, "/v1/results", "send traffic"):
+        try:
+            if "missed" in item:
+                print_message(f"missed: {item['missed']}")
+            elif (
+                service in (None, item["service"])
+                and status in (None, item["status"])
+                and (state is None or any(one["state"] == state for one in item["results"]))
+                and (not bounds or _is_below(item["results"], bounds))
+            ):
+                line = json.dumps(item, ensure_ascii=False) if as_json else _describe(item)
+                typer.echo(escape_json(line))
+                shown += 1
+        except (ValueError, TypeError, AttributeError, KeyError):
+            print_message(UNREADABLE_LINE)
+        if shown == count:
+            return
+
+
+def _parse_bound(text: str) -> tuple[str, float]:
+    metric, _, value = text.partition("=")
+    try:
+        return metric, float(value)
+    except ValueError:
+        raise exit_error(f"--below: {text!r} is not METRIC=VALUE", 2) from None
+
+
+def _is_below(results: Iterable[Mapping[str, Any]], bounds: Mapping[str, float]) -> bool:
+    return any(
+        one["value"] < bounds[one["metric"]]
+        for one in results
+        if one["metric"] in bounds and one["state"] == "scored"
+    )
+
+
+def _describe(item: Mapping[str, Any]) -> str:
+    """Format a trace as one line: what was scored, and why something could not be."""
+    parts = [
+        "+" if item["partial"] else " ",
+        format_time(item["timestamp"])[11:],
+        bound_label(item["service"], _MAX_ID),
+        bound_label(item["trace_id"], _MAX_ID),
+        item["status"],
+    ]
+    for one in sorted(item["results"], key=lambda one: display_rank(one["metric"])):
+        if one["metric"] in ("error", "timeout"):
+            continue  # the status says so
+        if one["state"] == "scored":
+            parts.append(f"{one['metric']}={one['value']:.3g}")
+        elif one["state"] == "unscored":
+            parts.append(f"{one['metric']}=unscored({one.get('reason', '')})")
+    return "  ".join(parts)

@@ -1,0 +1,109 @@
+"""`watch` and `tail` beside a real agent over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.crash import RAGMETER, settings_file, start
+from tests.ports import free_port
+from tests.traces import trace_line
+from tests.waiting import PATIENCE
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The addresses of the metrics port and of the port for traces, of an agent that has traces."""
+    folder = tmp_path_factory.mktemp("agent")
+    page, port = free_port(), free_port()
+    config = settings_file(folder, otlp_port=port, metrics_port=page)
+    (folder / "traces.jsonl").write_bytes(b"\n".join(trace_line(n) for n in range(20)))
+    process = start(folder, "run", "-c", config, "--replay", folder / "traces.jsonl")
+    talk = folder / "talk.txt"
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while "serving until" not in talk.read_text():
+            assert process.poll() is None, talk.read_text()
+            assert time.monotonic() < deadline, talk.read_text()
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{page}", f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [*RAGMETER, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        check=False,
+    )
+
+
+def test_watch_shows_estimates_with_their_intervals(agent: tuple[str, str]) -> None:
+    done = ragmeter("watch", "--once", "--url", agent[0])
+    assert done.returncode == 0, done.stderr
+    assert "bot, 20 traces" in done.stdout
+    assert "answered (builtin)" in done.stdout
+    assert "citation_presence" not in done.stdout
+    assert "no alert is pending or firing" in done.stdout
+    whole = ragmeter("watch", "--once", "--url", agent[0], "--service", "bot", "--window", "24h")
+    assert "citation_presence" in whole.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("--service", "no trace of 'x'"), ("--window", "one of 5m, 1h, 24h")]
+)
+def test_what_is_not_there_is_named(agent: tuple[str, str], option: str, said: str) -> None:
+    done = ragmeter("watch", "--once", "--url", agent[0], option, "x")
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_tail_shows_the_traces_that_are_asked_for(agent: tuple[str, str]) -> None:
+    page, port = agent
+    command = [*RAGMETER, "tail", "--url", page, "--status", "error", "--count", "1"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as plain,
+        subprocess.Popen(
+            [*command[:-4], "--count", "2", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+        ) as as_json,
+    ):
+        for process in (plain, as_json):
+            assert process.stderr is not None
+            assert b"watching" in process.stderr.readline()
+        now = time.time()
+        bad = trace_line(101, timestamp=now, status="error", trace_id="\x1b[2Jbad")
+        body = b"\n".join([trace_line(100, timestamp=now), bad])
+        assert httpx.post(f"{port}/v1/rag/traces", content=body).json()["accepted"] == 2
+        out = plain.communicate(timeout=PATIENCE)[0].decode()
+        rows = [json.loads(row) for row in as_json.communicate(timeout=PATIENCE)[0].splitlines()]
+    assert "bot" in out
+    assert "error" in out
+    assert "\x1b" not in out
+    assert "bad" in out
+    assert len(out.splitlines()) == 1
+    assert [row["status"] for row in rows] == ["ok", "error"]
+    assert all("detail" not in one for row in rows for one in row["results"])
+
+
+def test_a_bound_that_is_none_is_a_mistake() -> None:
+    done = ragmeter("tail", "--below", "grounding")
+    assert done.returncode == 2
+    assert "is not METRIC=VALUE" in done.stderr
