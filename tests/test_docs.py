@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
+from ragmeter.config.loader import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.scorers.llm.questions import JudgeFailureReason
 from ragmeter.trace import MISSING_REASONS, Trace
@@ -42,6 +44,25 @@ def test_every_reason_of_a_missing_field_is_documented() -> None:
 def test_links_within_the_project_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert sorted(page for page in pages if f"({page})" not in index) == []
+
+
+def test_the_readme_is_a_landing_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
+
+
+def test_the_settings_of_the_readme_load(tmp_path: Path) -> None:
+    """As written, but for the path of the key, which is the reader's."""
+    (key := tmp_path / "key").write_text("k")
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    tree = yaml.safe_load(block)
+    tree["judge"]["api_key_file"] = str(key)
+    assert load_settings(environ={}, overrides=tree).judge.model == "some-model"
 
 
 def test_the_readme_names_real_targets_and_keys() -> None:
