@@ -20,12 +20,17 @@ __all__ = ["alertmanager", "notified"]
 
 @asynccontextmanager
 async def alertmanager(
-    binary: str, folder: Path, receiver: str, own: dict[str, Any] | None = None
+    binary: str,
+    folder: Path,
+    receiver: str = "",
+    own: dict[str, Any] | None = None,
+    *,
+    filled: bool = False,
 ) -> AsyncIterator[str]:
     """A ready Alertmanager that notifies `receiver`, of each alert by itself or by the settings of
-    its `own`, whose receiver it fills in; gives its URL."""
+    its `own`, whose receiver it fills in unless it is `filled`; gives its URL."""
     webhook = {"webhook_configs": [{"url": receiver, "send_resolved": True}]}
-    if own is not None:
+    if own is not None and not filled:
         own = own | {"receivers": [{"name": own["route"]["receiver"], **webhook}]}
     config = own or {
         "route": {

@@ -1,0 +1,130 @@
+"""The shipped message templates, rendered by a real Alertmanager for receivers of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import email
+import email.policy
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from ragmeter.exporters.alertmanager import Alertmanager
+from tests.exporters.alerts import drifted, make
+from tests.exporters.real_alertmanager import alertmanager
+from tests.exporters.stub import Stub, serve
+from tests.real import require
+from tests.waiting import PATIENCE
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "alertmanager"
+PAGE = "https://rag.example:9464"
+HOSTILE = "<!channel> & <script>alert(1)</script>"
+
+
+@asynccontextmanager
+async def mailbox() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """An SMTP server that takes everything: its address, and the messages."""
+    messages: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 here\r\n")
+        while line := await reader.readline():
+            verb = line[:4].upper()
+            if verb == b"DATA":
+                writer.write(b"354 go on\r\n")
+                messages.append((await reader.readuntil(b"\r\n.\r\n"))[:-5])
+            writer.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 fine\r\n")
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=2**20)
+    async with server:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield f"{host}:{port}", messages
+
+
+def settings(stub: Stub, smarthost: str) -> dict[str, Any]:
+    """The shipped receivers with addresses of our own, and without waiting."""
+    tree: dict[str, Any] = yaml.safe_load((FOLDER / "receivers.yml").read_text("utf-8"))
+    tree["templates"] = [str(FOLDER / "ragmeter.tmpl")]
+    tree["route"] |= {"group_wait": "200ms", "group_interval": "300ms"}
+    (everyone,) = tree["receivers"]
+    everyone["slack_configs"][0]["api_url"] = f"{stub.url}/slack"
+    everyone["pagerduty_configs"][0]["url"] = f"{stub.url}/pagerduty"
+    everyone["opsgenie_configs"][0]["api_url"] = f"{stub.url}/opsgenie/"
+    everyone["email_configs"][0] |= {"smarthost": smarthost, "require_tls": False}
+    return tree
+
+
+def parts(message: bytes) -> dict[str, str]:
+    """The subject and the bodies of an e-mail by type."""
+    parsed = email.message_from_bytes(message, policy=email.policy.default)
+    bodies = {part.get_content_type(): part for part in parsed.walk() if not part.is_multipart()}
+    texts = {name: str(part.get_content()) for name, part in bodies.items()}
+    return texts | {"subject": str(parsed["Subject"])}
+
+
+@pytest.mark.real
+def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
+    binary = require("alertmanager", "prometheus-alertmanager")
+    fell = drifted(
+        service="support",
+        severity="critical",
+        summary=f"support: grounding fell from 0.80 to 0.60 {HOSTILE}",
+        worst=["t-1", HOSTILE, "t-2"],
+        runbook="https://docs.example/drift.md",
+    )
+    failing = make(service="support", severity="critical", worst=[], value=None, lower=None)
+
+    async def scenario() -> tuple[Stub, list[bytes]]:
+        async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):
+            own = settings(stub, host)
+            async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
+                sender = Alertmanager(
+                    *(client, url, lambda: [fell, failing]),
+                    clock=time.time,
+                    count=lambda *_: None,
+                    status_url=PAGE,
+                )
+                assert await sender.send()
+                end = time.monotonic() + PATIENCE
+                while not (messages and len(set(stub.paths)) >= 3):
+                    assert time.monotonic() < end, (stub.paths, messages)
+                    await asyncio.sleep(0.05)
+        return stub, messages
+
+    stub, messages = asyncio.run(scenario())
+    sent = {path.split("/")[1]: body for path, body in zip(stub.paths, stub.bodies, strict=True)}
+    title = "[CRITICAL] support: 2 alerts"
+
+    slack = sent["slack"]["attachments"][0]
+    assert slack["title"] == title
+    assert "0.6 (95 % interval 0.55 to 0.65, 240 samples), usually 0.8; since 1970" in slack["text"]
+    assert f"<{PAGE}/trace/support/t-1|t-1>" in slack["text"]
+    assert f"<{PAGE}/trace/support/t-2|t-2>" in slack["text"]
+    assert f"<{PAGE}/service/support|Status page>" in slack["text"]
+    assert "<https://docs.example/drift.md|Runbook>" in slack["text"]
+    assert "/#/silences/new?filter=%7B" in slack["text"]
+    assert "<!channel>" not in slack["text"]
+
+    pager = sent["pagerduty"]["payload"]
+    assert (pager["summary"], pager["severity"]) == (title, "critical")
+    story = pager["custom_details"]["story"]
+    assert "support: grounding fell from 0.80 to 0.60" in story
+    assert "Worst traces: t-1, " in story
+
+    assert (sent["opsgenie"]["message"], sent["opsgenie"]["priority"]) == (title, "P1")
+    assert sent["opsgenie"]["description"] == story
+
+    mail = parts(messages[0])
+    assert mail["subject"] == title
+    assert "grounding fell from 0.80 to 0.60" in mail["text/html"]
+    assert "<script>" not in mail["text/html"]
+    assert f'href="{PAGE}/service/support"' in mail["text/html"]
+    assert "bot: too many errors" in mail["text/plain"]
