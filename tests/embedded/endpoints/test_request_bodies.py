@@ -17,9 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.config.loader import load_settings
+from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import json_items, request_bodies
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
 from ragmeter.embedded.endpoints.request_bodies import (
+    LARGE_BODY,
     BodyReader,
     GroupCommit,
     RequestRefused,
@@ -29,6 +33,7 @@ from ragmeter.embedded.intake import IntakeItem, QueueFull
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
+from tests.system.hostile_senders import BODIES, post
 from tests.traces import trace_line
 
 
@@ -253,6 +258,35 @@ def test_a_refused_body_is_freed_at_once(
         assert current < len(body) / 2 < peak
 
     run(tmp_path, test, body_limit=2_000_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [LARGE_BODY - 1_000, 19 * 2**20])
+@pytest.mark.parametrize("name", BODIES)
+def test_decoding_leaves_the_event_loop_its_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int
+) -> None:
+    """Counted in time of processors, of all threads: it is the same on a machine that is busy."""
+    monkeypatch.setattr("tests.system.hostile_senders._SIZE", size)
+    path, kind, body = BODIES[name]()
+    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    ports = {"otlp_port": 0, "metrics_port": 0}
+    settings = load_settings(environ={}, overrides={"state": paths, "http": ports})
+    agent = EmbeddedAgent(settings, [])
+
+    async def test() -> None:
+        async with serve_agent(agent, settings) as (url, _):
+            sender = asyncio.create_task(asyncio.to_thread(post, url, path, kind, body))
+            longest, last = 0.0, time.process_time()
+            while not sender.done():
+                await asyncio.sleep(0.001)
+                now = time.process_time()
+                longest, last = max(longest, now - last), now
+            assert await sender in ("200", "400", "413")
+            assert longest < 0.25, "seconds within which small requests are answered"
+
+    asyncio.run(test())
+    agent._store.close()
 
 
 def test_a_short_body_waits_for_no_long_one(
