@@ -29,6 +29,7 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
 from ragmeter.offline.report.input_files import TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
 from ragmeter.offline.whole_file import FileAnswers, FileFeedback
@@ -142,6 +143,7 @@ class OfflineScorer:
             *self._scorer.pairs,
             *(pair for tier in self._tiers.values() for pair in tier.pairs),
             *self._scorer.canary_pairs,
+            *(pair for tier in self._tiers.values() for pair in abstention_pairs(tier.pairs)),
             *(labels.pairs if labels is not None else ()),
         ]
 
@@ -188,7 +190,10 @@ class OfflineScorer:
             self.summary.add_embedding(embedding)
         for scores in slow_results:
             results += scores
-        results += self._scorer.score_reference(trace)
+        if trace.canary:
+            judged = judged_abstention(trace, results)
+            scored = [(one.metric, one.scorer) for one in judged if one.value is not None]
+            results += [*leave_to_judge(self._scorer.score_reference(trace), scored), *judged]
         if self._labels is not None:
             results += self._labels.scores(trace)
         return summarise_trace(trace, results)

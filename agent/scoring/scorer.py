@@ -23,7 +23,7 @@ from ragmeter.core.score import (
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
-from ragmeter.metrics.canary.specs import canary_judge_pairs
+from ragmeter.metrics.canary.specs import canary_judge_pairs, leave_to_judge
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import (
     REST_STRATUM,
@@ -313,6 +313,7 @@ class Scorer:
                 )
             elif self._sampler.admits_canary("judge"):
                 draws["judge"] = terms
+                results = leave_to_judge(results, pairs)
             else:
                 results += _make_unknown(pairs, ScoreState.UNSCORED, terms, {}, "budget")
         return CheapScores(_complete_trace(scores, results), draws)

@@ -54,7 +54,7 @@ async def score_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> lis
 async def score_live_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> list[Score]:
     """Score a trace of live traffic by a tier; scores of a canary get the names of canaries."""
     scores = await score_tier(scorer, trace, cost)
-    return relabel_canary_scores(scores) if trace.canary else scores
+    return relabel_canary_scores(trace, scores) if trace.canary else scores
 
 
 def answered_pairs(scorer: TierScorer, trace: Trace) -> set[MetricScorer]:
