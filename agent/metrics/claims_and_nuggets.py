@@ -1,9 +1,10 @@
 """Formulas over the claims, facts and nuggets that a judge has listed and labelled.
 
 Faithfulness, answer relevancy and groundedness are shares of claims and facts as RAGAS, DeepEval
-and RAG Guardian define them; two grades go from 0 to 5. A nugget is a vital or okay fact that an
-answer should hold; formulas are those of the TREC 2024 RAG track (AutoNuggetizer, arXiv 2411.09607
-and 2504.15068) and the weighted score of open-rag-eval, without the floors of the latter.
+and RAG Guardian define them; two grades go from 0 to 5, by the scales of helloworld-ai's EVAL.md.
+A nugget is a vital or okay fact that an answer should hold; formulas are those of the TREC 2024 RAG
+track (AutoNuggetizer, arXiv 2411.09607 and 2504.15068) and the weighted score of open-rag-eval,
+without the floors of the latter.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Literal, NamedTuple, get_args
 
 from ragmeter.core.score import NoScore, most_common_reason
 
-HIGHEST_RUBRIC = 5  # of the two grades; in-house rubrics mostly go from 0 or 1 to 5
+HIGHEST_RUBRIC = 5
+# The most that the scale of groundedness has for an answer that cites nothing, and for one with an
+# unsupported claim: 4 means supported with citations but for minor details.
+_UNCITED_RUBRIC, _UNSUPPORTED_RUBRIC = 3, 4
 
 
 class JudgedClaim(NamedTuple):
@@ -39,6 +43,20 @@ def faithfulness(claims: Sequence[JudgedClaim]) -> float | NoScore:
 def answer_relevancy(claims: Sequence[JudgedClaim]) -> float:
     """Compute relevant claims / claims (DeepEval); 0 without claims, as in RAGAS."""
     return sum(claim.relevant for claim in claims) / len(claims) if claims else 0.0
+
+
+def groundedness_grade(grade: int, claims: Sequence[JudgedClaim], cites: bool) -> float | NoScore:
+    """Return a judge's grade of groundedness, at most what its scale allows for the answer.
+
+    Whether the answer cites a passage is known, and labels of claims are harder to talk a judge
+    into than a grade. An answer without claims has nothing to be grounded.
+    """
+    if not claims:
+        return NoScore("no_claims", applies=False)
+    most = HIGHEST_RUBRIC if cites else _UNCITED_RUBRIC
+    if not all(claim.supported for claim in claims):
+        most = min(most, _UNSUPPORTED_RUBRIC)
+    return float(min(grade, most))
 
 
 def groundedness(used: Sequence[bool]) -> float | NoScore:
