@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from ragmeter.core.score import NoScore
@@ -79,11 +80,18 @@ def rouge_l(text: Sequence[str], reference: Sequence[str]) -> RougeOverlap:
 
 def rouge(text: str, reference: str) -> dict[str, RougeOverlap]:
     """Compute `rouge1`, `rouge2` and `rouge_l` of the first `MAX_ROUGE_WORDS` words of each."""
-    ours, theirs = tokenize(text)[:MAX_ROUGE_WORDS], tokenize(reference)[:MAX_ROUGE_WORDS]
+    return _rouge(_rouge_words(text), _rouge_words(reference))
+
+
+def _rouge_words(text: str) -> list[str]:
+    return tokenize(text)[:MAX_ROUGE_WORDS]
+
+
+def _rouge(text: Sequence[str], reference: Sequence[str]) -> dict[str, RougeOverlap]:
     return {
-        "rouge1": rouge_n(ours, theirs, 1),
-        "rouge2": rouge_n(ours, theirs, 2),
-        "rouge_l": rouge_l(ours, theirs),
+        "rouge1": rouge_n(text, reference, 1),
+        "rouge2": rouge_n(text, reference, 2),
+        "rouge_l": rouge_l(text, reference),
     }
 
 
@@ -126,6 +134,59 @@ def similarity_spread(values: Sequence[float]) -> SimilaritySpread | NoScore:
     if mean:
         variation = math.sqrt(variance) / abs(mean)
     return SimilaritySpread(mean, variance, variation)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerConsistency:
+    """How alike the answers to the same question are, over the questions with several answers.
+
+    Args:
+        questions: Questions with at least two answers.
+        answers: Answers that were compared.
+        overlaps: By ROUGE and by `RougeOverlap` field, the means over the questions of mean,
+            variance and coefficient of variation of their pairs of answers; None without any.
+    """
+
+    questions: int
+    answers: int
+    overlaps: dict[str, dict[str, dict[str, float | None]]]
+
+
+def answer_consistency(questions: Iterable[Sequence[str]]) -> AnswerConsistency | None:
+    """Compare each answer to a question with each one before it, which is the reference.
+
+    Returns:
+        None if no question has two answers with words.
+    """
+    worded = [list(filter(None, map(_rouge_words, answers))) for answers in questions]
+    compared = [answers for answers in worded if len(answers) > 1]
+    if not compared:
+        return None
+    spreads: dict[tuple[str, str], list[SimilaritySpread]] = {}
+    for answers in compared:
+        values: dict[tuple[str, str], list[float]] = {}
+        for earlier, later in combinations(answers, 2):
+            for measure, overlap in _rouge(later, earlier).items():
+                if measure == "rouge2" and len(earlier) == len(later) == 1:
+                    continue  # two answers of one word have no bigrams
+                for field in RougeOverlap._fields:
+                    values.setdefault((measure, field), []).append(getattr(overlap, field))
+        for key, each in values.items():
+            spread = similarity_spread(each)
+            if not isinstance(spread, NoScore):
+                spreads.setdefault(key, []).append(spread)
+    overlaps: dict[str, dict[str, dict[str, float | None]]] = {}
+    for (measure, field), found in spreads.items():
+        overlaps.setdefault(measure, {})[field] = {
+            name: _mean_known([getattr(spread, name) for spread in found])
+            for name in ("mean", "variance", "variation")
+        }
+    return AnswerConsistency(len(compared), sum(map(len, compared)), overlaps)
+
+
+def _mean_known(values: Sequence[float | NoScore]) -> float | None:
+    known = [value for value in values if not isinstance(value, NoScore)]
+    return math.fsum(known) / len(known) if known else None
 
 
 def answer_similarities(one: Sequence[str], two: Sequence[str]) -> dict[str, float]:
