@@ -195,7 +195,7 @@ def run(
         score=scoring.score,
         on_verdict=_print_verdict,
         on_round=partial(_print_summary, suite),
-        measure=model.measure if model else None,
+        measure=partial(_measure_reference, model, scoring),
     )
     with exit_on_error():
         try:
@@ -210,7 +210,8 @@ class CanaryScoring:
 
     Thresholds on metrics of the reference cost nothing; for others the traces are scored as
     `ragmeter score` does, by the judge and the model of the settings. Without such thresholds a
-    judge is asked only whether questions that can't be answered were declined.
+    judge is asked only what the reference cannot say by itself: whether questions that can't be
+    answered were declined, and whether the answer is a right one that has no keywords.
     """
 
     def __init__(self, settings: Settings, suite: CanarySuite, gate: GateOptions | None) -> None:
@@ -228,9 +229,8 @@ class CanaryScoring:
         if not self._everything:
             answered = settings.judge.model_copy(update={"metrics": ["answered"]})
             settings = settings.model_copy(update={"judge": answered})
-        unanswerable = any(one.reference.answerable is False for one in suite.questions)
-        asks = settings.judge.base_url is not None and unanswerable
-        tiers = ConfiguredTiers(settings).scorers if self._everything or asks else {}
+        asks = self._everything or settings.judge.base_url is not None
+        tiers = ConfiguredTiers(settings).scorers if asks else {}
         if not self._everything:
             tiers = {name: tier for name, tier in tiers.items() if name == "judge"}
         self.scorer = OfflineScorer(settings, tiers)
@@ -244,6 +244,10 @@ class CanaryScoring:
             self._run.add(scored, None)
         return scored.results
 
+    async def measure(self, trace: Trace) -> Trace:
+        """Return the trace with what a judge says for its reference."""
+        return await self.scorer.measure(trace)
+
     def check_gate(self) -> bool:
         """Print what the gate says of the round; False if it failed."""
         from ragmeter.offline.report.summary import build_report
@@ -255,6 +259,12 @@ class CanaryScoring:
         for line in result.lines():
             print_message(line)
         return result.passed
+
+
+async def _measure_reference(
+    model: AnswerSimilarity | None, scoring: CanaryScoring, trace: Trace
+) -> Trace:
+    return await scoring.measure(trace if model is None else await model.measure(trace))
 
 
 async def _run_suite(

@@ -74,7 +74,11 @@ NuggetSupport = Literal["support", "partial_support", "not_support"]
 NUGGET_IMPORTANCE: tuple[NuggetImportance, ...] = get_args(NuggetImportance)
 NUGGET_SUPPORT: tuple[NuggetSupport, ...] = get_args(NuggetSupport)
 
-_LENIENT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
+NUGGET_VALUES: dict[NuggetSupport, float] = {
+    "support": 1.0,
+    "partial_support": 0.5,
+    "not_support": 0.0,
+}
 _STRICT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.0, "not_support": 0.0}
 _OKAY_WEIGHT = 0.5  # of an okay nugget beside a vital one
 NUGGET_METRICS = (
@@ -111,7 +115,7 @@ def nugget_scores(
     if not supports:
         return dict.fromkeys(NUGGET_METRICS, NoScore("no_nuggets", applies=False))
     out: dict[str, float | NoScore] = {}
-    for suffix, worth in (("", _LENIENT), ("_strict", _STRICT)):
+    for suffix, worth in (("", NUGGET_VALUES), ("_strict", _STRICT)):
         values = [s if isinstance(s, NoScore) else worth[s] for s in supports]
         out[f"nugget_all{suffix}"] = _weighted(values, [1.0] * len(values))
         vital: float | NoScore

@@ -24,7 +24,7 @@ from ragmeter.core.atomic_files import replacing
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.core.tiers import ScoringCost, Tier, TierScorer
+from ragmeter.core.tiers import ReferenceMeasurer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
@@ -183,6 +183,7 @@ class OfflineScorer:
 
     async def score(self, trace: Trace) -> ScoredTrace:
         """Score one trace."""
+        trace = await self.measure(trace)
         results = self._scorer.score_cheap(trace)
         slow = asyncio.gather(*(self._run_tier(tier, trace) for tier in self._tiers.values()))
         embedding, slow_results = await asyncio.gather(self._answers.add(trace), slow)
@@ -197,6 +198,13 @@ class OfflineScorer:
         if self._labels is not None:
             results += self._labels.scores(trace)
         return summarise_trace(trace, results)
+
+    async def measure(self, trace: Trace) -> Trace:
+        """Return a canary with what the tiers measure for its reference, another trace as it is."""
+        for tier in self._tiers.values():
+            if trace.canary and isinstance(tier, ReferenceMeasurer):
+                trace = await tier.measure(trace, ScoringCost())
+        return trace
 
     async def _run_tier(self, tier: TierScorer, trace: Trace) -> list[Score]:
         scores: list[Score] = []

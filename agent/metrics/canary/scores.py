@@ -209,11 +209,16 @@ def _correctness(
     """Compute the correctness by one of the right answers.
 
     Without facts or checks the facts of a right answer are its keywords and numbers, and of one
-    without any ("No.") its words in a row.
+    without any ("No.") what a judge says, or its words in a row where none was asked.
     """
     coverage = answers.keyword_coverage(answer, expected, reference.keywords)
     if isinstance(coverage, NoScore) and not coverage.applies:
-        coverage = float(bool(answer.holds(expected)))
+        if reference.judged_facts is not None:
+            coverage = reference.judged_facts
+        elif reference.judge_failed:
+            coverage = NoScore("judge_error")
+        else:
+            coverage = float(bool(answer.holds(expected)))
     if isinstance(factual, NoScore) and not factual.applies:
         factual = coverage
     completeness = answers.answer_completeness(answer, expected, coverage)

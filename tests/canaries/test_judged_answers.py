@@ -1,4 +1,4 @@
-"""Questions that can't be answered: where a judge has labelled the attempt, its word counts."""
+"""What a judge says where the reference cannot: was it declined, is it a right answer?"""
 
 from __future__ import annotations
 
@@ -186,6 +186,59 @@ def test_the_record_of_the_service_itself_has_nothing_to_be_judged_by() -> None:
     ]
 
 
+def correctness(
+    answer: str, reference: dict[str, Any], label: str = "support", fails: str | None = None
+) -> tuple[float | str | None, int]:
+    """The correctness of an answer, and how many calls it took."""
+    judge = FakeJudge(
+        {"nuggets-assign": label, "attempted": "answered"},
+        fails=lambda question: fails if "nuggets" in question.prompt else None,
+    )
+    settings = JudgeSettings(base_url="http://judge", model="m", metrics=["answered"])
+    trace = make_trace(1, query="May I?", answer=answer, reference=reference)
+    found = scored(trace, JudgeTier(judge, settings))
+    (score,) = [one for one in found if one.metric == "answer_correctness"]
+    assert score.scorer == "reference"
+    return score.reason if score.value is None else score.value, judge.count("nuggets-assign")
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    # 0.6 facts + 0.4 (length + facts) / 2
+    [("support", 1.0), ("partial_support", 0.6), ("not_support", 0.2)],
+)
+def test_a_right_answer_without_keywords_is_put_to_the_judge(label: str, value: float) -> None:
+    assert correctness("Yes, no problem at all.", {"answer": "No."}, label) == pytest.approx(
+        (value, 1)
+    )
+    assert correctness("Nein.", {"answer": ["No.", "Never ever"]}, label) == pytest.approx(
+        (value, 1)
+    )
+
+
+def test_the_judge_is_asked_for_nothing_that_the_reference_says() -> None:
+    for reference in (
+        {"answer": "No refunds"},
+        {"answer": "14"},
+        {"answer": "No.", "facts": ["problem"]},
+        {"answer": "No.", "checks": [{"name": "no", "patterns": ["no"]}]},
+        {"answer": "No.", "keywords": ["problem"]},
+        {"answer": "No.", "judged_facts": 0.5},
+        {"facts": ["problem"]},
+        {"answerable": False, "answer": "No."},
+    ):
+        assert correctness("Yes, no problem.", reference)[1] == 0, reference
+    assert correctness(" ", {"answer": "No."}) == (0.0, 0)  # a blank answer states nothing
+
+
+def test_a_judge_that_fails_leaves_no_number() -> None:
+    assert correctness("No.", {"answer": "No."}, fails="judge_timeout") == ("judge_error", 1)
+    assert correctness("No." * 9_000, {"answer": "No."}) == ("judge_error", 0)
+    # another right answer needs no judge
+    both = {"answer": ["No.", "Never ever"]}
+    assert correctness("Never ever.", both, fails="judge_timeout") == (1.0, 1)
+
+
 @contextmanager
 def servers(label: str) -> Iterator[tuple[str, str, list[Any]]]:
     """A service that declines in words that the rules do not know, and a judge of attempts."""
@@ -196,7 +249,9 @@ def servers(label: str) -> Iterator[tuple[str, str, list[Any]]]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path.endswith("/chat/completions"):
                 asked.append(body)
-                message = {"role": "assistant", "content": json.dumps({"attempt": label})}
+                asks = json.dumps(body["response_format"])
+                verdict = {"attempt": label} if "attempt" in asks else {"1": "not_support"}
+                message = {"role": "assistant", "content": json.dumps(verdict)}
                 reply: Any = {
                     "model": "m",
                     "choices": [{"message": message, "finish_reason": "stop"}],
@@ -243,3 +298,26 @@ def test_a_round_asks_the_judge_about_what_should_be_declined(
         found = CliRunner().invoke(app, arguments)
     assert found.exit_code == status, found.output
     assert len(asked) == 1
+
+
+def test_a_round_asks_the_judge_about_right_answers_without_keywords(tmp_path: Path) -> None:
+    file, out = tmp_path / "suite.jsonl", tmp_path / "out.jsonl"
+    questions = [
+        {"query": "May I?", "reference": {"answer": "On no day"}},
+        {"query": "How long?", "reference": {"answer": "Stay silent"}},
+    ]
+    lines = [{"service": "bot", "expect": {"answer_correctness": 0.5}}, *questions]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    with servers("answered") as (service, judge, asked):
+        config = tmp_path / "settings.yaml"
+        config.write_text(json.dumps({"judge": {"base_url": judge, "model": "m"}}))
+        arguments = ["canary", "run", str(file), "--endpoint", service, "--once", "-c", str(config)]
+        arguments += ["-o", str(out), "--per-minute", "6000"]
+        found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 1
+    # by the label of the judge; the other question has keywords
+    assert "answer_correctness 0.2, wanted 0.5" in found.output
+    assert len(asked) == 1
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert first["reference"]["judged_facts"] == 0
+    assert "judged_facts" not in second["reference"]
