@@ -193,8 +193,10 @@ class OfflineScorer:
             results += scores
         if trace.canary:
             judged = judged_abstention(trace, results)
-            scored = [(one.metric, one.scorer) for one in judged if one.value is not None]
-            results += [*leave_to_judge(self._scorer.score_reference(trace), scored), *judged]
+            results += self._scorer.score_reference(trace)
+            if any(one.value is not None for one in judged):
+                results = leave_to_judge(results)
+            results += judged
         if self._labels is not None:
             results += self._labels.scores(trace)
         return summarise_trace(trace, results)

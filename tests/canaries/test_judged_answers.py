@@ -98,7 +98,7 @@ def test_no_trace_says_that_it_did_not_answer_and_that_it_invented(abstained: bo
         for label in ("answered", "partial", "none"):
             found = scored(canary(answer, abstained=abstained), tier(label))
             refused = any(
-                (one.value == 0 and one.metric == "answered" and one.scorer == "judge")
+                (one.value == 0 and one.metric == "answered")
                 or (one.value == 1 and one.metric == "abstention_accuracy")
                 for one in found
             )

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ragmeter.core.feedback import ANNOTATION
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import JUDGE_SCORER, REFERENCE_SCORER, Score, ScoreState
+from ragmeter.core.score import BUILTIN_SCORER, JUDGE_SCORER, REFERENCE_SCORER, Score, ScoreState
 from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
 from ragmeter.metrics.judge_agreement import AGREEMENT_METRICS
 from ragmeter.metrics.ranking import UMBRELA
@@ -24,7 +24,9 @@ _JUDGE_SCORERS = (UMBRELA, JUDGE_SCORER, AUTONUGGETIZER, ANNOTATION)
 _ATTEMPT = ("answered", JUDGE_SCORER)
 # What follows from the judge's label of the attempt, for a question that can't be answered.
 _ABSTENTION = ("abstention_accuracy", "unanswerable_hallucination")
-JUDGED = "judged"  # the reason of a result that a judge gives in place of the reference
+# The results that phrase rules give where no judge has labelled the attempt.
+_BY_RULES = {("answered", BUILTIN_SCORER), *((metric, REFERENCE_SCORER) for metric in _ABSTENTION)}
+JUDGED = "judged"  # the reason of such a result where a judge has
 
 
 def canary_scorer(scorer: str) -> str:
@@ -80,19 +82,11 @@ def judged_abstention(trace: Trace, scores: Iterable[Score]) -> list[Score]:
     return [accuracy, replace(accuracy, metric=_ABSTENTION[1], value=hallucinated)]
 
 
-def leave_to_judge(scores: Iterable[Score], pairs: Iterable[tuple[str, str]]) -> list[Score]:
-    """Return the scores of a canary's reference without those that a judge gives.
-
-    Args:
-        scores: The scores of the reference.
-        pairs: The (metric, scorer) pairs that a judge gives.
-    """
-    judged = {metric for metric, scorer in pairs if scorer == canary_scorer(JUDGE_SCORER)}
+def leave_to_judge(scores: Iterable[Score]) -> list[Score]:
+    """Return the scores of a canary without those that its judge gives."""
     return [
         replace(one, state=ScoreState.NOT_APPLICABLE, value=None, reason=JUDGED, detail=None)
-        if one.scorer == REFERENCE_SCORER
-        and one.metric in judged.intersection(_ABSTENTION)
-        and one.state is not ScoreState.NOT_APPLICABLE
+        if (one.metric, one.scorer) in _BY_RULES and one.state is not ScoreState.NOT_APPLICABLE
         else one
         for one in scores
     ]
