@@ -191,7 +191,7 @@ def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Gate
     if not found:
         return None
     current = {one.scorer: one for one in reversed(found)}  # a scorer's current version is first
-    series = next((one for one in current.values() if one.estimate is not None), found[0])
+    series = max(current.values(), key=lambda one: len(one.scores))
     estimate = series.estimate
     if estimate is None:
         counted = ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in series.states.items() if n)
