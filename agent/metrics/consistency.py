@@ -21,8 +21,6 @@ from typing import NamedTuple
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.text import tokenize
 
-MAX_ROUGE_WORDS = 5_000  # of one text, some ten pages: bounds the work, which is quadratic
-
 EMBEDDING_SIMILARITY = "embedding"  # cosine of two embeddings, computed by `ragmeter.scorers`
 SIMILARITIES = ("rouge1", "rouge2", "rouge_l", EMBEDDING_SIMILARITY)
 
@@ -78,21 +76,16 @@ def rouge_l(text: Sequence[str], reference: Sequence[str]) -> RougeOverlap:
     return _overlap(lcs_length(text, reference), len(text), len(reference))
 
 
-def rouge(text: str, reference: str) -> dict[str, RougeOverlap]:
-    """Compute `rouge1`, `rouge2` and `rouge_l` of the first `MAX_ROUGE_WORDS` words of each."""
-    return _rouge(_rouge_words(text), _rouge_words(reference))
+def rouge(text: Sequence[str], reference: Sequence[str]) -> dict[str, RougeOverlap]:
+    """Compute `rouge1`, `rouge2` and `rouge_l` of two word sequences.
 
-
-def _rouge_words(text: str) -> list[str]:
-    return tokenize(text)[:MAX_ROUGE_WORDS]
-
-
-def _rouge(text: Sequence[str], reference: Sequence[str]) -> dict[str, RougeOverlap]:
-    return {
-        "rouge1": rouge_n(text, reference, 1),
-        "rouge2": rouge_n(text, reference, 2),
-        "rouge_l": rouge_l(text, reference),
-    }
+    Two texts of one word have no bigrams and so no ROUGE-2.
+    """
+    overlaps = {"rouge1": rouge_n(text, reference, 1)}
+    if len(text) > 1 or len(reference) > 1:
+        overlaps["rouge2"] = rouge_n(text, reference, 2)
+    overlaps["rouge_l"] = rouge_l(text, reference)
+    return overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +151,7 @@ def answer_consistency(questions: Iterable[Sequence[str]]) -> AnswerConsistency 
     Returns:
         None if no question has two answers with words.
     """
-    worded = [list(filter(None, map(_rouge_words, answers))) for answers in questions]
+    worded = [list(filter(None, map(tokenize, answers))) for answers in questions]
     compared = [answers for answers in worded if len(answers) > 1]
     if not compared:
         return None
@@ -166,9 +159,7 @@ def answer_consistency(questions: Iterable[Sequence[str]]) -> AnswerConsistency 
     for answers in compared:
         values: dict[tuple[str, str], list[float]] = {}
         for earlier, later in combinations(answers, 2):
-            for measure, overlap in _rouge(later, earlier).items():
-                if measure == "rouge2" and len(earlier) == len(later) == 1:
-                    continue  # two answers of one word have no bigrams
+            for measure, overlap in rouge(later, earlier).items():
                 for field in RougeOverlap._fields:
                     values.setdefault((measure, field), []).append(getattr(overlap, field))
         for key, each in values.items():
@@ -190,12 +181,5 @@ def _mean_known(values: Sequence[float | NoScore]) -> float | None:
 
 
 def answer_similarities(one: Sequence[str], two: Sequence[str]) -> dict[str, float]:
-    """Compute F of ROUGE-1, ROUGE-2 and ROUGE-L of two answers, given their words.
-
-    Each answer needs a word. Two answers of one word have no bigrams and so no ROUGE-2.
-    """
-    similarities = {"rouge1": rouge_n(one, two, 1).f}
-    if len(one) > 1 or len(two) > 1:
-        similarities["rouge2"] = rouge_n(one, two, 2).f
-    similarities["rouge_l"] = 2 * lcs_length(one, two) / (len(one) + len(two))
-    return similarities
+    """Compute F of each ROUGE of two answers, given their words; each needs one."""
+    return {name: overlap.f for name, overlap in rouge(one, two).items()}
