@@ -227,10 +227,10 @@ class CanaryScoring:
         self._everything = bool(gate or beyond)
         self.plain = OfflineScorer(settings)
         if not self._everything:
-            answered = settings.judge.model_copy(update={"metrics": ["answered"]})
-            settings = settings.model_copy(update={"judge": answered})
-        asks = self._everything or settings.judge.base_url is not None
-        tiers = ConfiguredTiers(settings).scorers if asks else {}
+            judge = settings.judge.model_copy(update={"metrics": ["answered"]})
+            unused = settings.hhem.model_copy(update={"path": None})  # loading it takes seconds
+            settings = settings.model_copy(update={"judge": judge, "hhem": unused})
+        tiers = ConfiguredTiers(settings).scorers
         if not self._everything:
             tiers = {name: tier for name, tier in tiers.items() if name == "judge"}
         self.scorer = OfflineScorer(settings, tiers)
