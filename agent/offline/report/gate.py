@@ -20,6 +20,7 @@ from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rule
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.core.score import JUDGE_SCORER, REFERENCE_SCORER
 from ragmeter.metrics.canary.specs import canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.summary import ReportColumn, format_metric_value, metric_title
@@ -183,11 +184,14 @@ def _is_required(rule: AlertRule) -> bool:
 def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> GateCheck | None:
     """Check a rule on a metric; None if the file has no result of it in any state."""
     assert rule.metric is not None
-    scorers = (rule.scorer, canary_scorer(rule.scorer))
+    # what a reference leaves to a judge is `canary/judge`
+    judge = JUDGE_SCORER if rule.scorer == REFERENCE_SCORER else rule.scorer
+    scorers = (rule.scorer, canary_scorer(judge))
     found = [s for s in run.series if s.metric == rule.metric and s.scorer in scorers]
     if not found:
         return None
-    series = found[0]  # the scorer's current version comes first
+    current = {one.scorer: one for one in reversed(found)}  # a scorer's current version is first
+    series = max(current.values(), key=lambda one: len(one.scores))
     estimate = series.estimate
     if estimate is None:
         counted = ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in series.states.items() if n)

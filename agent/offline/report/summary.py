@@ -13,6 +13,7 @@ from typing import Any
 
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
+from ragmeter.metrics.consistency import AnswerConsistency
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
@@ -46,6 +47,7 @@ class ReportColumn:
         latency: Quantiles, in seconds, by stage.
         notes: Remarks about the input.
         texts: Texts of worst traces by trace id; runs may differ in their answers.
+        consistency: How alike the answers to the same question are; None where none are compared.
         hidden: Number of further metrics with a value, which the report leaves out.
     """
 
@@ -57,6 +59,7 @@ class ReportColumn:
     notes: Sequence[str] = ()
     texts: Mapping[str, TraceText] = field(default_factory=dict)
     hidden: int = 0
+    consistency: AnswerConsistency | None = None
 
     def find(self, key: tuple[str, str]) -> list[RunSeries]:
         """List the series of a (metric, scorer): one for each version of the scorer."""
@@ -163,6 +166,7 @@ def build_column(
         sorted(run.services),
         list(run.series(0)) if series is None else series,
         run.latency() if latency else [],
+        consistency=run.consistency,
     )
 
 
@@ -266,6 +270,7 @@ def _run(column: ReportColumn) -> dict[str, Any]:
         "latency": [
             {"stage": stage, **asdict(item)} for stage, items in column.latency for item in items
         ],
+        "consistency": column.consistency and asdict(column.consistency),
     }
 
 
