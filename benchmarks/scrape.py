@@ -26,12 +26,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
-from ragmeter.core.counters import Counters, Exemplar
+from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.exporters.snapshot import take_snapshot
