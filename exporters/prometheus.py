@@ -162,7 +162,7 @@ class PrometheusExporter:
             if family.ours:
                 yield from _samples(family, series.get(family.name, {}), openmetrics)
         for name in sorted(series.keys() - self._counters.keys()):
-            if not name.startswith(f"{DURATION}_"):
+            if not name.startswith((f"{DURATION}_", f"{JUDGE_LATENCY.name}_")):
                 # Counted by someone but missing in the reference: better shown than lost.
                 family = MetricFamily(name, "counter", "Not described.")
                 yield from _samples(family, series[name], openmetrics)

@@ -326,6 +326,7 @@ def everything() -> FakeAgent:
     exported = (("signal", "logs"), ("result", "sent"))
     counters.inc("ragmeter_results_exported_total", exported, 40)
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
+    counters.observe("ragmeter_judge_duration_seconds", (judge,), 0.6, DURATION_EDGES)
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
     counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)

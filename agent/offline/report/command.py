@@ -45,6 +45,7 @@ from ragmeter.offline.report.tables import (
     answered_line,
     comparison_caption,
     hidden_metrics_line,
+    judging_lines,
     missing_values_line,
     report_tables,
 )
@@ -150,7 +151,7 @@ def run_report(
         for line in report_headline(report) or answered_line(report):
             say(line)
         terminal.print_tables(report_tables(report))
-        more = [hidden_metrics_line(report), missing_values_line(report)]
+        more = [hidden_metrics_line(report), missing_values_line(report), *judging_lines(report)]
         for line in [*comparison_caption(report), *filter(None, more)]:
             say(line)
     if wanted.gate is None:

@@ -21,6 +21,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from ragmeter.core.arithmetic import weight_units
+from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -190,6 +191,7 @@ class RunSeries:
         worst: Worst traces, worst first.
         weighted: True if any score has a probability below 1.
         repeats: Of questions that were asked several times; None if there are none.
+        instrument: Name of the model behind the fingerprint, or empty.
     """
 
     metric: str
@@ -205,6 +207,7 @@ class RunSeries:
     worst: tuple[WorstScore, ...]
     weighted: bool
     repeats: RepeatedScores | None
+    instrument: str = ""
 
     @property
     def two_valued(self) -> bool:
@@ -220,10 +223,14 @@ class ScoredRun:
 
     Args:
         name: Name shown in the report.
+
+    Attributes:
+        judging: The judges, their instruments and what they cost, as far as the file says.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.judging = JudgingSummary()
         self.traces = 0
         self.services: Counter[str] = Counter()
         self.keys: list[str | None] = []
@@ -259,6 +266,7 @@ class ScoredRun:
         Answers to one question are alike: as traces of their own they would make the interval
         narrower than the questions allow.
         """
+        self.judging.add(scored.judging)
         for score in scored.results:
             if score.value is not None:
                 pair = (score.metric, score.scorer)
@@ -268,6 +276,7 @@ class ScoredRun:
         """Count a trace, which the run owns afterwards; `key` is its pairing key."""
         index = self.traces
         self.traces += 1
+        self.judging.add(scored.judging)
         self.services[scored.service] += 1
         self.keys.append(key)
         self.ids.append(scored.trace_id)
@@ -344,6 +353,7 @@ class ScoredRun:
                 tuple(self._worst(metric, scores, worst)),
                 any(probability != 1 for probability in scores.probabilities),
                 summarise_repeats(self.keys, scores, self._again.get((metric, scorer), ())),
+                self.judging.model(fingerprint),
             )  # fmt: skip
 
     def _plain(self, metric: str, scorer: str, spec: MetricSpec) -> Interval | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ragmeter.core.counters import DURATION_EDGES, bucket_edge
+from ragmeter.core.judging import JudgeUse
 from ragmeter.core.tiers import ScoringCost
 
 # How an attempt ended: a closed set, fit for a label.
@@ -117,8 +118,11 @@ class AttemptBilling:
             usage = TokenUsage(*(-(-number // 4) for number in characters))
         tokens_in, tokens_out = (usage.input_tokens, usage.output_tokens) if usage else (0, 0)
         usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) / 1e6
-        cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds))
-        self._observe(Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated))
+        attempt = Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated)
+        latencies = [seconds] if attempt.timed else []
+        use = JudgeUse(1, 0, tokens_in, tokens_out, int(estimated), usd, latencies)
+        cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds, {self._judge: use}))
+        self._observe(attempt)
 
 
 def count_attempt(add: CounterAdd, attempt: Attempt) -> None:
