@@ -150,7 +150,9 @@ def test_live_canaries_are_judged_apart_from_the_traffic(tmp_path: Path) -> None
         assert own["ragmeter_canary_judge_tokens_total", ()] > 0
         assert own["ragmeter_canary_judge_cost_usd_total", ()] > 0
         calls = sum(value for _, value in values(text, "ragmeter_judge_requests_total"))
-        assert stub.stats()["calls"] == calls == 8 * 3 + 10 * 3
+        assert stub.stats()["calls"] == calls
+        # the second judge is asked for both families of the traffic, and to label claims, if any
+        assert 8 * 3 + 10 * 4 <= calls <= 8 * 3 + 10 * 5
         assert mismatch(instrument) == 0
         assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
 
