@@ -29,6 +29,7 @@ MARK = 4  # digits of a fingerprint in a text: they tell the few instruments of 
 _Name = Annotated[str, AfterValidator(lambda text: text and bound_label(text, _MAX_NAME))]
 _Count = Annotated[int, Field(ge=0, le=10**15)]
 _Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
 _Latencies = Annotated[list[_Amount], Field(max_length=10_000)]
 _Pair = Annotated[list[_Count], Field(min_length=2, max_length=2)]
 _FEW = Field(max_length=_MAX_ITEMS)
@@ -54,7 +55,7 @@ class JudgeInstrument:
     served: _Name
     system_fingerprint: _Name = ""
     structured: _Name = ""
-    parameters: Annotated[dict[_Name, float | None], _FEW] = field(default_factory=dict)
+    parameters: Annotated[dict[_Name, _Number | None], _FEW] = field(default_factory=dict)
     fingerprints: Annotated[dict[_Name, _Prompts], _FEW] = field(default_factory=dict)
 
     @property

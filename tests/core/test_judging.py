@@ -14,6 +14,9 @@ from ragmeter.core.judging import (
 )
 
 
+NAN = float("nan")
+
+
 def judging(began: float = 0.0, seconds: float = 1.0, served: str = "m-1") -> TraceJudging:
     instrument = JudgeInstrument(
         "judge", "m", served, "fp", "schema", {"temperature": 0.0, "seed": None},
@@ -45,6 +48,7 @@ def test_what_is_written_is_read() -> None:
         {"uses": {"judge": {"latencies": [float("nan")]}}},
         {"uses": {str(n): {} for n in range(300)}},
         {"instruments": [{"judge": "j"}]},
+        {"instruments": [{"judge": "j", "model": "m", "served": "s", "parameters": {"t": NAN}}]},
         {"instruments": {}},
         {"compared": {"claims": [1]}},
     ],
