@@ -13,7 +13,6 @@ from ragmeter.core.judging import (
     read_judging,
 )
 
-
 NAN = float("nan")
 
 
