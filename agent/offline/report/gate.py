@@ -25,7 +25,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.summary import ReportColumn, format_metric_value, metric_title
 
 GateStatistic = Literal["bound", "mean"]
-GateOutcome = Literal["passed", "failed", "not measured"]
+GateOutcome = Literal["passed", "failed", "not measured", "not checked"]
 
 _MAX_UNSCORED = 0.1  # the threshold of RagUnscoredElevated: more can hide a failure
 _MAX_TRACES = 5  # worst traces named by a failed check
@@ -41,11 +41,13 @@ class Gate:
         name: Profile or file that they come from.
         rules: Rules on a metric or a latency.
         asked: True if each rule must be measured; False leaves out what the file does not measure.
+        unanswerable: Rules of a file on what scored traces do not tell.
     """
 
     name: str
     rules: Sequence[AlertRule]
     asked: bool
+    unanswerable: Sequence[AlertRule] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class GateResult:
     @property
     def passed(self) -> bool:
         """True if something was checked and every required check passed."""
-        done = any(check.outcome != "not measured" for check in self.checks)
+        done = any(check.outcome in ("passed", "failed") for check in self.checks)
         return done and all(check.outcome == "passed" for check in self.checks if check.required)
 
     def lines(self) -> list[str]:
@@ -144,15 +146,23 @@ def load_gate(wanted: str) -> Gate:
         defaults = {rule.name: rule for rule in load_rules()}
         rules = [rule for rule in rules if defaults.get(rule.name) != rule]
         asked = True
-    usable = [rule for rule in rules if _is_usable(rule)]
+    usable = [rule for rule in rules if _obstacle(rule) is None]
     if not usable:
         raise RuleError(f"{wanted}: no rule has a threshold on a metric or a latency")
-    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked)
+    rest = [rule for rule in rules if _obstacle(rule) is not None] if asked else []
+    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked, rest)
 
 
-def _is_usable(rule: AlertRule) -> bool:
-    whole = rule.segment is None and rule.relative_to is None
-    return whole and (rule.metric is not None or rule.latency is not None)
+def _obstacle(rule: AlertRule) -> str | None:
+    """Return what a rule asks that a file cannot answer; None for a rule that can be checked."""
+    obstacles = {
+        "absence of traces": rule.absence,
+        "the burn rate of an error budget": rule.burn is not None,
+        "results without a value": rule.unscored is not None,
+        "a change against a longer window": rule.relative_to is not None,
+        "segments one by one": rule.segment is not None,
+    }
+    return next((text for text, present in obstacles.items() if present), None)
 
 
 def check_gate(gate: Gate, run: ReportColumn, on: GateStatistic = "bound") -> GateResult:
@@ -165,14 +175,22 @@ def check_gate(gate: Gate, run: ReportColumn, on: GateStatistic = "bound") -> Ga
     """
     checks, unused = [], []
     for rule in gate.rules:
-        check = _check_latency(rule, run, on) if rule.latency else _check_metric(rule, run, on)
+        check = None
+        covered = any(map(rule.covers, run.services))
+        if covered:
+            check = _check_latency(rule, run, on) if rule.latency else _check_metric(rule, run, on)
         if check is not None:
             checks.append(check)
         elif gate.asked:
             text = f"the file has no result of {' by '.join(filter(None, rule.watched))}"
+            if not covered:
+                text = "the file has no trace of the services of this rule"
             checks.append(GateCheck(rule.name, _is_required(rule), "not measured", text))
         else:
             unused.append(rule.name)
+    for rule in gate.unanswerable:
+        text = f"a file cannot answer for {_obstacle(rule)}; the running agent checks this rule"
+        checks.append(GateCheck(rule.name, False, "not checked", text))
     return GateResult(gate.name, checks, unused)
 
 

@@ -124,6 +124,46 @@ def test_rules_of_a_file_change_the_default_of_their_name(tmp_path: Path) -> Non
         load_gate(str(path))
 
 
+def test_rules_that_a_file_cannot_answer_are_named_as_not_checked(tmp_path: Path) -> None:
+    usable = json.loads(Path(rules_file(tmp_path)).read_text())["rules"]
+    asking = {"op": "<", "threshold": 0.5, "window": "1h", "severity": "critical"}
+    path = tmp_path / "gate.yaml"
+    path.write_text(
+        json.dumps({
+            "rules": [
+                *usable,
+                {"name": "Silent", "severity": "critical", "absence": True, "window": "1h"},
+                {"name": "Burning", "severity": "warning", "window": "1h",
+                 "burn": {"short": "5m", "factor": 14}},
+                {"name": "Tenants", "metric": "error", "segment": "tenant", **asking},
+                {"name": "Lower", "metric": "error", "statistic": "lower", "relative_to": "24h",
+                 **asking},
+                {"name": "Failing", "unscored": {}, **asking},
+            ]
+        })
+    )  # fmt: skip
+    result = check_gate(load_gate(str(path)), column([1.0] * 100))
+    assert result.passed  # warnings: the thresholds on what was measured hold
+    assert [(one.rule, one.outcome) for one in result.checks] == [
+        ("Faithful", "passed"),
+        *((name, "not checked") for name in ("Silent", "Burning", "Tenants", "Lower", "Failing")),
+    ]
+    assert result.lines()[1] == (
+        "not checked  Silent (warning): a file cannot answer for absence of traces; the running"
+        " agent checks this rule"
+    )
+    assert result.lines()[-1] == "gate gate.yaml passed: 5 not checked, 1 passed"
+    assert "| Tenants | not checked (warning) |" in render_markdown(result)
+    assert ElementTree.fromstring(render_junit(result)).get("skipped") == "5"
+
+
+def test_a_rule_on_other_services_is_not_measured(tmp_path: Path) -> None:
+    result = check(tmp_path, [1.0] * 100, services=["shop-*"])
+    assert not result.passed
+    assert result.checks[0].text == "the file has no trace of the services of this rule"
+    assert check(tmp_path, [1.0] * 100, services=["shop-*", "b*"]).passed
+
+
 def test_junit_and_markdown_survive_hostile_ids(tmp_path: Path) -> None:
     run = ScoredRun("run")
     for number in range(50):
