@@ -61,8 +61,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="What `ragmeter score` wrote (JSON lines, CSV) or a CSV of open-rag-eval, gzip"
-            " too; - is stdin. The others are compared with the first.",
+            help="What `ragmeter score` wrote (JSON lines, Parquet, CSV) or a CSV of open-rag-eval,"
+            " gzip too; - is stdin. The others are compared with the first.",
         ),
     ],
     html: Annotated[

@@ -54,7 +54,11 @@ def test_documents_by_type_add_up_to_all_documents() -> None:
     pdf = {"processed": 30, "no_chunks": 2}
     found.add(event(1, documents={"processed": 40, "no_chunks": 2, "by_type": {"pdf": pdf}}))
     html = {"processed": 10, "no_chunks": 0}
-    by_type = {"pdf": {"processed": 5, "no_chunks": 5}, "html": html, "empty": dict.fromkeys(pdf, 0)}
+    by_type = {
+        "pdf": {"processed": 5, "no_chunks": 5},
+        "html": html,
+        "empty": dict.fromkeys(pdf, 0),
+    }
     found.add(event(2, documents={"processed": 15, "no_chunks": 5, "by_type": by_type}))
     found.add(event(3, documents={"processed": 10, "no_chunks": 1}))
     key = ("kb", "v1")

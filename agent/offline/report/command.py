@@ -54,7 +54,7 @@ MAX_GROUPS = 100  # values of the tag of `--by` that have a row of their own
 REPORT_EVERY = 256  # traces between two updates of the progress bar
 TAG = "tag:"
 NAME = 60  # characters of a run's name
-SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".csv")
+SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,9 @@ async def score_nuggets(
     return FamilyScores(
         values,
         {
-            name: lenient if name in ("nugget_all", "nugget_all_strict", "nugget_count") else weighed
+            name: lenient
+            if name in ("nugget_all", "nugget_all_strict", "nugget_count")
+            else weighed
             for name in values
         },
         {"nugget_all": nuggets_detail(findings)},
