@@ -113,6 +113,7 @@ def nugget_scores(
         out[f"nugget_weighted{suffix}"] = weighted
     out["nugget_count"] = float(len(supports))
     for kind in NUGGET_IMPORTANCE:
-        known = not isinstance(importance, NoScore)
-        out[f"nugget_{kind}_count"] = float(importance.count(kind)) if known else importance
+        out[f"nugget_{kind}_count"] = (
+            importance if isinstance(importance, NoScore) else float(importance.count(kind))
+        )
     return out
