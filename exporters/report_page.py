@@ -21,19 +21,22 @@ from ragmeter.offline.report.summary import (
     ReportColumn,
     ScoreReport,
     format_metric_value,
+    format_p_value,
     metric_title,
     report_headline,
+    report_title,
 )
 from ragmeter.offline.report.tables import (
+    GROUP_COLUMNS,
     REPEAT_COLUMNS,
     answered_series,
     comparison_caption,
+    describe_traces,
     format_interval,
     format_median,
-    format_p_value,
     format_quartiles,
     format_states,
-    group_cells,
+    group_rows,
     hidden_metrics_line,
     missing_values_line,
     repeat_rows,
@@ -64,22 +67,24 @@ class BoxPlotLane:
 
 def render_report_page(report: ScoreReport) -> str:
     """Render the whole page."""
-    names = ", ".join(one_line(column.name, MAX_NAME) for column in report.columns)
+    title = one_line(report_title(report), 200)
     facts = (
-        f"{one_line(column.name, MAX_NAME)}: {column.traces:,} traces"
+        f"{one_line(column.name, MAX_NAME)}: {describe_traces(column)}"
         + "".join(f" ({note})" for note in column.notes)
         for column in report.columns
     )
     return render(
         "report.html",
-        title=f"{one_line(names, 200)} · ragmeter report",
+        title=f"{title} · ragmeter report",
+        heading=title,
         style=(style := load_style_sheet("style.css", "report.css")),
         css=style.css,
         facts="; ".join(facts),
         headline=report_headline(report),
         answered=list(_answered(report)),
+        group_columns=[name[:1].upper() + name[1:] for name, _ in GROUP_COLUMNS],
         groups=[
-            (one_line(column.name, MAX_NAME), *group_cells(groups))
+            (one_line(column.name, MAX_NAME), group_rows(groups))
             for column, groups in zip(report.columns, report.groups, strict=False)
         ],
         repeat_columns=[name.capitalize() for name, _ in REPEAT_COLUMNS],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,18 +147,20 @@ def run_report(
     if wanted.form == "json":
         terminal.print_text(report_document(report))
     else:
-        for line in report_headline(report) or answered_line(report):
-            say(line)
+        _print_lines(report_headline(report) or answered_line(report))
         terminal.print_tables(report_tables(report))
         more = [hidden_metrics_line(report), missing_values_line(report)]
-        for line in [*comparison_caption(report), *filter(None, more)]:
-            say(line)
+        _print_lines([*comparison_caption(report), *filter(None, more)])
     if wanted.gate is None:
         return True
     result = wanted.gate.run(build_column(runs[0], list(runs[0].series(wanted.worst))))
     for line in result.lines():
         say(line)
     return result.passed
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    terminal.print_text("".join(f"{terminal.escape_control(line)}\n" for line in lines))
 
 
 def _check_options(wanted: ReportOptions) -> None:

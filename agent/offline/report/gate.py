@@ -117,7 +117,7 @@ class GateResult:
         """Return the result as lines for the terminal."""
         lines = []
         for check in self.checks:
-            needed = "" if check.required else " (warning)"
+            needed = "" if check.required or check.outcome == "passed" else " (warning)"
             worst = f"; worst: {', '.join(check.traces)}" if check.traces else ""
             lines.append(f"{check.outcome:12} {check.rule}{needed}: {check.text}{worst}")
         if self.unused:
@@ -307,9 +307,11 @@ def render_markdown(result: GateResult) -> str:
         "| --- | --- | --- | --- |",
     ]
     for check in result.checks:
-        outcome = check.outcome if check.required else f"{check.outcome} (warning)"
+        needed = "" if check.required or check.outcome == "passed" else " (warning)"
         traces = ", ".join(f"`{_cell(one)}`" for one in check.traces)
-        lines.append(f"| {_cell(check.rule)} | {outcome} | {_cell(check.text)} | {traces} |")
+        lines.append(
+            f"| {_cell(check.rule)} | {check.outcome}{needed} | {_cell(check.text)} | {traces} |"
+        )
     if result.unused:
         lines += ["", f"Not in the file, not checked: {', '.join(result.unused)}."]
     return "\n".join(lines) + "\n"

@@ -19,6 +19,7 @@ from ragmeter.offline.report.summary import (
     ReportColumn,
     ScoreReport,
     format_metric_value,
+    format_p_value,
     metric_title,
 )
 
@@ -53,6 +54,11 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
     worst = _worst_table(report)
     if worst is not None:
         yield worst
+
+
+def describe_traces(column: ReportColumn) -> str:
+    """Describe the traces of a run, such as `24 traces, 2026-01-15`."""
+    return f"{column.traces:,} traces" + (f", {column.dates}" if column.dates else "")
 
 
 def series_label(series: RunSeries) -> str:
@@ -107,7 +113,7 @@ def format_states(series: RunSeries) -> str:
 def _summary_table(report: ScoreReport) -> Table:
     """Build the table of each series of each run: mean, median, quartiles and states."""
     heading = "; ".join(
-        f"{bound_label(column.name, MAX_NAME)}: {column.traces:,} traces"
+        f"{bound_label(column.name, MAX_NAME)}: {describe_traces(column)}"
         for column in report.columns
     )
     several = len(report.columns) > 1
@@ -168,40 +174,38 @@ def repeat_rows(report: ScoreReport) -> list[list[str]]:
     return rows
 
 
-def group_cells(columns: Sequence[ReportColumn]) -> tuple[list[str], list[list[str]]]:
-    """Return the labels of the series that have a value in any group, and a row for each group.
+GROUP_COLUMNS = (
+    ("metric (scorer)", False), ("group", False), ("traces", True), ("scored", True),
+    ("mean", True), ("95 % interval", True),
+)  # fmt: skip
 
-    A row has the name of the group, its number of traces, and for each series the mean with its
-    interval and the number of scores.
-    """
-    keys: dict[tuple[str, str], None] = {}
-    for column in columns:
-        keys |= {(s.metric, s.scorer): None for s in column.series if s.estimate is not None}
-    labels = [f"{metric_title(metric)} ({scorer})" for metric, scorer in keys]
+
+def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
+    """Return a row of `GROUP_COLUMNS` for each metric with a value in any group, and each group."""
+    labels = {
+        (series.metric, series.scorer): f"{metric_title(series.metric)} ({series.scorer})"
+        for group in groups
+        for series in group.series
+        if series.estimate is not None
+    }
     rows = []
-    for column in columns:
-        cells = [bound_label(column.name, MAX_NAME), f"{column.traces:,}"]
-        for key in keys:
-            found = [series for series in column.find(key) if series.estimate is not None]
-            cells.append(_group_cell(found[0]) if found else "–")
-        rows.append(cells)
-    return labels, rows
-
-
-def _group_cell(series: RunSeries) -> str:
-    assert series.estimate is not None
-    mean = format_metric_value(series.estimate.value, series.spec)
-    return f"{mean} [{format_interval(series)}], n {len(series.scores):,}"
+    for key, label in labels.items():
+        for group in groups:
+            cells = [label, bound_label(group.name, MAX_NAME), f"{group.traces:,}", "0", "–", ""]
+            for series in group.find(key)[:1]:  # the current version of its scorer
+                if series.estimate is not None:
+                    mean = format_metric_value(series.estimate.value, series.spec)
+                    cells[3:] = [f"{len(series.scores):,}", mean, format_interval(series)]
+            rows.append(cells)
+    return rows
 
 
 def _group_table(column: ReportColumn, groups: Sequence[ReportColumn]) -> Table:
-    labels, rows = group_cells(groups)
-    table = _table(
-        f"{bound_label(column.name, MAX_NAME)} by group",
-        ("group", False), ("traces", True), *((label, False) for label in labels),
-    )  # fmt: skip
-    for row in rows:
-        add_text_row(table, *row)
+    table = _table(f"{bound_label(column.name, MAX_NAME)} by group", *GROUP_COLUMNS)
+    before = None
+    for label, *cells in group_rows(groups):
+        add_text_row(table, "" if label == before else label, *cells)
+        before = label
     return table
 
 
@@ -240,13 +244,6 @@ def answered_line(report: ScoreReport) -> Iterator[str]:
                 f"{bound_label(column.name, MAX_NAME)}: {value} of the questions answered"
                 f" ({format_interval(series)}, by {series.scorer})"
             )
-
-
-def format_p_value(p: float | None) -> str:
-    """Format a p value; empty without a test."""
-    if p is None:
-        return ""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _comparison_table(report: ScoreReport) -> Table:
@@ -327,10 +324,9 @@ def comparison_caption(report: ScoreReport) -> list[str]:
 def _worst_table(report: ScoreReport) -> Table | None:
     """Build the table of the worst traces by the headline metrics, with texts if available."""
     several = len(report.columns) > 1
-    has_texts = any(column.texts for column in report.columns)
     table = _table(
         "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
-        ("score", True), ("trace", False), *((("query and answer", False),) * has_texts),
+        ("score", True), ("trace, its question and its answer", False),
     )  # fmt: skip
     for key in report.keys:
         if base_name(key[0]) not in DEFAULT_METRICS:
@@ -342,13 +338,12 @@ def _worst_table(report: ScoreReport) -> Table | None:
                         series_label(series),
                         *([bound_label(column.name, MAX_NAME)] if several else []),
                     ]
+                    trace_text = column.texts.get(item.trace_id)
+                    texts = (trace_text.query, trace_text.answer) if trace_text else ()
+                    shown = [excerpt(text, MAX_TEXT) for text in texts if text]
                     cells += [
                         format_metric_value(item.value, series.spec),
-                        bound_label(item.trace_id, 80),
+                        "\n".join([bound_label(item.trace_id, 80), *shown]),
                     ]
-                    if has_texts:
-                        trace_text = column.texts.get(item.trace_id)
-                        texts = (trace_text.query, trace_text.answer) if trace_text else ()
-                        cells.append("\n".join(excerpt(text, MAX_TEXT) for text in texts if text))
                     add_text_row(table, *cells)
     return table if table.row_count else None
