@@ -69,10 +69,9 @@ class ReportColumn:
     @property
     def times(self) -> list[str | None]:
         """The times of the first and the last trace in UTC (RFC 3339)."""
-        period = self.period or (None, None)
-        return [
-            at and datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in period
-        ]
+        if self.period is None:
+            return [None, None]
+        return [datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in self.period]
 
     def find(self, key: tuple[str, str]) -> list[RunSeries]:
         """List the series of a (metric, scorer): one for each version of the scorer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
@@ -42,15 +42,14 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
     """Yield the summary, then comparison, groups and worst traces as far as there are any."""
     yield _summary_table(report)
     if len(report.columns) > 1:
-        yield _comparison_table(report)
+        heading = f"difference from {bound_label(report.columns[0].name, MAX_NAME)}"
+        yield _fill_table(_table(heading, *DIFFERENCE_COLUMNS), difference_rows(report))
     for column, groups in zip(report.columns, report.groups, strict=False):
-        yield _group_table(column, groups)
+        heading = f"{bound_label(column.name, MAX_NAME)} by group"
+        yield _fill_table(_table(heading, *GROUP_COLUMNS), group_rows(groups))
     repeated = repeat_rows(report)
     if repeated:
-        table = _table("questions asked again", *REPEAT_COLUMNS)
-        for row in repeated:
-            add_text_row(table, *row)
-        yield table
+        yield _fill_table(_table("questions asked again", *REPEAT_COLUMNS), repeated)
     worst = _worst_table(report)
     if worst is not None:
         yield worst
@@ -110,43 +109,55 @@ def format_states(series: RunSeries) -> str:
     return ", ".join(descriptions)
 
 
+NUMBER_COLUMNS = (
+    ("metric (scorer)", False), ("run", False), ("mean", True), ("95 % interval", True),
+    ("median", True), ("quartiles", True), ("traces", False),
+)  # fmt: skip
+
+
+def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
+    """Yield a row of `NUMBER_COLUMNS` for each series of each run, and each quantile of latency."""
+    for key in report.keys:
+        for column in report.columns:
+            for series in column.find(key):
+                mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
+                yield (
+                    series_label(series), bound_label(column.name, MAX_NAME), mean or "–",
+                    format_interval(series), format_median(series), format_quartiles(series),
+                    format_states(series),
+                )  # fmt: skip
+    for column in report.columns:
+        for stage, items in column.latency:
+            for item in items:
+                interval = ""
+                if item.lower is not None and item.upper is not None:
+                    interval = f"{item.lower:.3g} … {item.upper:.3g} s"
+                yield (
+                    f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}",
+                    bound_label(column.name, MAX_NAME), f"{item.value:.3g} s", interval, "", "",
+                    f"{item.samples:,} timed",
+                )  # fmt: skip
+
+
 def _summary_table(report: ScoreReport) -> Table:
     """Build the table of each series of each run: mean, median, quartiles and states."""
     heading = "; ".join(
         f"{bound_label(column.name, MAX_NAME)}: {describe_traces(column)}"
         for column in report.columns
     )
-    several = len(report.columns) > 1
-    run = (("run", False),) if several else ()
-    table = _table(
-        heading, ("metric (scorer)", False), *run, ("mean", True), ("95 % interval", True),
-        ("median", True), ("quartiles", True), ("traces", False),
-    )  # fmt: skip
-    for key in report.keys:
-        name = None
-        for column in report.columns:
-            for series in column.find(key):
-                mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
-                shown = series_label(series)
-                cells = [
-                    mean or "–", format_interval(series), format_median(series),
-                    format_quartiles(series), format_states(series),
-                ]  # fmt: skip
-                first = "" if shown == name else shown
-                add_text_row(
-                    table, first, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
-                )
-                name = shown
-    for column in report.columns:
-        for stage, items in column.latency:
-            for item in items:
-                cells = [f"{item.value:.3g} s", "", "", "", f"{item.samples:,} timed"]
-                if item.lower is not None and item.upper is not None:
-                    cells[1] = f"{item.lower:.3g} … {item.upper:.3g} s"
-                shown = f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}"
-                add_text_row(
-                    table, shown, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
-                )
+    if len(report.columns) > 1:
+        return _fill_table(_table(heading, *NUMBER_COLUMNS), number_rows(report))
+    first, _, *others = NUMBER_COLUMNS
+    rows = ((label, *cells) for label, _, *cells in number_rows(report))
+    return _fill_table(_table(heading, first, *others), rows)
+
+
+def _fill_table(table: Table, rows: Iterable[Sequence[str]]) -> Table:
+    """Add rows; the first cell is left out where it is that of the row before."""
+    before = None
+    for label, *cells in rows:
+        add_text_row(table, "" if label == before else label, *cells)
+        before = label
     return table
 
 
@@ -200,15 +211,6 @@ def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
     return rows
 
 
-def _group_table(column: ReportColumn, groups: Sequence[ReportColumn]) -> Table:
-    table = _table(f"{bound_label(column.name, MAX_NAME)} by group", *GROUP_COLUMNS)
-    before = None
-    for label, *cells in group_rows(groups):
-        add_text_row(table, "" if label == before else label, *cells)
-        before = label
-    return table
-
-
 def hidden_metrics_line(report: ScoreReport) -> str | None:
     """Format a line on the metrics that are not shown; None if all are."""
     hidden = max((column.hidden for column in report.columns), default=0)
@@ -246,42 +248,40 @@ def answered_line(report: ScoreReport) -> Iterator[str]:
             )
 
 
-def _comparison_table(report: ScoreReport) -> Table:
-    """Build the table of differences from the first run."""
-    first = report.columns[0]
-    table = _table(
-        f"difference from {bound_label(first.name, MAX_NAME)}",
-        ("metric (scorer)", False), ("run", False), ("difference", True),
-        ("95 % interval", True), ("p", True), ("adjusted", True), ("test", False), ("", False),
-    )  # fmt: skip
+DIFFERENCE_COLUMNS = (
+    ("metric (scorer)", False), ("run", False), ("difference", True), ("95 % interval", True),
+    ("p", True), ("adjusted p", True), ("test", False), ("verdict", False),
+)  # fmt: skip
+
+
+def difference_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
+    """Yield a row of `DIFFERENCE_COLUMNS` for each difference from the first run."""
     for key in report.keys:
-        for series in first.find(key):
-            for number_, column in enumerate(report.columns[1:], start=1):
-                item = report.comparison(number_, series)
+        for series in report.columns[0].find(key):
+            for number, column in enumerate(report.columns[1:], start=1):
+                item = report.comparison(number, series)
                 if item is not None and item.method != "constant":
-                    add_text_row(
-                        table,
-                        series_label(series),
-                        bound_label(column.name, MAX_NAME),
-                        *_cells(item, series),
-                    )
-    return table
+                    name = bound_label(column.name, MAX_NAME)
+                    yield series_label(series), name, *_difference_cells(item, series)
 
 
-def _cells(item: RunComparison, series: RunSeries) -> Sequence[str]:
-    verdict = describe_difference(item, series.spec.good)
-    if item.p is None or item.difference is None or item.lower is None or item.upper is None:
-        return ("", "", "", "", "", verdict)
+def _difference_cells(item: RunComparison, series: RunSeries) -> tuple[str, ...]:
     spec = series.spec
-    test = f"paired, {item.pairs:,}" if item.method == "paired" else "unpaired"
+    verdict = describe_difference(item, spec.good)
+    if item.difference is None or item.lower is None or item.upper is None:
+        return "", "", "", "", "", verdict
     difference, lower, upper = (
         format_metric_value(value, spec, True)
         for value in (item.difference, item.lower, item.upper)
     )
     return (
-        difference, f"{lower} … {upper}", format_p_value(item.p), format_p_value(item.adjusted),
-        test, verdict,
-    )  # fmt: skip
+        difference,
+        f"{lower} … {upper}",
+        format_p_value(item.p),
+        format_p_value(item.adjusted),
+        f"paired, {item.pairs:,}" if item.method == "paired" else item.method,
+        verdict,
+    )
 
 
 def comparison_caption(report: ScoreReport) -> list[str]:
