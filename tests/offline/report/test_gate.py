@@ -164,6 +164,28 @@ def test_a_rule_on_other_services_is_not_measured(tmp_path: Path) -> None:
     assert check(tmp_path, [1.0] * 100, services=["shop-*", "b*"]).passed
 
 
+def test_each_judge_and_the_canaries_are_checked_apart(tmp_path: Path) -> None:
+    run = ScoredRun("run")
+    for number in range(120):
+        old = number < 60
+        scores = [
+            Score(
+                *("faithfulness", "judge", ScoreState.SCORED, 0.1 if old else 1.0),
+                fingerprint="old" if old else "new",
+            ),
+            Score("faithfulness", "canary/judge", ScoreState.SCORED, 1.0),
+        ]
+        run.add(scored_trace(f"t{number}", scores), None)
+    shown = build_report([run], paired_by="trace_id").columns[0]
+    result = check_gate(load_gate(rules_file(tmp_path)), shown)
+    assert {(one.text.partition(" is ")[0], one.outcome) for one in result.checks} == {
+        ("faithfulness by judge @new", "passed"),
+        ("faithfulness by judge @old", "failed"),
+        ("faithfulness by canary/judge", "passed"),
+    }
+    assert not result.passed
+
+
 def test_junit_and_markdown_survive_hostile_ids(tmp_path: Path) -> None:
     run = ScoredRun("run")
     for number in range(50):
@@ -203,6 +225,12 @@ def test_the_command_exits_by_the_gate(tmp_path: Path) -> None:
     assert "**failed**" in summary.read_text()
     calm = rules_file(tmp_path, metric="error", scorer="builtin", op=">", threshold=0.9)
     assert run_command("report", str(scores), "--gate", calm).returncode == 0
+    before = scores.read_bytes()
+    for option, read in (("--junit", scores), ("--markdown", scores), ("--junit", Path(calm))):
+        refused = run_command("report", str(scores), "--gate", calm, option, str(read))
+        assert refused.returncode == 2
+        assert "is what is read" in refused.stderr
+    assert scores.read_bytes() == before
     wrong = run_command("report", str(scores), "--gate", "strict")
     assert wrong.returncode == 2
     assert "strict" in wrong.stderr
