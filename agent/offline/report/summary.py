@@ -226,12 +226,14 @@ def report_headline(report: ScoreReport) -> list[str]:
             for verdict in ("better", "worse", "higher", "lower")
             if verdict in found
         ]
-        same = len(found.get("no difference shown", ()))
-        if same:
-            what = f"{'other ' if parts else ''}metric{'s' if same > 1 else ''}"
-            parts.append(f"no difference shown on {same} {what}")
+        alike = len(found.get("no difference shown", ()))
+        if alike:
+            what = f"{'other ' if parts else ''}metric{'s' if alike > 1 else ''}"
+            parts.append(f"no difference shown on {alike} {what}")
+        same = any(item.run == number and item.method == "constant" for item in report.comparisons)
+        nothing = "the same in every score" if same else "nothing to compare"
         name, base = bound_label(column.name, MAX_NAME), bound_label(first.name, MAX_NAME)
-        lines.append(f"{name} against {base}: {'; '.join(parts) or 'nothing to compare'}")
+        lines.append(f"{name} against {base}: {'; '.join(parts) or nothing}")
     return lines
 
 

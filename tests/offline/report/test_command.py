@@ -106,6 +106,7 @@ def test_what_is_always_the_same_is_folded(
     first = scores(tmp_path / "old.jsonl", [0.1 * n for n in range(8)])
     out, _ = shown(capfd, first, scores(tmp_path / "new.jsonl", [0.1 * n for n in range(8)]))
     assert "always the same" not in out
+    assert out.startswith("new against old: the same in every score\n")
     assert "the same in every score: grounding (builtin)" in out
 
 
