@@ -78,8 +78,8 @@ def test_one_round_into_a_file(tmp_path: Path) -> None:
     # with the service gone the same round fails, every question is a trace all the same, and the
     # pipeline gets what the gate checked
     gate, junit = tmp_path / "gate.yaml", tmp_path / "gate.xml"
-    rule = {"name": "Answers", "severity": "critical", "metric": "canary_failed", "window": "1h"}
-    rule |= {"scorer": "reference", "op": ">", "threshold": 0.5}
+    rule: dict[str, object] = {"name": "Answers", "severity": "critical", "window": "1h"}
+    rule |= {"metric": "canary_failed", "scorer": "reference", "op": ">", "threshold": 0.5}
     gate.write_text(json.dumps({"rules": [rule]}))
     found = canary(
         *("run", SUITE, "--endpoint", url, "--once", "-o", out, "--per-minute", "6000"),
