@@ -127,6 +127,9 @@ def run_report(
         metrics=metrics, notes=notes, latency=not wanted.metrics,
     )  # fmt: skip
     if wanted.by:
+        order = list(dict.fromkeys(part.name for parts in groups for part in parts))
+        for parts in groups:  # the largest of the first run first, in every run
+            parts.sort(key=lambda part: order.index(part.name))
         report = replace(
             report,
             groups=[build_report(parts, paired_by="", metrics=metrics).columns for parts in groups],

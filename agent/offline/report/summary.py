@@ -230,8 +230,12 @@ def report_headline(report: ScoreReport) -> list[str]:
         if alike:
             what = f"{'other ' if parts else ''}metric{'s' if alike > 1 else ''}"
             parts.append(f"no difference shown on {alike} {what}")
-        same = any(item.run == number and item.method == "constant" for item in report.comparisons)
-        nothing = "the same in every score" if same else "nothing to compare"
+        methods = {item.method for item in report.comparisons if item.run == number}
+        nothing = "nothing to compare"
+        if "constant" in methods:
+            nothing = "the same in every score"
+        elif "other_instrument" in methods:
+            nothing = "scored by another judge or model, so nothing to compare"
         name, base = bound_label(column.name, MAX_NAME), bound_label(first.name, MAX_NAME)
         lines.append(f"{name} against {base}: {'; '.join(parts) or nothing}")
     return lines

@@ -110,6 +110,33 @@ def test_what_is_always_the_same_is_folded(
     assert "the same in every score: grounding (builtin)" in out
 
 
+def test_another_judge_is_named_as_the_reason_why_nothing_is_compared(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for name in ("old", "new"):
+        score = result("relevance", 1.0, scorer="umbrela", fingerprint=name)
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("\n".join(json.dumps(line_dict(n, score)) for n in range(8)))
+    assert shown(capfd, *files)[0].startswith(
+        "new against old: scored by another judge or model, so nothing to compare\n"
+    )
+
+
+def test_groups_of_all_runs_have_one_order(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for name, langs in (("old", "aab"), ("new", "abbc")):
+        lines = [line_dict(n, result("error", 0.0), tags={"l": at}) for n, at in enumerate(langs)]
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("\n".join(map(json.dumps, lines)))
+    found = numbers(capfd, *files, by="l")["groups"]
+    assert [[group["name"] for group in groups] for groups in found] == [
+        ["l=a", "l=b"], ["l=a", "l=b", "l=c"],
+    ]  # fmt: skip
+
+
 def test_groups_by_a_tag_with_their_sizes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
