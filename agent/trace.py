@@ -256,6 +256,15 @@ class Reference(_TraceModel):
     similarity_failed: bool = Field(
         default=False, description="it was asked for and could not be measured"
     )
+    judged_facts: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="how far the answer states a right one without keywords, by a judge",
+    )
+    judge_failed: bool = Field(
+        default=False, description="the judge was asked for it and gave no verdict"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, Score, ScoreState
 from ragmeter.metrics.canary.scores import is_reference_metric
+from ragmeter.metrics.canary.specs import JUDGED
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.scoring.scorer import Scorer
@@ -137,12 +138,14 @@ def evaluate_canary(
         suite: The suite.
         question: The question that was asked.
         trace: The answer.
-        scores: Scores of the trace. Of two scorers of a metric the reference counts before a
-            judge or a model, and those before the built-in scorer.
+        scores: Scores of the trace. Of two scorers of a metric the reference counts, unless it
+            leaves the metric to a judge, before a judge or a model, and those before the built-in
+            scorer.
     """
     # the last score of a metric stays: False sorts before True
     ranked = sorted(
-        scores, key=lambda s: (s.scorer != BUILTIN_SCORER, s.scorer == REFERENCE_SCORER)
+        (score for score in scores if score.reason != JUDGED),
+        key=lambda s: (s.scorer != BUILTIN_SCORER, s.scorer == REFERENCE_SCORER),
     )
     by_metric = {score.metric: score for score in ranked}
     seconds = float((trace.timings or {}).get("total") or 0.0)

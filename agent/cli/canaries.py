@@ -152,7 +152,7 @@ def run(
     way. With --once the exit status is 0 if every required canary passes and its trace was handed
     over, 1 if not, and 130 if it was interrupted. With --gate the thresholds of a profile or of a
     rules file must hold as well. The judge and the model of the settings are asked where a
-    threshold of the suite or a gate needs them.
+    threshold of the suite or a gate needs them, and the judge about questions without an answer.
     """
     import httpx
 
@@ -195,7 +195,7 @@ def run(
         score=scoring.score,
         on_verdict=_print_verdict,
         on_round=partial(_print_summary, suite),
-        measure=model.measure if model else None,
+        measure=partial(_measure_reference, model, scoring),
     )
     with exit_on_error():
         try:
@@ -209,7 +209,9 @@ class CanaryScoring:
     """The scores that the verdicts on canaries and the gate need.
 
     Thresholds on metrics of the reference cost nothing; for others the traces are scored as
-    `ragmeter score` does, by the judge and the model of the settings.
+    `ragmeter score` does, by the judge and the model of the settings. Without such thresholds a
+    judge is asked only what the reference cannot say by itself: whether questions that can't be
+    answered were declined, and whether the answer is a right one that has no keywords.
     """
 
     def __init__(self, settings: Settings, suite: CanarySuite, gate: GateOptions | None) -> None:
@@ -222,15 +224,29 @@ class CanaryScoring:
         beyond = not all(map(is_reference_metric, expected))
         self._gate = gate
         self._run = ScoredRun(suite.name or suite.service)
-        tiers = ConfiguredTiers(settings).scorers if gate or beyond else {}
+        self._everything = bool(gate or beyond)
+        self.plain = OfflineScorer(settings)
+        if not self._everything:
+            judge = settings.judge.model_copy(update={"metrics": ["answered"]})
+            unused = settings.hhem.model_copy(update={"path": None})  # loading it takes seconds
+            settings = settings.model_copy(update={"judge": judge, "hhem": unused})
+        tiers = ConfiguredTiers(settings).scorers
+        if not self._everything:
+            tiers = {name: tier for name, tier in tiers.items() if name == "judge"}
         self.scorer = OfflineScorer(settings, tiers)
 
     async def score(self, trace: Trace) -> Sequence[Score]:
         """Return the scores of a trace, and remember them for the gate."""
-        scored = await self.scorer.score(trace)
+        reference = trace.reference
+        judged = self._everything or (reference is not None and reference.answerable is False)
+        scored = await (self.scorer if judged else self.plain).score(trace)
         if self._gate is not None:
             self._run.add(scored, None)
         return scored.results
+
+    async def measure(self, trace: Trace) -> Trace:
+        """Return the trace with what a judge says for its reference."""
+        return await self.scorer.measure(trace)
 
     def check_gate(self) -> bool:
         """Print what the gate says of the round; False if it failed."""
@@ -243,6 +259,12 @@ class CanaryScoring:
         for line in result.lines():
             print_message(line)
         return result.passed
+
+
+async def _measure_reference(
+    model: AnswerSimilarity | None, scoring: CanaryScoring, trace: Trace
+) -> Trace:
+    return await scoring.measure(trace if model is None else await model.measure(trace))
 
 
 async def _run_suite(
@@ -261,7 +283,7 @@ async def _run_suite(
     delivery.start()
     stopping = asyncio.create_task(_stop_on_signal(signals, runner))
     try:
-        async with client, scoring.scorer:
+        async with client, scoring.scorer, scoring.plain:
             done = await runner.run()
     finally:
         stopping.cancel()

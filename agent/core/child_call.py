@@ -80,9 +80,14 @@ def call_in_child(
         process.kill()
         process.stdout.close()
         process.wait()
-    if isinstance(chunk, Exception):
-        raise chunk
-    return items
+    try:
+        if isinstance(chunk, Exception):
+            raise chunk
+        return items
+    finally:
+        # An exception that its own frame holds is freed, with the arguments, by the garbage
+        # collector alone, which may be minutes away.
+        del chunk
 
 
 def serve() -> None:

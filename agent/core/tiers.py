@@ -82,6 +82,14 @@ class PausableScorer(Protocol):
 
 
 @runtime_checkable
+class ReferenceMeasurer(Protocol):
+    """A `TierScorer` that measures what the reference of a canary cannot say by itself."""
+
+    async def measure(self, trace: Trace, cost: ScoringCost) -> Trace:
+        """Return the trace with what was measured in its reference; other traces as they are."""
+
+
+@runtime_checkable
 class EmbeddingScorer(Protocol):
     """The scorer of the tier `embedding`."""
 

@@ -1,9 +1,10 @@
 """Formulas over the claims, facts and nuggets that a judge has listed and labelled.
 
 Faithfulness, answer relevancy and groundedness are shares of claims and facts as RAGAS, DeepEval
-and RAG Guardian define them; two grades go from 0 to 5. A nugget is a vital or okay fact that an
-answer should hold; formulas are those of the TREC 2024 RAG track (AutoNuggetizer, arXiv 2411.09607
-and 2504.15068) and the weighted score of open-rag-eval, without the floors of the latter.
+and RAG Guardian define them; two grades go from 0 to 5, by the scales of helloworld-ai's EVAL.md.
+A nugget is a vital or okay fact that an answer should hold; formulas are those of the TREC 2024 RAG
+track (AutoNuggetizer, arXiv 2411.09607 and 2504.15068) and the weighted score of open-rag-eval,
+without the floors of the latter.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Literal, NamedTuple, get_args
 
 from ragmeter.core.score import NoScore, most_common_reason
 
-HIGHEST_RUBRIC = 5  # of the two grades; in-house rubrics mostly go from 0 or 1 to 5
+HIGHEST_RUBRIC = 5
+# The most that the scale of groundedness has for an answer that cites nothing, and for one with an
+# unsupported claim: 4 means supported with citations but for minor details.
+_UNCITED_RUBRIC, _UNSUPPORTED_RUBRIC = 3, 4
 
 
 class JudgedClaim(NamedTuple):
@@ -41,6 +45,20 @@ def answer_relevancy(claims: Sequence[JudgedClaim]) -> float:
     return sum(claim.relevant for claim in claims) / len(claims) if claims else 0.0
 
 
+def groundedness_grade(grade: int, claims: Sequence[JudgedClaim], cites: bool) -> float | NoScore:
+    """Return a judge's grade of groundedness, at most what its scale allows for the answer.
+
+    Whether the answer cites a passage is known, and labels of claims are harder to talk a judge
+    into than a grade. An answer without claims has nothing to be grounded.
+    """
+    if not claims:
+        return NoScore("no_claims", applies=False)
+    most = HIGHEST_RUBRIC if cites else _UNCITED_RUBRIC
+    if not all(claim.supported for claim in claims):
+        most = min(most, _UNSUPPORTED_RUBRIC)
+    return float(min(grade, most))
+
+
 def groundedness(used: Sequence[bool]) -> float | NoScore:
     """Compute used facts / relevant facts (RAG Guardian), from one entry a relevant fact."""
     if not used:
@@ -56,7 +74,11 @@ NuggetSupport = Literal["support", "partial_support", "not_support"]
 NUGGET_IMPORTANCE: tuple[NuggetImportance, ...] = get_args(NuggetImportance)
 NUGGET_SUPPORT: tuple[NuggetSupport, ...] = get_args(NuggetSupport)
 
-_LENIENT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
+NUGGET_VALUES: dict[NuggetSupport, float] = {
+    "support": 1.0,
+    "partial_support": 0.5,
+    "not_support": 0.0,
+}
 _STRICT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.0, "not_support": 0.0}
 _OKAY_WEIGHT = 0.5  # of an okay nugget beside a vital one
 NUGGET_METRICS = (
@@ -95,7 +117,7 @@ def nugget_scores(
     if not supports:
         return dict.fromkeys(NUGGET_METRICS, NoScore("no_nuggets", applies=False))
     out: dict[str, float | NoScore] = {}
-    for suffix, worth in (("", _LENIENT), ("_strict", _STRICT)):
+    for suffix, worth in (("", NUGGET_VALUES), ("_strict", _STRICT)):
         values = [s if isinstance(s, NoScore) else worth[s] for s in supports]
         out[f"nugget_all{suffix}"] = _weighted(values, [1.0] * len(values))
         vital: float | NoScore

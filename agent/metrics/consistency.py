@@ -13,14 +13,13 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.text import tokenize
-
-MAX_ROUGE_WORDS = 5_000  # of one text, some ten pages: bounds the work, which is quadratic
 
 EMBEDDING_SIMILARITY = "embedding"  # cosine of two embeddings, computed by `ragmeter.scorers`
 SIMILARITIES = ("rouge1", "rouge2", "rouge_l", EMBEDDING_SIMILARITY)
@@ -77,14 +76,16 @@ def rouge_l(text: Sequence[str], reference: Sequence[str]) -> RougeOverlap:
     return _overlap(lcs_length(text, reference), len(text), len(reference))
 
 
-def rouge(text: str, reference: str) -> dict[str, RougeOverlap]:
-    """Compute `rouge1`, `rouge2` and `rouge_l` of the first `MAX_ROUGE_WORDS` words of each."""
-    ours, theirs = tokenize(text)[:MAX_ROUGE_WORDS], tokenize(reference)[:MAX_ROUGE_WORDS]
-    return {
-        "rouge1": rouge_n(ours, theirs, 1),
-        "rouge2": rouge_n(ours, theirs, 2),
-        "rouge_l": rouge_l(ours, theirs),
-    }
+def rouge(text: Sequence[str], reference: Sequence[str]) -> dict[str, RougeOverlap]:
+    """Compute `rouge1`, `rouge2` and `rouge_l` of two word sequences.
+
+    Two texts of one word have no bigrams and so no ROUGE-2.
+    """
+    overlaps = {"rouge1": rouge_n(text, reference, 1)}
+    if len(text) > 1 or len(reference) > 1:
+        overlaps["rouge2"] = rouge_n(text, reference, 2)
+    overlaps["rouge_l"] = rouge_l(text, reference)
+    return overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +129,57 @@ def similarity_spread(values: Sequence[float]) -> SimilaritySpread | NoScore:
     return SimilaritySpread(mean, variance, variation)
 
 
-def answer_similarities(one: Sequence[str], two: Sequence[str]) -> dict[str, float]:
-    """Compute F of ROUGE-1, ROUGE-2 and ROUGE-L of two answers, given their words.
+@dataclass(frozen=True, slots=True)
+class AnswerConsistency:
+    """How alike the answers to the same question are, over the questions with several answers.
 
-    Each answer needs a word. Two answers of one word have no bigrams and so no ROUGE-2.
+    Args:
+        questions: Questions with at least two answers.
+        answers: Answers that were compared.
+        overlaps: By ROUGE and by `RougeOverlap` field, the means over the questions of mean,
+            variance and coefficient of variation of their pairs of answers; None without any.
     """
-    similarities = {"rouge1": rouge_n(one, two, 1).f}
-    if len(one) > 1 or len(two) > 1:
-        similarities["rouge2"] = rouge_n(one, two, 2).f
-    similarities["rouge_l"] = 2 * lcs_length(one, two) / (len(one) + len(two))
-    return similarities
+
+    questions: int
+    answers: int
+    overlaps: dict[str, dict[str, dict[str, float | None]]]
+
+
+def answer_consistency(questions: Iterable[Sequence[str]]) -> AnswerConsistency | None:
+    """Compare each answer to a question with each one before it, which is the reference.
+
+    Returns:
+        None if no question has two answers with words.
+    """
+    worded = [list(filter(None, map(tokenize, answers))) for answers in questions]
+    compared = [answers for answers in worded if len(answers) > 1]
+    if not compared:
+        return None
+    spreads: dict[tuple[str, str], list[SimilaritySpread]] = {}
+    for answers in compared:
+        values: dict[tuple[str, str], list[float]] = {}
+        for earlier, later in combinations(answers, 2):
+            for measure, overlap in rouge(later, earlier).items():
+                for field in RougeOverlap._fields:
+                    values.setdefault((measure, field), []).append(getattr(overlap, field))
+        for key, each in values.items():
+            spread = similarity_spread(each)
+            if not isinstance(spread, NoScore):
+                spreads.setdefault(key, []).append(spread)
+    overlaps: dict[str, dict[str, dict[str, float | None]]] = {}
+    for (measure, field), found in spreads.items():
+        overlaps.setdefault(measure, {})[field] = {
+            name: _mean_known([getattr(spread, name) for spread in found])
+            for name in ("mean", "variance", "variation")
+        }
+    return AnswerConsistency(len(compared), sum(map(len, compared)), overlaps)
+
+
+def _mean_known(values: Sequence[float | NoScore]) -> float | None:
+    known = [value for value in values if not isinstance(value, NoScore)]
+    return math.fsum(known) / len(known) if known else None
+
+
+def answer_similarities(one: Sequence[str], two: Sequence[str]) -> dict[str, float]:
+    """Compute F of each ROUGE of two answers, given their words; each needs one."""
+    return {name: overlap.f for name, overlap in rouge(one, two).items()}

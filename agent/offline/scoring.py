@@ -24,11 +24,12 @@ from ragmeter.core.atomic_files import replacing
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.core.tiers import ScoringCost, Tier, TierScorer
+from ragmeter.core.tiers import ReferenceMeasurer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
 from ragmeter.offline.parquet import ParquetWriter
 from ragmeter.offline.report.input_files import TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
@@ -143,6 +144,7 @@ class OfflineScorer:
             *self._scorer.pairs,
             *(pair for tier in self._tiers.values() for pair in tier.pairs),
             *self._scorer.canary_pairs,
+            *(pair for tier in self._tiers.values() for pair in abstention_pairs(tier.pairs)),
             *(labels.pairs if labels is not None else ()),
         ]
 
@@ -182,6 +184,7 @@ class OfflineScorer:
 
     async def score(self, trace: Trace) -> ScoredTrace:
         """Score one trace."""
+        trace = await self.measure(trace)
         results = self._scorer.score_cheap(trace)
         slow = asyncio.gather(*(self._run_tier(tier, trace) for tier in self._tiers.values()))
         embedding, slow_results = await asyncio.gather(self._answers.add(trace), slow)
@@ -189,10 +192,22 @@ class OfflineScorer:
             self.summary.add_embedding(embedding)
         for scores in slow_results:
             results += scores
-        results += self._scorer.score_reference(trace)
+        if trace.canary:
+            judged = judged_abstention(trace, results)
+            results += self._scorer.score_reference(trace)
+            if any(one.value is not None for one in judged):
+                results = leave_to_judge(results)
+            results += judged
         if self._labels is not None:
             results += self._labels.scores(trace)
         return summarise_trace(trace, results)
+
+    async def measure(self, trace: Trace) -> Trace:
+        """Return a canary with what the tiers measure for its reference, another trace as it is."""
+        for tier in self._tiers.values():
+            if trace.canary and isinstance(tier, ReferenceMeasurer):
+                trace = await tier.measure(trace, ScoringCost())
+        return trace
 
     async def _run_tier(self, tier: TierScorer, trace: Trace) -> list[Score]:
         scores: list[Score] = []

@@ -23,7 +23,7 @@ from ragmeter.core.score import (
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
-from ragmeter.metrics.canary.specs import canary_judge_pairs
+from ragmeter.metrics.canary.specs import abstention_pairs, canary_judge_pairs, leave_to_judge
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import (
     REST_STRATUM,
@@ -162,6 +162,7 @@ class Scorer:
         judged = self._tiers.get("judge", ()) if judge_canaries else ()
         self.reference_pairs = reference_pairs(self._ks)
         self._judged_canary_pairs = canary_judge_pairs(judged)
+        self._judges_abstention = bool(abstention_pairs(judged))
         self.canary_pairs: tuple[MetricScorer, ...] = expected_canary_pairs(
             self._ks, judged, judge_canaries
         )
@@ -313,6 +314,7 @@ class Scorer:
                 )
             elif self._sampler.admits_canary("judge"):
                 draws["judge"] = terms
+                results = leave_to_judge(results) if self._judges_abstention else results
             else:
                 results += _make_unknown(pairs, ScoreState.UNSCORED, terms, {}, "budget")
         return CheapScores(_complete_trace(scores, results), draws)

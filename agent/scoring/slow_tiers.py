@@ -54,7 +54,7 @@ async def score_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> lis
 async def score_live_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> list[Score]:
     """Score a trace of live traffic by a tier; scores of a canary get the names of canaries."""
     scores = await score_tier(scorer, trace, cost)
-    return relabel_canary_scores(scores) if trace.canary else scores
+    return relabel_canary_scores(trace, scores) if trace.canary else scores
 
 
 def answered_pairs(scorer: TierScorer, trace: Trace) -> set[MetricScorer]:
@@ -236,13 +236,13 @@ class ConfiguredTiers:
                 verdicts = cache.MemoryVerdictStore(judge.cache.entries, judge.cache.days)
             full = settings.privacy.content == "full"
             keeps = (lambda question: True) if full else cache.has_closed_schema
-            tier: TierScorer = JudgeTier(
-                cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge
-            )
+            tier: TierScorer
+            tier = JudgeTier(cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge)
+            measure = tier.measure
             if watched:
                 tier = self._add_second_opinion(tier, client)
                 self.probes = self._build_probe_runner(client)
-            self.scorers["judge"] = _ClosingTier(tier, client, self._close)
+            self.scorers["judge"] = _ClosingTier(tier, client, self._close, measure)
         if settings.hhem.path is not None:
             from ragmeter.scorers.hhem.model import HhemModel  # late: it needs the extra
             from ragmeter.scorers.hhem.tier import HhemTier
@@ -382,10 +382,17 @@ class _ClosingTier:
     It is paused while its first judge is down; the second one pauses nothing.
     """
 
-    def __init__(self, tier: TierScorer, first: JudgeClient, close: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        tier: TierScorer,
+        first: JudgeClient,
+        close: Callable[[], Any],
+        measure: Callable[[Trace, ScoringCost], Coroutine[Any, Any, Trace]],
+    ) -> None:
         self.tier: Tier = tier.tier
         self.pairs: Sequence[MetricScorer] = tier.pairs
         self.score = tier.score
+        self.measure = measure
         self._first = first
         self._close = close
 

@@ -1,17 +1,18 @@
 """A vector database and the OpenAI client, instrumented one by one.
 
-`python -m tests.apps.app_vector_database SERVICE qdrant|chroma`: OpenLLMetry for both. No span has
-the question: it is in the prompt only.
+`python -m tests.apps.app_vector_database SERVICE qdrant|chroma|milvus`: by OpenLLMetry, with
+`openlit_` before the name by OpenLIT. No span has the question: it is in the prompt only.
 """
 
 from __future__ import annotations
 
+import atexit
 import sys
+import tempfile
 from collections.abc import Callable
 
 from openai import OpenAI
 from opentelemetry import trace
-from opentelemetry.instrumentation.openai import OpenAIInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.apps.shop import (
@@ -31,10 +32,10 @@ Find = Callable[[str], list[tuple[str, str, float]]]
 
 
 def main(service: str, instrumentation: str) -> None:
-    tracing = provider(service)
-    OpenAIInstrumentor().instrument(tracer_provider=tracing)
+    maker, _, name = instrumentation.rpartition("_")
+    tracing = with_openlit(service) if maker else with_openllmetry(service, name)
     tracer = trace.get_tracer("shop", tracer_provider=tracing)
-    find = {"qdrant": qdrant, "chroma": chroma}[instrumentation](tracing)
+    find = {"qdrant": qdrant, "chroma": chroma, "milvus": milvus}[name]()
 
     def ask(request: Request, did: Did) -> None:
         client = OpenAI(base_url=base_url(), api_key="none", max_retries=0)
@@ -49,12 +50,39 @@ def main(service: str, instrumentation: str) -> None:
     serve(tracing, ask, AGENT_REQUESTS)
 
 
-def qdrant(tracing: TracerProvider) -> Find:
-    from opentelemetry.instrumentation.qdrant import QdrantInstrumentor
+def with_openllmetry(service: str, name: str) -> TracerProvider:
+    from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+
+    tracing = provider(service)
+    OpenAIInstrumentor().instrument(tracer_provider=tracing)
+    if name == "qdrant":
+        from opentelemetry.instrumentation.qdrant import QdrantInstrumentor
+
+        QdrantInstrumentor().instrument(tracer_provider=tracing)
+    elif name == "chroma":
+        from opentelemetry.instrumentation.chromadb import ChromaInstrumentor
+
+        ChromaInstrumentor().instrument(tracer_provider=tracing)
+    else:
+        from opentelemetry.instrumentation.milvus import MilvusInstrumentor
+
+        MilvusInstrumentor().instrument(tracer_provider=tracing)
+    return tracing
+
+
+def with_openlit(service: str) -> TracerProvider:
+    import openlit
+
+    openlit.init(service_name=service)
+    tracing = trace.get_tracer_provider()
+    assert isinstance(tracing, TracerProvider)
+    return tracing
+
+
+def qdrant() -> Find:
     from qdrant_client import QdrantClient
     from qdrant_client.models import Distance, PointStruct, VectorParams
 
-    QdrantInstrumentor().instrument(tracer_provider=tracing)
     client = QdrantClient(":memory:")
     client.create_collection(
         "pages", vectors_config=VectorParams(size=64, distance=Distance.COSINE)
@@ -74,11 +102,9 @@ def qdrant(tracing: TracerProvider) -> Find:
     return find
 
 
-def chroma(tracing: TracerProvider) -> Find:
+def chroma() -> Find:
     import chromadb
-    from opentelemetry.instrumentation.chromadb import ChromaInstrumentor
 
-    ChromaInstrumentor().instrument(tracer_provider=tracing)
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
     pages = client.create_collection("pages")
     texts = list(DOCUMENTS.values())
@@ -88,6 +114,30 @@ def chroma(tracing: TracerProvider) -> Find:
         found = pages.query(query_embeddings=[embedding(question)], n_results=TOP)
         columns = (found["ids"][0], found["documents"][0], found["distances"][0])
         return list(zip(*columns, strict=True))
+
+    return find
+
+
+def milvus() -> Find:
+    from pymilvus import MilvusClient
+
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    client = MilvusClient(f"{folder.name}/pages.db")
+    client.create_collection("pages", dimension=64, id_type="string", max_length=64)
+    client.insert(
+        collection_name="pages",
+        data=[
+            {"id": name, "vector": embedding(text), "text": text}
+            for name, text in DOCUMENTS.items()
+        ],
+    )
+
+    def find(question: str) -> list[tuple[str, str, float]]:
+        found = client.search(
+            collection_name="pages", data=[embedding(question)], limit=TOP, output_fields=["text"]
+        )
+        return [(one["id"], one["entity"]["text"], one["distance"]) for one in found[0]]
 
     return find
 

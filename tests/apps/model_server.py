@@ -20,6 +20,10 @@ from tests.apps.shop import BROKEN, REQUESTS, SLOW
 __all__ = ["Call", "Model", "model_server"]
 
 
+# A reply to a prompt of DSPy, which names the parts of the answer so.
+FIELDS = "[[ ## reasoning ## ]]\nIt is there.\n\n[[ ## answer ## ]]\n{}\n\n[[ ## completed ## ]]"
+
+
 @dataclass(frozen=True)
 class Call:
     """One completion that was given."""
@@ -86,7 +90,8 @@ class Handler(BaseHTTPRequestHandler):
             "total_tokens": call.input_tokens + call.output_tokens,
         }
         head = {"id": f"chatcmpl-{call.output_tokens}", "created": 1, "model": call.model}
-        message: dict[str, Any] = {"role": "assistant", "content": call.answer or None}
+        content = FIELDS.format(call.answer) if "[[ ## answer ## ]]" in prompt else call.answer
+        message: dict[str, Any] = {"role": "assistant", "content": content or None}
         if tool is not None:
             arguments = json.dumps(arguments_for(call, *tool))
             function = {"name": tool[0], "arguments": arguments}

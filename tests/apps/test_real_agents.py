@@ -33,6 +33,10 @@ NOT_SENT: dict[tuple[str, str], set[str]] = {
     ("instructor", "openinference"): set(),
     ("vector_database", "qdrant"): {"passages"},
     ("vector_database", "chroma"): set(),
+    ("vector_database", "milvus"): set(),
+    ("vector_database", "openlit_chroma"): {"passages", "failed query"},
+    ("dspy", "own"): {"passages", "model", "tokens"},
+    ("dspy", "litellm"): {"ids", "model"},
 }
 
 

@@ -73,14 +73,16 @@ def parts(message: bytes) -> dict[str, str]:
 @pytest.mark.real
 def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
     binary = require("alertmanager", "prometheus-alertmanager")
+    now = time.time()  # one that fired long ago is sent at once, by itself
     fell = drifted(
+        fired_at=now,
         service="support",
         severity="critical",
         summary=f"support: grounding fell from 0.80 to 0.60 {HOSTILE}",
         worst=["t-1", HOSTILE, "t-2"],
         runbook="https://docs.example/drift.md",
     )
-    failing = make(service="support", severity="critical", worst=[], value=None, lower=None)
+    failing = make(fired_at=now, service="support", worst=[], value=None, lower=None)
 
     async def scenario() -> tuple[Stub, list[bytes]]:
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):

@@ -36,6 +36,13 @@ def test_nothing_is_open_by_accident(mode: str, http: Object, words: str) -> Non
     assert words in refused({"mode": mode, "config": {"http": http}})
 
 
+def test_a_refusal_names_all_that_is_missing() -> None:
+    words = refused({"mode": "worker", "config": {"http": {"accept": []}}})
+    assert "config.kafka.bootstrap_servers" in words
+    assert "config.http.accept: [open]" in words
+    assert "config.http.accept: [plain]" in words
+
+
 def test_what_comes_by_the_environment_the_agent_checks() -> None:
     given = [{"name": "RAGMETER_HTTP__ACCEPT", "value": "open,plain"}]
     render({"config": {"http": {"accept": []}}, "extraEnv": given})

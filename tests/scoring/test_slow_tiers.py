@@ -94,8 +94,12 @@ def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Pat
         instrument.wait_idle()
         text = PrometheusExporter(instrument).render().decode()
         calls = stub.stats()["calls"]
-        for metric in ("groundedness_grade", "correctness_grade", "answer_relevancy"):
+        for metric in ("correctness_grade", "answer_relevancy"):
             assert states(instrument, metric, "judge") == {"scored": 12}
+        # the stub finds no claim in some answers
+        graded = states(instrument, "groundedness_grade", "judge")
+        assert graded == states(instrument, "faithfulness", "judge")
+        assert graded["scored"] + graded["not_applicable"] == 12
     assert calls == 12 * (1 + 1 + 2)  # claims, facts, and the grades of two passages
     for name, high in (("groundedness_grade", 5), ("context_relevancy", 1)):
         ((labels, value),) = [

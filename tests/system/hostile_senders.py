@@ -1,7 +1,8 @@
 """Senders that mean harm, against a real process: `python -m tests.system.hostile_senders`.
 
 It starts `ragmeter run`, plays each attack with an honest sender beside it, and prints what the
-process took in memory and what the honest sender saw.
+process took in memory and what the honest sender saw: so did one of a second process, which nobody
+attacks, on the same machine at the same time.
 """
 
 from __future__ import annotations
@@ -27,18 +28,28 @@ from tests.ports import free_port
 
 MB = 2**20
 PATIENCE = 120.0
+STORM = 16  # bodies
 
 
 def resident_mb(pid: int) -> float:
-    """Memory of a process and its children in MB; pages that they share count once."""
-    total = 0
+    """Memory of a process and its children in MB.
+
+    Pages of files count once, and in full: which other processes of the machine share them changes
+    from second to second, and with it what the kernel calls the proportional size.
+    """
+    anonymous, files = 0, [0]
     for each in [pid, *children(pid)]:
         try:
-            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()[1:]
         except OSError:
             continue
-        total += next((int(one.split()[1]) for one in lines if one.startswith("Pss:")), 0)
-    return total / 1024
+        sizes = {
+            key: int(rest.split()[0]) for key, _, rest in (one.partition(":") for one in lines)
+        }
+        own = sizes.get("Anonymous", 0)
+        anonymous += own
+        files.append(sizes.get("Rss", 0) - own)
+    return (anonymous + max(files)) / 1024
 
 
 def children(pid: int) -> list[int]:
@@ -212,7 +223,7 @@ BODIES: dict[str, Callable[[], tuple[str, str, bytes]]] = {
 
 
 def storm(
-    url: str, body: tuple[str, str, bytes], *, count: int = 16, at_a_time: int = 4
+    url: str, body: tuple[str, str, bytes], *, count: int = STORM, at_a_time: int = 4
 ) -> Counter[str]:
     """Post a body `count` times."""
     path, kind, content = body
@@ -330,22 +341,21 @@ def main() -> None:
                 print(f"{name}: small {small}; larger {larger}", flush=True)
             continue
         body = BODIES[name]()
-        with target() as agent:
-            honest = agent.honest()
-            with honest.sending():
-                time.sleep(2)
-            fresh = agent.rss
-            print(f"{name}: fresh {fresh:.0f} MB; honest alone {honest}", flush=True)
+        with target() as agent, target() as beside:
+            for one in (agent, beside):
+                with one.honest().sending():
+                    time.sleep(2)
+            print(f"{name}: fresh {agent.rss:.0f} MB", flush=True)
             for _ in range(2):
-                honest = agent.honest()
+                honest, calm = agent.honest(), beside.honest()
                 begun = time.monotonic()
-                with agent.watched(), honest.sending():
+                with agent.watched(), honest.sending(), calm.sending():
                     outcomes = storm(agent.url, body)
                 seconds = time.monotonic() - begun
                 time.sleep(3)
                 print(
                     f"  {dict(outcomes)} in {seconds:.1f} s; peak {agent.peak:.0f} MB, then"
-                    f" {agent.rss:.0f} MB; honest {honest}",
+                    f" {agent.rss:.0f} MB; honest {honest}; at a process beside it {calm}",
                     flush=True,
                 )
 

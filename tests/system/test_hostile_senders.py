@@ -6,13 +6,17 @@ import time
 
 import pytest
 
-from tests.system.hostile_senders import BLOCKERS, BODIES, block, storm, target
+from tests.system.hostile_senders import BLOCKERS, BODIES, STORM, block, storm, target
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-LIMIT_MB = 500.0  # at the peak, of the 512 of the chart
+LIMIT_MB = 400.0  # at the peak, of the 512 of the chart
 SETTLED_MB = 60.0  # more than before, once the storm is over
-HONEST_SECONDS = 0.25
+# Honest replies for each refused body: 10 to 30 come, and 1 at most where a body blocks others.
+# Unlike their latency, which `python -m tests.system.hostile_senders` prints, this does not depend
+# on what else the machine does.
+HONEST_FOR_EACH = 3
 
 
 @pytest.mark.parametrize(
@@ -27,12 +31,11 @@ def test_refused_bodies_leave_nothing_and_hold_nobody_up(name: str) -> None:
         honest = agent.honest()
         with agent.watched(), honest.sending():
             outcomes = storm(agent.url, body)
-        time.sleep(3)
-        assert outcomes == {"413": 16}
+        assert outcomes == {"413": STORM}
         assert agent.peak < LIMIT_MB
-        assert agent.rss < fresh + SETTLED_MB
+        until(lambda: agent.rss < fresh + SETTLED_MB)
         assert set(honest.outcomes) == {"200"}
-        assert honest.p99() < HONEST_SECONDS, str(honest)
+        assert honest.outcomes["200"] > HONEST_FOR_EACH * STORM, str(honest)
 
 
 def test_the_most_that_is_taken_stays_under_the_limit_of_the_chart() -> None:

@@ -367,7 +367,7 @@ def read_flattened_documents(
     """
     items = flattened_items(attributes, prefix)
     if not items:
-        return None, False
+        return ([] if attributes.get(prefix) in ([], "[]") else None), False  # DSPy found nothing
     documents = []
     for _, item in items[:MAX_DOCUMENTS]:
         text = scalar_text(item.get("document.content"))

@@ -161,6 +161,21 @@ def keyword_coverage(
     return (sum(bool(answer.holds(word)) for word in words) + len(wanted & answer.numbers)) / total
 
 
+def answers_to_judge(trace: Trace) -> list[str]:
+    """Return the right answers of a canary whose facts only a judge can find in its answer.
+
+    They have neither keywords nor numbers ("No."), and the reference names no facts in their place.
+    """
+    reference = trace.reference
+    if reference is None or reference.judged_facts is not None or reference.judge_failed:
+        return []
+    if reference.answerable is False or reference.facts or reference.checks or reference.keywords:
+        return []
+    if trace.status != "ok" or "answer" in trace.missing or not (trace.answer or "").strip():
+        return []
+    return [text for text in reference.right_answers if not any(extracted_keywords(text))]
+
+
 def number_match(answer: SearchableAnswer, reference: str) -> float | NoScore:
     """Compute the share of the right answer's distinct numbers that the answer has."""
     wanted = signed_numbers(reference)

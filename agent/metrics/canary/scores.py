@@ -7,6 +7,7 @@ from typing import Any
 
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import REFERENCE_SCORER, NoScore, Score, make_score
+from ragmeter.metrics.abstention import abstains
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.canary import answers, retrieval
 from ragmeter.metrics.canary.checks import (
@@ -114,7 +115,7 @@ def _reference_values(
     ranked = None if passages is None else [passages[index] for index in rank_order(passages)]
     return {
         "canary_seconds": NoScore("not_reported") if total is None else total,
-        **_answer_values(visible, reference, monotonic, details),
+        **_answer_values(visible, reference, prepared.derive()[1], monotonic, details),
         **retrieval.retrieval_scores(ranked, reference, ks),
         "scope_miss": retrieval.scope_miss(reference.supports, reference.scope),
         **_citation_values(prepared, reference),
@@ -124,6 +125,7 @@ def _reference_values(
 def _answer_values(
     trace: Trace,
     reference: Reference,
+    answered: float | None,
     monotonic: Callable[[], float],
     details: dict[str, dict[str, Any]],
 ) -> Values:
@@ -167,7 +169,11 @@ def _answer_values(
         values["answer_correctness"] = NoScore("embedding_failed")
     else:
         values["answer_correctness"] = _best(
-            [_correctness(answer, text, reference, factual) for text in reference.right_answers]
+            [
+                # "I don't know whether refunds take 14 days" has the keywords and no fact
+                _correctness(answer, text, reference, factual, not answered and not abstains(text))
+                for text in reference.right_answers
+            ]
         )
     return values
 
@@ -205,17 +211,26 @@ def _correctness(
     expected: str,
     reference: Reference,
     factual: float | NoScore,
+    declines: bool,
 ) -> float | NoScore:
     """Compute the correctness by one of the right answers.
 
     Without facts or checks the facts of a right answer are its keywords and numbers, and of one
-    without any ("No.") its words in a row.
+    without any ("No.") what a judge says, or its words in a row where none was asked. An answer
+    that declines, where the right one does not, states none of them.
     """
     coverage = answers.keyword_coverage(answer, expected, reference.keywords)
     if isinstance(coverage, NoScore) and not coverage.applies:
-        coverage = float(bool(answer.holds(expected)))
+        if reference.judged_facts is not None:
+            coverage = reference.judged_facts
+        elif reference.judge_failed:
+            coverage = NoScore("judge_error")
+        else:
+            coverage = float(bool(answer.holds(expected)))
     if isinstance(factual, NoScore) and not factual.applies:
         factual = coverage
+    if declines:
+        factual = coverage = 0.0
     completeness = answers.answer_completeness(answer, expected, coverage)
     if isinstance(completeness, NoScore) and not completeness.applies:
         completeness = coverage

@@ -216,6 +216,7 @@ def _read_run(
                 key = _pairing_key(item, wanted.pair_by, texts)
                 if key is not None:
                     run.add_again(trace, key)
+                    _add_answer(run, key, item, texts, settings)
                 continue
             if (trace.service, trace.trace_id) in seen:
                 repeated += 1
@@ -226,6 +227,7 @@ def _read_run(
             if item.text is not None and settings.privacy.content == "full":
                 own[trace.trace_id] = _redacted(item, item.text, redactor)
             run.add(trace, key)
+            _add_answer(run, key, item, texts, settings)
             if wanted.by:
                 value = trace.tags.get(wanted.by, "")
                 if value not in groups and len(groups) >= MAX_GROUPS:
@@ -250,6 +252,21 @@ def _read_run(
         notes.append(f"{len(run.services)} services taken together; --service picks one")
     ordered = sorted(groups.values(), key=lambda group: (-group.traces, group.name))
     return run, ordered, notes, own
+
+
+def _add_answer(
+    run: ScoredRun,
+    question: str | None,
+    item: ReportTrace,
+    texts: TraceTexts | None,
+    settings: Settings,
+) -> None:
+    """Add the text of an answer, if it is known and `privacy.content` lets it be read."""
+    text = item.text if settings.privacy.content == "full" else None
+    if text is None and texts is not None:
+        text = texts.texts.get(item.trace.trace_id)
+    if question is not None and text is not None:
+        run.add_answer(question, text.answer)
 
 
 def _pairing_key(item: ReportTrace, by: str, texts: TraceTexts | None) -> str | None:

@@ -21,6 +21,7 @@ from ragmeter.console.terminal import check_output_path
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import JUDGE_SCORER, REFERENCE_SCORER
 from ragmeter.metrics.canary.specs import canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.run import RunSeries
@@ -212,8 +213,15 @@ def _is_required(rule: AlertRule) -> bool:
 def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
     """Check a rule on each series of its metric: of traffic, of canaries, of each judge."""
     assert rule.metric is not None
-    scorers = (rule.scorer, canary_scorer(rule.scorer))
+    # what a reference leaves to a judge is `canary/judge`
+    judge = JUDGE_SCORER if rule.scorer == REFERENCE_SCORER else rule.scorer
+    scorers = (rule.scorer, canary_scorer(judge))
     found = [s for s in run.series if s.metric == rule.metric and s.scorer in scorers]
+    if found and rule.scorer == REFERENCE_SCORER:  # one of the two has what the other leaves
+        current = {
+            one.scorer: one for one in reversed(found)
+        }  # a scorer's current version is first
+        found = [max(current.values(), key=lambda one: len(one.scores))]
     versions = Counter(series.scorer for series in found)
     for series in found:
         name = f"{metric_title(rule.metric)} by {series.scorer}"

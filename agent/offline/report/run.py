@@ -17,6 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 
 from ragmeter.core.arithmetic import weight_units
@@ -24,6 +25,7 @@ from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_scorer
+from ragmeter.metrics.consistency import AnswerConsistency, answer_consistency
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
 from ragmeter.windows.estimators import Interval
@@ -99,6 +101,8 @@ def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) ->
 
 WINDOW = "1h"  # any window will do: all traces get the same timestamp
 SERVICE = "run"
+# Answers to a question that are compared with each other: 45 pairs, as many as a spread needs.
+MAX_ANSWERS = 10
 MAX_REASONS = 50  # distinct reasons of a series counted by name: they come from a file
 
 
@@ -232,6 +236,18 @@ class ScoredRun:
         self._reasons: dict[tuple[str, str], dict[str, Counter[str]]] = {}
         self._strata: set[str] = set()
         self._again: dict[tuple[str, str], list[tuple[str, float]]] = {}
+        self._answers: dict[str, list[str]] = {}
+
+    @cached_property
+    def consistency(self) -> AnswerConsistency | None:
+        """How alike the answers are that `add_answer` was given."""
+        return answer_consistency(self._answers.values())
+
+    def add_answer(self, question: str, answer: str) -> None:
+        """Add the text of an answer; those beyond `MAX_ANSWERS` to a question are left out."""
+        answers = self._answers.setdefault(question, [])
+        if len(answers) < MAX_ANSWERS:
+            answers.append(answer)
 
     @property
     def measured(self) -> set[str]:

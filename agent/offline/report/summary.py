@@ -14,6 +14,7 @@ from typing import Any
 
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
+from ragmeter.metrics.consistency import AnswerConsistency
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
@@ -47,6 +48,7 @@ class ReportColumn:
         latency: Quantiles, in seconds, by stage.
         notes: Remarks about the input.
         texts: Texts of worst traces by trace id; runs may differ in their answers.
+        consistency: How alike the answers to the same question are; None where none are compared.
         hidden: Number of further metrics with a value, which the report leaves out.
         period: Unix times of the first and the last trace; None if they have none.
     """
@@ -59,6 +61,7 @@ class ReportColumn:
     notes: Sequence[str] = ()
     texts: Mapping[str, TraceText] = field(default_factory=dict)
     hidden: int = 0
+    consistency: AnswerConsistency | None = None
     period: tuple[float, float] | None = None
 
     @property
@@ -178,6 +181,7 @@ def build_column(
         sorted(run.services),
         list(run.series(0)) if series is None else series,
         run.latency() if latency else [],
+        consistency=run.consistency,
         period=run.period,
     )
 
@@ -311,6 +315,7 @@ def _run(column: ReportColumn) -> dict[str, Any]:
         "latency": [
             {"stage": stage, **asdict(item)} for stage, items in column.latency for item in items
         ],
+        "consistency": column.consistency and asdict(column.consistency),
     }
 
 

@@ -168,21 +168,38 @@ REPEAT_COLUMNS = (
 
 
 def repeat_rows(report: ScoreReport) -> list[list[str]]:
-    """Return a row of `REPEAT_COLUMNS` for each series of questions that were asked again."""
+    """Return rows of `REPEAT_COLUMNS` on the questions that were asked again.
+
+    There is one for each ROUGE of their answers, which counts answers, and for each series.
+    """
     rows = []
+    for column in report.columns:
+        alike = column.consistency
+        if alike is None:
+            continue
+        for name, overlap in alike.overlaps.items():
+            spread = overlap["f"]
+            rows.append([
+                f"consistency_{name} (answers)", bound_label(column.name, MAX_NAME),
+                f"{alike.questions:,}", f"{alike.answers:,}", f"{spread['mean']:.3f}",
+                _or_dash(spread["variance"], ".4f"), _or_dash(spread["variation"], ".0%"),
+            ])  # fmt: skip
     for key in report.keys:
         for column in report.columns:
             for series in column.find(key):
                 again = series.repeats
                 if again is not None:
-                    variation = again.variation
                     rows.append([
                         series_label(series), bound_label(column.name, MAX_NAME),
                         f"{again.questions:,}", f"{again.scores:,}",
                         format_metric_value(again.mean, series.spec), f"{again.variance:.4f}",
-                        "–" if variation is None else f"{100 * variation:.0f} %",
+                        _or_dash(again.variation, ".0%"),
                     ])  # fmt: skip
     return rows
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{value:{form}}".replace("%", " %")
 
 
 GROUP_COLUMNS = (

@@ -32,8 +32,10 @@ from ragmeter.metrics.claims_and_nuggets import (
     answer_relevancy,
     faithfulness,
     groundedness,
+    groundedness_grade,
 )
 from ragmeter.metrics.operational import has_empty_answer
+from ragmeter.metrics.ranking import rank_order
 from ragmeter.metrics.text import MAX_SENTENCES, find_sentence_spans
 from ragmeter.metrics.text_index import parse_answer
 from ragmeter.scorers.judge.calls import (
@@ -69,7 +71,7 @@ MAX_SHOWN = 10
 
 _ATTEMPT_PROMPT = load_prompt("attempted", 2)
 _CITATION_PROMPT = load_prompt("citation-support", 2)
-_CLAIMS_PROMPT = load_prompt("claims", 1)
+_CLAIMS_PROMPT = load_prompt("claims", 2)
 _FACTS_PROMPT = load_prompt("facts", 1)
 
 _TEXT = {"type": "string"}
@@ -286,13 +288,36 @@ def claims_detail(verdict: ClaimsVerdict) -> dict[str, Any]:
     return out
 
 
+def number_citations(trace: Trace) -> tuple[str, bool]:
+    """Return the answer with its citations as numbers of ranked passages, and whether it has any.
+
+    A prompt shows passages by these numbers. Citations that resolve to no passage stay as they are.
+    """
+    answer, cited = trace.answer or "", resolve_citations(trace)
+    numbers = {index: n for n, index in enumerate(rank_order(trace.passages or ()), 1)}
+    pieces, at = list[str](), 0
+    marks = [mark for mark in cited.marks if mark.passages]
+    # a citation of the whole answer stands at its end, any other explicit one after its statement
+    ends = [len(answer) if mark.start < 0 else min(mark.end, len(answer)) for mark in marks]
+    for end, mark in sorted(zip(ends, marks, strict=True), key=lambda pair: pair[0]):
+        shown = ", ".join(str(number) for number in sorted(numbers[one] for one in mark.passages))
+        pieces.append(answer[at : end if cited.explicit else mark.start])
+        pieces.append(f" [{shown}]" if cited.explicit else f"[{shown}]")
+        at = end
+    return "".join([*pieces, answer[at:]]), bool(marks)
+
+
 async def score_claims(
     judge: QuestionAnswerer, trace: Trace, cost: ScoringCost
 ) -> FamilyScores | NoScore:
-    """Return the claim metrics; the detail of `faithfulness` has the claims."""
+    """Return the claim metrics; the details of `faithfulness` and both grades have the claims."""
     material = prepare_material(trace)
     if isinstance(material, NoScore):
         return material
+    answer, cites = number_citations(trace)
+    if reason := missing_text_reason(answer, MAX_ANSWER_CHARS):
+        return reason
+    material = material._replace(answer=answer)
     result = await ask_judge(judge, claims_question(material), cost)
     verdict = result.value
     if isinstance(verdict, NoScore):
@@ -300,10 +325,18 @@ async def score_claims(
     values: dict[str, float | NoScore] = {
         "faithfulness": faithfulness(verdict.claims),
         "answer_relevancy": answer_relevancy(verdict.claims),
-        "groundedness_grade": float(verdict.groundedness),
+        "groundedness_grade": groundedness_grade(verdict.groundedness, verdict.claims, cites),
         "correctness_grade": float(verdict.correctness),
     }
-    return FamilyScores.build(values, result.fingerprint, faithfulness=claims_detail(verdict))
+    detail = claims_detail(verdict)
+    listed = {name: detail[name] for name in ("unsupported_claims", "supported_claims")}
+    return FamilyScores.build(
+        values,
+        result.fingerprint,
+        faithfulness=detail,
+        groundedness_grade=listed | {"cites": cites},
+        correctness_grade=listed,
+    )
 
 
 def _read_facts(reply: Any) -> list[JudgedFact]:

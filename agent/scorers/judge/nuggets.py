@@ -20,6 +20,7 @@ from ragmeter.metrics.claims_and_nuggets import (
     MAX_SCORED_NUGGETS,
     NUGGET_IMPORTANCE,
     NUGGET_SUPPORT,
+    NUGGET_VALUES,
     NuggetImportance,
     NuggetSupport,
     nugget_scores,
@@ -145,6 +146,22 @@ async def _label_in_batches(
     for batch, call in zip(batches, calls, strict=True):
         labels += [call.value] * len(batch) if isinstance(call.value, NoScore) else call.value
     return labels, calls
+
+
+async def judge_right_answers(
+    judge: QuestionAnswerer, trace: Trace, answers: Sequence[str], cost: ScoringCost
+) -> float | NoScore:
+    """Return how far the answer of a canary states one of these right answers: 1, 0.5 or 0."""
+    reason = missing_text_reason(trace.answer, MAX_ANSWER_CHARS) or missing_text_reason(
+        trace.query, MAX_QUERY_CHARS, "no_query"
+    )
+    if reason is not None:
+        return reason
+    question = assignment_question(trace.query or "", trace.answer or "", answers[:_PER_CALL])
+    labels = (await ask_judge(judge, question, cost)).value
+    if isinstance(labels, NoScore):
+        return labels
+    return max(NUGGET_VALUES[label] for label in labels)
 
 
 async def nuggetize(

@@ -17,6 +17,7 @@ from ragmeter.core.feedback import ANNOTATION
 from ragmeter.core.score import JUDGE_SCORER, NoScore, Score, make_score
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics import ranking
+from ragmeter.metrics.canary.answers import answers_to_judge
 from ragmeter.metrics.cited_statements import CITATION_METRICS
 from ragmeter.metrics.claims_and_nuggets import (
     AUTONUGGETIZER,
@@ -28,7 +29,7 @@ from ragmeter.metrics.labelled import labelled_metric_names
 from ragmeter.scorers.judge import answers, passages
 from ragmeter.scorers.judge.annotation import score_annotation
 from ragmeter.scorers.judge.calls import FamilyScores
-from ragmeter.scorers.judge.nuggets import score_nuggets
+from ragmeter.scorers.judge.nuggets import judge_right_answers, score_nuggets
 from ragmeter.scorers.llm.admission import TRACE_BEGUN
 from ragmeter.scorers.llm.questions import QuestionAnswerer
 from ragmeter.trace import Trace
@@ -39,7 +40,7 @@ _FamilyRun = Callable[[], Coroutine[Any, Any, FamilyScores | NoScore]]
 
 
 class JudgeTier:
-    """Scores traces by asking a judge, as `settings` say; a `TierScorer`."""
+    """Scores traces by asking a judge, as `settings` say; a `TierScorer`, `ReferenceMeasurer`."""
 
     tier: Tier = "judge"
 
@@ -68,6 +69,16 @@ class JudgeTier:
     def pairs(self) -> Sequence[MetricScorer]:
         """The (metric, scorer) pairs that every trace gets a result for."""
         return [pair for pairs in self._pairs.values() for pair in pairs]
+
+    async def measure(self, trace: Trace, cost: ScoringCost) -> Trace:
+        """Return a canary with the judge's word on right answers that have no keywords."""
+        right = answers_to_judge(trace)
+        if not right or trace.reference is None:
+            return trace
+        value = await judge_right_answers(self._judge, trace, right, cost)
+        missing = isinstance(value, NoScore)
+        update = {"judge_failed": True} if missing else {"judged_facts": value}
+        return trace.model_copy(update={"reference": trace.reference.model_copy(update=update)})
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`, in their order; `cost` grows by all calls."""

@@ -57,9 +57,9 @@ _LOOK_ALIKES = {
     for code in range(first, last + 1)
     if (plain := unicodedata.normalize("NFKC", chr(code))) in _SIGNS
 } | str.maketrans(
-    "‹〈⟨❮❰˂ᐸ›〉⟩❯❱˃ᐳ⁅❲〔【⟦⁆❳〕】⟧│┃∣❘ǀ¦⁄∕∖ˋ‵∼〜"
+    "‹〈⟨❮❰˂ᐸ◁⊲›〉⟩❯❱˃ᐳ▷⊳⁅❲〔【⟦⁆❳〕】⟧│┃∣❘ǀ¦⁄∕∖ˋ‵∼〜"
     "АВЕЅІЈКМНОРСТУХҮабсԁеһіјӏкоԛрѕтԝхуѵпгмΑΒΕΖΗΙΚΜΝΟΡΤΥΧαοινκρτυηıɡᎠᎬᏀꓓꓰꓠ",
-    "<<<<<<<>>>>>>>[[[[[]]]]]||||||///``~~"
+    "<<<<<<<<<>>>>>>>>>[[[[[]]]]]||||||///``~~"
     "ABESIJKMHOPCTYXYabcdehijlkoqpstwxyvnrmABEZHIKMNOPTYXaoivkptunigDEGDEN",
 )
 # Blocks that hold all of them: quicker than the table where a text has none.
@@ -67,12 +67,14 @@ _LOOK_ALIKE = re.compile(
     "[\xa6\u0131\u01c0\u0261-\u052f\u13a0-\u1490\u2030-\u33ff\ua4d0-\ua4ff\uff01-\U0001d7ff]"
 )
 # Words that are tokens of a template, or of thoughts and tool calls, between angle brackets: of
-# Llama, Mistral, Qwen, Gemma, Phi, DeepSeek, GLM, MiniMax, SmolVLM, Seed, Granite and their kin.
+# Llama, Mistral, Qwen, Gemma, Phi, DeepSeek, GLM, MiniMax, SmolVLM, Seed, Granite, Kimi,
+# Nemotron, Ling and their kin.
 _TAG = (
     r"/?(?:s|bos|eos|pad|unk|cls|sep|mask|sop|eop|user|human|assistant|system|developer|image|video"
     r"|audio|(?:start|end)_of_\w+|\w+_(?:soft_)?token|fake_token\w*|seed:\w+|unused\d+|0x[0-9a-f]{2}"
-    r"|think\w*|thoughts?|reason\w*|reflection|scratchpad|analysis|answer|tools?|tool_\w+|arg_\w+"
-    r"|function\w*|invoke|parameters?)(?:\s*[=>/:]|\s+\w+=)"
+    r"|(?:special|reserved)_\d+|role|think\w*|thoughts?|reason\w*|reflection|scratchpad|analysis"
+    r"|answer|response|tool\w*|available_tools|arg_\w+|function\w*|invoke|parameters?)"
+    r"(?:\s*[=>/:]|\s+\w+=)"
 )
 _SQUARE = (
     r"/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+|IMG\w*|THINK\w*|ARGS|CALL_ID|MODEL_SETTINGS"

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import json
 import os
 import random
 import threading
 import time
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.config.loader import load_settings
+from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import json_items, request_bodies
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
 from ragmeter.embedded.endpoints.request_bodies import (
+    LARGE_BODY,
     BodyReader,
     GroupCommit,
     RequestRefused,
@@ -27,6 +33,7 @@ from ragmeter.embedded.intake import IntakeItem, QueueFull
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
+from tests.system.hostile_senders import BODIES, post
 from tests.traces import trace_line
 
 
@@ -223,6 +230,63 @@ def test_a_large_body_is_decoded_apart_and_alike(
         run(folder, test, body_limit=1_000_000)
     assert [status for status, _ in seen[0]] == [200, 200, 200, 400, 400, 413]
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("large", [2**30, 1])
+@pytest.mark.parametrize("body", [b"[" + b'"a",' * 250_000 + b"1]", b" " * 1_000_000 + b"[1, 2"])
+def test_a_refused_body_is_freed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, large: int
+) -> None:
+    """Without a garbage collection: under load the next one may be minutes away."""
+    for module in (request_bodies, json_items):
+        monkeypatch.setattr(module, "LARGE_BODY", large)
+
+    async def test(server: Server) -> None:
+        packed = gzip.compress(body)
+        await server.post(packed, **{"Content-Encoding": "gzip"})
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(4):
+                status, _ = await server.post(packed, **{"Content-Encoding": "gzip"})
+                assert status in (400, 413)
+            current, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        assert current < len(body) / 2 < peak
+
+    run(tmp_path, test, body_limit=2_000_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [LARGE_BODY - 1_000, 19 * 2**20])
+@pytest.mark.parametrize("name", BODIES)
+def test_decoding_leaves_the_event_loop_its_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int
+) -> None:
+    """Counted in time of processors, of all threads: it is the same on a machine that is busy."""
+    monkeypatch.setattr("tests.system.hostile_senders._SIZE", size)
+    path, kind, body = BODIES[name]()
+    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    ports = {"otlp_port": 0, "metrics_port": 0}
+    settings = load_settings(environ={}, overrides={"state": paths, "http": ports})
+    agent = EmbeddedAgent(settings, [])
+
+    async def test() -> None:
+        async with serve_agent(agent, settings) as (url, _):
+            sender = asyncio.create_task(asyncio.to_thread(post, url, path, kind, body))
+            longest, last = 0.0, time.process_time()
+            while not sender.done():
+                await asyncio.sleep(0.001)
+                now = time.process_time()
+                longest, last = max(longest, now - last), now
+            assert await sender in ("200", "400", "413")
+            assert longest < 0.25, "seconds within which small requests are answered"
+
+    asyncio.run(test())
+    agent._store.close()
 
 
 def test_a_short_body_waits_for_no_long_one(

@@ -196,3 +196,12 @@ def test_a_glance_leaves_out_what_wraps_others() -> None:
     held = span(attributes={**chain, "retrieval.documents.0.document.id": "a"})
     assert preview_span(held) == read_span(held)
     assert preview_span(span(attributes={"a": "b"})) == SpanContent()
+
+
+@pytest.mark.parametrize("empty", [[], "[]"])
+def test_an_empty_list_of_documents_is_nothing_found(empty: Any) -> None:
+    attributes = {KIND: "RETRIEVER", "input.value": '{"query": "q"}', "retrieval.documents": empty}
+    found = openinference.read_openinference(span(attributes=attributes))
+    assert (found.documents, found.documents_gap) == ([], None)  # as DSPy has it
+    del attributes["retrieval.documents"]
+    assert openinference.read_openinference(span(attributes=attributes)).documents is None

@@ -179,6 +179,23 @@ def test_a_plain_question_and_answer_have_a_correctness() -> None:
     assert values(answer="Yes, always.", reference={"answer": "No"})["answer_correctness"] == 0.2
 
 
+@pytest.mark.parametrize(
+    ("answer", "right", "abstained", "value"),
+    [
+        ("I don't know whether refunds take 14 days.", "Refunds take 14 days", None, 0.2),
+        ("Refunds take 14 days.", "Refunds take 14 days", True, 0.2),
+        ("I don't know whether refunds take 14 days.", "Refunds take 14 days", False, 1.0),
+        ("I don't know.", "I don't know.", None, 1.0),  # that is what it should say
+    ],
+)
+def test_an_answer_that_declines_states_no_fact_of_a_right_one(
+    answer: str, right: str, abstained: bool | None, value: float
+) -> None:
+    for more in ({}, {"facts": ["14 days"]} if "14" in right else {}):
+        found = values(answer=answer, abstained=abstained, reference={"answer": right, **more})
+        assert found["answer_correctness"] == pytest.approx(value)
+
+
 def test_of_several_right_answers_the_best_match_counts() -> None:
     several = {"answer": ["Two weeks", "14 days", "A fortnight"]}
     found = values(answer="14 days", reference=several)

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import os
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,54 @@ def test_repeated_questions_vary_by_a_number(
     assert numbers(capfd, file)["runs"][0]["series"][0]["repeats"] is None
 
 
+def test_answers_to_the_same_question_are_held_against_each_other(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = {
+        "How long?": ["Refunds take 14 days.", "Refunds take 14 working days.", "14 days"],
+        "Really?": ["Yes.", "No.", "..."],
+        "Once?": ["Once alone."],
+    }
+    file = scores(tmp_path / "a.jsonl", [0.5] * 7)
+    texts = tmp_path / "traces.jsonl"
+    pairs = [(query, answer) for query, answers in asked.items() for answer in answers]
+    lines = [
+        json.dumps(trace_dict(trace_id=f"t{n}", query=query, answer=answer))
+        for n, (query, answer) in enumerate(pairs)
+    ]
+    texts.write_text("\n".join(lines))
+    more: dict[str, Any] = {"pair_by": "query", "traces": texts}
+    found = numbers(capfd, file, **more)["runs"][0]["consistency"]
+    # the three dots say nothing that could be compared
+    assert (found["questions"], found["answers"]) == (2, 5)
+    # of each answer against each before it: 4 of 5 and of 4 words, 2 of 2 and of 4, 2 of 2 and of 5
+    overlaps, names = found["overlaps"], ("precision", "recall", "f")
+    each = [[0.8, 1, 1], [1, 0.5, 0.4], [8 / 9, 2 / 3, 4 / 7]]
+    for name, values in zip(names, each, strict=True):
+        spread = statistics.fmean(values), statistics.pvariance(values)
+        # the two answers of one word have no word in common, and one pair has no variance
+        assert (
+            overlaps["rouge1"][name]
+            == overlaps["rouge_l"][name]
+            == pytest.approx(
+                {
+                    "mean": spread[0] / 2,
+                    "variance": spread[1],
+                    "variation": spread[1] ** 0.5 / spread[0],
+                }
+            )
+        )
+    # they have no bigrams at all: 2 of 4 and of 3, 1 of 1 and of 3, none
+    means = [overlaps["rouge2"][name]["mean"] for name in names]
+    assert means == pytest.approx([0.5, 1 / 3, (4 / 7 + 1 / 2) / 3])
+    out, _ = shown(capfd, file, **more)
+    assert "consistency_rouge1 (answers)" in out
+    # without texts, or where they must not be read, nothing is compared
+    assert numbers(capfd, file, pair_by="query")["runs"][0]["consistency"] is None
+    none = load_settings(environ={}, overrides={"privacy": {"content": "none"}})
+    assert numbers(capfd, file, settings=none, **more)["runs"][0]["consistency"] is None
+
+
 def test_csv_has_columns_for_tags_and_timings(tmp_path: Path) -> None:
     rows = [
         trace_dict(1, tags={"model": "a", "evil": '=1+1",x'}, timings={"total": 1.5}),
@@ -264,6 +313,9 @@ def test_a_file_of_open_rag_eval(capfd: pytest.CaptureFixture[str]) -> None:
     graded = [float(cell) for cell in cells if cell]
     again = series["relevance"]["repeats"]
     assert (again["questions"], again["scores"]) == (11, 22)
+    consistency = run["consistency"]
+    assert (consistency["questions"], consistency["answers"]) == (12, 24)
+    assert set(consistency["overlaps"]["rouge2"]) == {"precision", "recall", "f"}
     assert series["relevance"]["value"] == pytest.approx(sum(graded) / 11)
     assert series["nugget_vital"]["reasons"]["unscored"] == {"judge_error": 1, "not_reported": 1}
     assert {item["method"] for item in found["comparisons"]} == {"constant"}

@@ -235,3 +235,23 @@ def test_the_command_exits_by_the_gate(tmp_path: Path) -> None:
     assert wrong.returncode == 2
     assert "strict" in wrong.stderr
     assert run_command("report", str(scores), "--junit", str(junit)).returncode == 2
+
+
+@pytest.mark.parametrize("judged", [0, 1, 19, 20])
+def test_a_rule_on_the_reference_checks_what_it_leaves_to_the_judge(
+    tmp_path: Path, judged: int
+) -> None:
+    """Whoever has scored more: the other one has those that the judge failed on."""
+    run = ScoredRun("run")
+    for number in range(20):
+        by_judge = number < judged
+        own = Score("abstention_accuracy", "reference", ScoreState.NOT_APPLICABLE, None, "judged")
+        other = Score("abstention_accuracy", "canary/judge", ScoreState.SCORED, 1.0)
+        if not by_judge:
+            own = Score("abstention_accuracy", "reference", ScoreState.SCORED, 0.0)
+            other.state, other.value, other.reason = ScoreState.UNSCORED, None, "judge_timeout"
+        run.add(scored_trace(f"t{number}", [own, other]), None)
+    column = build_report([run], paired_by="trace_id").columns[0]
+    rule = {"metric": "abstention_accuracy", "scorer": "reference", "threshold": 0.5}
+    (found,) = check_gate(load_gate(rules_file(tmp_path, **rule)), column).checks
+    assert (found.outcome == "passed") == (judged > 10)

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from ragmeter.core.score import ScoreState
-from ragmeter.scorers.judge.answers import MAX_SHOWN, ClaimsVerdict, claims_question
+from ragmeter.scorers.judge.answers import (
+    MAX_SHOWN,
+    ClaimsVerdict,
+    claims_question,
+    number_citations,
+)
 from ragmeter.scorers.judge.cache import has_closed_schema
 from ragmeter.scorers.judge.calls import MAX_DETAIL_TEXT, MAX_LISTED, JudgeMaterial
 from ragmeter.scorers.llm.questions import JudgeQuestion, find_schema_violation
@@ -59,20 +64,104 @@ def test_one_call_gives_two_shares_and_two_grades() -> None:
         "supported_claims": ["Refunds take 14 days.", "Parcels are weighed."],
         "irrelevant_claims": ["The shop is in Bonn.", "Parcels are weighed."],
     }
-    assert scores["correctness_grade"].detail is None
+    listed = {
+        "unsupported_claims": ["Refunds are free.", "The shop is in Bonn."],
+        "supported_claims": ["Refunds take 14 days.", "Parcels are weighed."],
+    }
+    assert scores["correctness_grade"].detail == listed
+    assert scores["groundedness_grade"].detail == {**listed, "cites": True}
 
 
-def test_an_answer_without_claims_still_gets_its_grades() -> None:
+def test_an_answer_without_claims_is_graded_for_correctness_alone() -> None:
     judge = FakeJudge({"claims": reply(groundedness="5", correctness="1")})
     scores, _, _ = judge_trace(trace(), judge, metrics=["claims"])
     assert scores_of(scores) == {
         "faithfulness": "no_claims",
         "answer_relevancy": 0.0,
-        "groundedness_grade": 5.0,
+        "groundedness_grade": "no_claims",
         "correctness_grade": 1.0,
     }
     assert scores["faithfulness"].state is ScoreState.NOT_APPLICABLE
     assert scores["faithfulness"].fingerprint is None
+
+
+@pytest.mark.parametrize(
+    ("given", "supports", "cites", "grade"),
+    [
+        (5, "ss", True, 5),
+        (5, "su", True, 4),  # by its own labels not every claim is supported
+        (5, "ss", False, 3),  # 4 and 5 take citations
+        (5, "su", False, 3),
+        (4, "su", True, 4),
+        (2, "ss", False, 2),
+        (1, "ss", True, 1),  # it contradicts the passages, whatever else is supported
+        (0, "uu", False, 0),
+        (1, "uu", False, 1),
+    ],
+)
+def test_no_grade_is_above_what_the_scale_has_for_the_answer(
+    given: int, supports: str, cites: bool, grade: int
+) -> None:
+    labels = {"s": "supported", "u": "unsupported"}
+    claims = [claim(f"claim {n}", labels[one]) for n, one in enumerate(supports)]
+    judge = FakeJudge({"claims": reply(*claims, groundedness=str(given), correctness="5")})
+    answer = "Open Settings and click Forgot password" + (" [1]." if cites else ".")
+    scores, _, _ = judge_trace(trace(answer=answer), judge, metrics=["claims"])
+    assert scores["groundedness_grade"].value == grade
+    assert scores["correctness_grade"].value == 5
+    detail = scores["groundedness_grade"].detail
+    assert detail is not None
+    assert detail["cites"] is cites
+
+
+RANKED = [
+    {"id": "kb-7", "text": "Open Settings.", "rank": 2},
+    {"id": "kb-9", "text": "Click Forgot password.", "rank": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"answer": "Open it [kb-7]. Click it [kb-9][kb-7]."}, "Open it [2]. Click it [1][2]."),
+        ({"answer": "Open it 【kb-7†a】."}, "Open it 【kb-7†a】."),
+        ({"answer": "Open it [3]."}, "Open it [3]."),
+        ({"answer": "Open it."}, "Open it."),
+        (
+            {
+                "answer": "Open it. Click it.",
+                "citations": [
+                    {"start": 9, "end": 18, "passage_ids": ["kb-9", "kb-7", "gone"]},
+                    {"start": 0, "end": 8, "passage_ids": ["kb-7"]},
+                    {"start": 0, "end": 8, "passage_ids": ["gone"]},
+                    {"start": 9, "end": 99, "passage_ids": ["kb-9"]},
+                ],
+            },
+            "Open it. [2] Click it. [1, 2] [1]",
+        ),
+        ({"answer": "Open it.", "citations": [{"passage_ids": ["kb-9"]}]}, "Open it. [1]"),
+        ({"answer": "Open it.", "citations": [{"passage_ids": ["gone"]}]}, "Open it."),
+    ],
+)
+def test_the_judge_sees_citations_as_the_numbers_of_its_passages(
+    fields: dict[str, Any], shown: str
+) -> None:
+    one = trace(passages=RANKED, **fields)
+    assert number_citations(one) == (shown, shown != fields["answer"])
+    _, judge, _ = judge_trace(one, metrics=["claims"])
+    (asked,) = judge.asked
+    assert f"\n{shown}\n[[END answer" in asked.user
+    assert asked.user.index("Click Forgot password.\n[[END passage 1") > 0
+
+
+def test_an_answer_of_nothing_but_citations_is_too_long() -> None:
+    ids = [str(number) for number in range(50)]
+    citations = [{"start": 0, "end": 4, "passage_ids": ids}] * 1_000
+    passages = [{"id": one, "text": "x"} for one in ids]
+    fields = {"answer": "Yes.", "passages": passages, "citations": citations}
+    scores, judge, _ = judge_trace(trace(**fields), metrics=["claims"])
+    assert set(scores_of(scores).values()) == {"too_long"}
+    assert not judge.asked
 
 
 @pytest.mark.parametrize("reason", ["judge_error", "judge_timeout", "unparsable", "too_long"])

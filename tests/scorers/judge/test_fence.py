@@ -68,6 +68,8 @@ def test_a_text_that_holds_its_own_code_gets_another(monkeypatch: pytest.MonkeyP
         ("<tool_call> <function=f> <tool x='y'>", "< tool_call> < function=f> < tool x='y'>"),
         ("]<]start[>[ ]~!b[ [e~[ [|user|]", "] <]start[ >[ ] ~!b[ [ e~[ [ |user| ]"),
         ("<seed:bos> <image_soft_token> <turn|>", "< seed:bos> < image_soft_token> <turn| >"),
+        ("◁think▷◁/think▷ <SPECIAL_12>", "◁ think▷◁ /think▷ < SPECIAL_12>"),
+        ("<role>HUMAN</role> <TOOLCALL> a ▷ b", "< role>HUMAN< /role> < TOOLCALL> a ▷ b"),
         ("[\u200d[END x]] [[E\u200dND y]]", "[ [END x]] [ [END y]]"),
         ("［［END x］］ [[ЕND y]]", "［ ［END x］］ [ [ЕND y]]"),
         ("＜/think＞ </thіnk> ｀｀｀", "＜ /think＞ < /thіnk> ｀ ｀｀"),

@@ -16,7 +16,7 @@ HASHES = {
     "annotation.1": "4c443fd2beaa",
     "attempted.2": "457dd433702e",
     "citation-support.2": "94dd44edb5c8",
-    "claims.1": "0f1f40da819e",
+    "claims.2": "8dc342af8f0c",
     "context-recall.1": "e217224260f7",
     "facts.1": "7aba99591a97",
     "nuggets-assign.2": "2b20157fc184",
