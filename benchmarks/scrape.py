@@ -28,12 +28,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
-from ragmeter.core.counters import Counters, Exemplar
+from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer

@@ -14,9 +14,8 @@ from prometheus_client.exposition import generate_latest as text_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
 from ragmeter import __version__
-from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.core.counters import CounterKey, Exemplar, add_counts
+from ragmeter.core.counters import DURATION_EDGES, CounterKey, Exemplar, add_counts
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.exporters.exposition import (
@@ -44,7 +43,8 @@ from ragmeter.windows.series import Estimate, Quantile
 EXEMPLAR_LIMIT = 128
 STATUSES = ("ok", "error", "timeout")
 STATES = ("scored", "not_applicable", "sampled_out", "unscored", "shed", "late")
-DURATION = "rag_trace_duration_seconds"
+DURATION = LATENCY[3].name
+JUDGE_LATENCY = next(family for family in AGENT if family.type == "histogram")
 
 Labels = tuple[tuple[str, str], ...]
 Series = dict[str, dict[Labels, float]]
@@ -100,9 +100,10 @@ class PrometheusExporter:
         parts = [
             *self._quality(snapshot, openmetrics),
             *_latency(snapshot, openmetrics),
-            *_histogram(snapshot, series, openmetrics),
+            *_histogram(LATENCY[3], snapshot, series, openmetrics),
             *self._counts(series, openmetrics),
             *_health(snapshot, series, openmetrics),
+            *_histogram(JUDGE_LATENCY, snapshot, series, openmetrics),
             self._process(openmetrics),
         ]
         return join_exposition(parts, openmetrics)
@@ -161,7 +162,7 @@ class PrometheusExporter:
             if family.ours:
                 yield from _samples(family, series.get(family.name, {}), openmetrics)
         for name in sorted(series.keys() - self._counters.keys()):
-            if not name.startswith(f"{DURATION}_"):
+            if not name.startswith((f"{DURATION}_", f"{JUDGE_LATENCY.name}_")):
                 # Counted by someone but missing in the reference: better shown than lost.
                 family = MetricFamily(name, "counter", "Not described.")
                 yield from _samples(family, series[name], openmetrics)
@@ -240,7 +241,7 @@ def _health(snapshot: Snapshot, series: Series, openmetrics: bool) -> Iterator[s
     for name, labels, value in snapshot.gauges:
         values.setdefault(name, {})[labels] = value
     for family in (*CONSISTENCY, *INDEXING, *AGENT):
-        if family.type != "counter":
+        if family.type not in ("counter", "histogram"):
             yield from _samples(family, values.get(family.name, {}), openmetrics)
 
 
@@ -320,21 +321,22 @@ def _mismatch(series: Series, waiting: Mapping[tuple[str, str], int]) -> dict[La
     return {key: max(abs(number), -pending.get(key, 0.0)) for key, number in distances.items()}
 
 
-def _histogram(snapshot: Snapshot, series: Series, openmetrics: bool) -> Iterator[str]:
+def _histogram(
+    family: MetricFamily, snapshot: Snapshot, series: Series, openmetrics: bool
+) -> Iterator[str]:
     """Write cumulative buckets; every edge is there, also where nothing fell."""
-    counts: dict[Labels, dict[str, float]] = {
-        labels: {} for labels in series.get(f"{DURATION}_sum", {})
-    }
-    for labels, value in series.get(f"{DURATION}_bucket", {}).items():
+    sums = series.get(f"{family.name}_sum", {})
+    counts: dict[Labels, dict[str, float]] = {labels: {} for labels in sums}
+    for labels, value in series.get(f"{family.name}_bucket", {}).items():
         counts.setdefault(labels[:-1], {})[labels[-1][1]] = value
     if not counts:
         return
     exemplars = {
         labels: _exemplar(exemplar)
         for (name, labels), exemplar in snapshot.exemplars.items()
-        if openmetrics and name == f"{DURATION}_bucket"
+        if openmetrics and name == f"{family.name}_bucket"
     }
-    yield family_header(LATENCY[3], openmetrics)
+    yield family_header(family, openmetrics)
     for labels, own in counts.items():
         edges = {*map(float, DURATION_EDGES), *(float(edge) for edge in own if edge != "+Inf")}
         prefix = format_labels(labels)[:-1] + "," if labels else "{"
@@ -342,11 +344,10 @@ def _histogram(snapshot: Snapshot, series: Series, openmetrics: bool) -> Iterato
         for edge in (*map(repr, sorted(edges)), "+Inf"):
             total += own.get(edge, 0.0)
             exemplar = exemplars.get((*labels, ("le", edge)), "")
-            yield f'{DURATION}_bucket{prefix}le="{edge}"}} {format_number(total)}{exemplar}\n'
+            yield f'{family.name}_bucket{prefix}le="{edge}"}} {format_number(total)}{exemplar}\n'
         block = format_labels(labels)
-        duration = series[f"{DURATION}_sum"].get(labels, 0)
-        yield f"{DURATION}_count{block} {format_number(total)}\n"
-        yield f"{DURATION}_sum{block} {format_number(duration)}\n"
+        yield f"{family.name}_count{block} {format_number(total)}\n"
+        yield f"{family.name}_sum{block} {format_number(sums.get(labels, 0))}\n"
 
 
 def _exemplar(exemplar: Exemplar) -> str:

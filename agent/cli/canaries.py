@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmeter.cli.options import ConfigOption, exit_on_error, load_or_exit
+from ragmeter.cli.options import (
+    OFFLINE_UNUSED,
+    ConfigOption,
+    exit_on_error,
+    load_or_exit,
+    warn_unused_settings,
+)
 from ragmeter.cli.report import (
     GateOnOption,
     GateOption,
@@ -231,7 +237,9 @@ class CanaryScoring:
             unused = settings.hhem.model_copy(update={"path": None})  # loading it takes seconds
             settings = settings.model_copy(update={"judge": judge, "hhem": unused})
         tiers = ConfiguredTiers(settings).scorers
-        if not self._everything:
+        if self._everything:
+            warn_unused_settings(settings, "canary run", OFFLINE_UNUSED)
+        else:
             tiers = {name: tier for name, tier in tiers.items() if name == "judge"}
         self.scorer = OfflineScorer(settings, tiers)
 
@@ -246,7 +254,12 @@ class CanaryScoring:
 
     async def measure(self, trace: Trace) -> Trace:
         """Return the trace with what a judge says for its reference."""
-        return await self.scorer.measure(trace)
+        from ragmeter.core.tiers import ScoringCost
+
+        cost = ScoringCost()
+        trace = await self.scorer.measure(trace, cost)
+        self.scorer.summary.judging.add_uses(cost.uses)
+        return trace
 
     def check_gate(self) -> bool:
         """Print what the gate says of the round; False if it failed."""
@@ -292,6 +305,8 @@ async def _run_suite(
         delivered = await delivery.finish(FINISH_SECONDS)
     if once:
         _print_summary(runner.suite, done)
+        for line in scoring.scorer.summary.judging.lines():
+            print_message(line)
     if not delivered:
         state = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
         print_message(f"{delivery.waiting} traces were not handed over {state}")

@@ -24,6 +24,7 @@ from ragmeter.cli.options import (
     escape_line,
     exit_on_error,
     format_time,
+    warn_unused_settings,
 )
 from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
@@ -61,6 +62,7 @@ def worker(config: ConfigOption = None) -> None:
 
     with exit_on_error():
         settings = load_settings(config)
+        warn_unused_settings(settings, "worker", ["scorers"])
         rules = load_configured_rules(settings)
         # a turn of uvloop, and a task, take half the time that asyncio's do
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -24,12 +24,14 @@ from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
 from ragmeter.cli.models import model_app
 from ragmeter.cli.options import (
+    OFFLINE_UNUSED,
     ConfigOption,
     RulesOption,
     TableFormat,
     exit_on_error,
     load_or_exit,
     stdout_console,
+    warn_unused_settings,
 )
 from ragmeter.cli.replay import replay
 from ragmeter.cli.report import report
@@ -181,6 +183,7 @@ def run(
         raise exit_error(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
+    warn_unused_settings(settings, "run")
     out = stdout_console(120)
     shown = True
 
@@ -242,25 +245,50 @@ def score(
         Path | None,
         typer.Option(help="Labels of these traces: JSON lines or array, gzip too."),
     ] = None,
+    judge_inputs: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep-judge-inputs",
+            help="Write the traces, redacted, as the judge is shown them into this file.",
+        ),
+    ] = None,
+    rejudge: Annotated[
+        bool,
+        typer.Option(
+            "--rejudge",
+            help="FILE is what --keep-judge-inputs wrote: judge exactly that again, as the settings"
+            " say now, and score nothing else.",
+        ),
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Score each trace of a file offline: every metric, no sampling.
 
     Results that the judge or the model failed to give are unscored, each with its reason, and
-    counted at the end. The exit status is 1 if one of the two gave no result at all.
+    counted at the end, with what the judge was asked and what it cost. The exit status is 1 if one
+    of the two gave no result at all.
     """
     from ragmeter.offline.scoring import score_file
     from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
-    settings = load_or_exit(config)
+    settings = load_or_exit(config, {"hhem": {"path": None}} if rejudge else None)
+    if rejudge and settings.judge.base_url is None:
+        raise exit_error("--rejudge: no judge is configured (judge.base_url)", 2)
+    warn_unused_settings(settings, "score", OFFLINE_UNUSED)
     by_name = {".csv": "csv", ".parquet": "parquet"}.get(output.suffix, "jsonl")
     with exit_on_error():
         scorers = ConfiguredTiers(settings).scorers
         done = asyncio.run(
-            score_file(file, output, form or by_name, settings, print_message, scorers, feedback)
+            score_file(
+                *(file, output, form or by_name, settings, print_message, scorers, feedback),
+                judge_inputs=judge_inputs,
+                rejudge=rejudge,
+            )
         )
-    stderr.print(f"{done.traces} traces scored, {done.bad} items unreadable")
-    for line in done.summary_lines():
+    stderr.print(
+        f"{done.traces} traces scored, {done.bad} items unreadable, in {done.seconds:.1f} s"
+    )
+    for line in (*done.summary_lines(), *done.judging.lines()):
         print_message(line)
     if (done.bad and not done.traces) or done.failed_tiers:
         raise typer.Exit(1)

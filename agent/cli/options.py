@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.config.loader import ConfigError, explicit_settings, load_settings
+from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import UsageError, escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError
@@ -72,6 +73,48 @@ def load_or_exit(config: Path | None, overrides: dict[str, Any] | None = None) -
     """Load the settings; a mistake ends the command with exit status 2."""
     with exit_on_error():
         return load_settings(config, overrides=overrides)
+
+
+# Settings of the sampling, the budget and the processes of a running agent.
+OFFLINE_UNUSED = (
+    *("judge.budget", "judge.cache.days", "judge.probes", "scorers"),
+    *(f"sampling.{name}" for name in SamplingSettings.model_fields if name != "salt"),
+)
+
+
+def warn_unused_settings(settings: Settings, command: str, unused: Sequence[str] = ()) -> None:
+    """Say which settings of scoring were set and have no effect in a command.
+
+    Args:
+        settings: The settings in force.
+        command: Name of the command.
+        unused: Keys, or the beginnings of keys, that the command does not read.
+    """
+    # late: most commands ask no judge
+    from ragmeter.scorers.judge.second_opinion import second_settings
+
+    judge = settings.judge
+    reasons = [(key, "") for key in unused]
+    if judge.base_url is None:
+        reasons.append(("judge", "judge.base_url is not set"))
+    elif judge.second.share == 0:
+        reasons.append(("judge.second", "judge.second.share is 0"))
+    elif second_settings(judge) is None:
+        reasons.append(("judge.second", "nothing of judge.metrics can be compared"))
+    if not {"relevance", "nuggets", "context"}.intersection(judge.metrics):
+        reasons.append(("judge.passages_per_call", "judge.metrics grades no passage"))
+    if settings.hhem.path is None:
+        reasons.append(("hhem", "hhem.path is not set"))
+    # the cut-offs are those of labels and canaries too
+    used = ["judge.k", "hhem.path"] + ["judge.second.share"] * (judge.second.share == 0)
+    keys: dict[str, list[str]] = {}
+    for key in explicit_settings(settings):
+        why = [why for name, why in reasons if f"{key}.".startswith(f"{name}.")]
+        if why and key not in used:
+            keys.setdefault(why[0], []).append(key)
+    for reason, names in keys.items():
+        because = f": {reason}" if reason else ""
+        print_message(f"without effect in `ragmeter {command}`: {', '.join(names)}{because}")
 
 
 def query_agent(

@@ -108,6 +108,17 @@ def iter_settings(
             yield f"{prefix}{name}", field, default
 
 
+def explicit_settings(settings: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Yield every key that a file, the environment or an option has set."""
+    for name in type(settings).model_fields:
+        if name in settings.model_fields_set:
+            value = getattr(settings, name)
+            if isinstance(value, SettingsSection):
+                yield from explicit_settings(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}"
+
+
 def dump_settings(settings: Settings) -> str:
     """Return the settings in force as YAML, without the sampling salt and credentials in URLs."""
     tree = settings.model_dump(mode="json")

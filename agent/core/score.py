@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from ragmeter.core.judging import TraceJudging
 from ragmeter.trace import GuessedField, Status, Trace
 
 BUILTIN_SCORER = "builtin"
@@ -113,6 +114,7 @@ class ScoredTrace:
         guessed: The fields that were read from spans and may be wrong.
         wording: Hashes of the query and answer, to compare answers.
         wording_reason: Why there is no wording, a label; empty if answers are not compared.
+        judging: By whom and at what price it was judged; offline only.
     """
 
     trace_id: str
@@ -132,6 +134,7 @@ class ScoredTrace:
     wording: HashedWording | None = None
     wording_reason: str = ""
     guessed: tuple[GuessedField, ...] = ()
+    judging: TraceJudging | None = None
 
     def with_wording(self, wording: HashedWording | str) -> ScoredTrace:
         """Return a copy with the wording of its answer, or with the reason why there is none."""
@@ -159,6 +162,8 @@ class ScoredTrace:
             out["tags"] = self.tags
         if self.canary:
             out["canary"] = True
+        if self.judging is not None:
+            out["judging"] = self.judging.to_dict()
         return out
 
 

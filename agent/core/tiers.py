@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from ragmeter.core.arithmetic import AnswerVectors
+from ragmeter.core.judging import JudgeUse
 from ragmeter.core.score import Score
 from ragmeter.trace import Trace
 
@@ -26,6 +27,7 @@ class ScoringCost:
         usd: Price of the tokens in US dollars.
         seconds: Sum of the times that calls were in flight or cores were busy: two calls side by
             side for one second are two seconds.
+        uses: What each judge was used for.
     """
 
     requests: int = 0
@@ -33,6 +35,11 @@ class ScoringCost:
     output_tokens: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+    uses: dict[str, JudgeUse] = field(default_factory=dict, compare=False)
+
+    def use(self, judge: str) -> JudgeUse:
+        """Return what a judge was used for, to add to."""
+        return self.uses.setdefault(judge, JudgeUse())
 
     def add(self, other: ScoringCost) -> None:
         """Add another cost to this one."""
@@ -41,6 +48,8 @@ class ScoringCost:
         self.output_tokens += other.output_tokens
         self.usd += other.usd
         self.seconds += other.seconds
+        for judge, use in other.uses.items():
+            self.use(judge).add(use)
 
 
 class TierScorer(Protocol):

@@ -18,6 +18,7 @@ from typing import IO, Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.judging import read_judging
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
@@ -73,6 +74,7 @@ class _ScoredHeader(BaseModel):
     timings: dict[str, Seconds | None] = {}
     tags: Tags = {}
     canary: bool = False
+    judging: Any = None
 
 
 def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
@@ -105,6 +107,7 @@ def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
             timings={k: v for k, v in header.timings.items() if v is not None},
             tags=header.tags,
             canary=header.canary,
+            judging=None if header.judging is None else read_judging(header.judging),
         )
     )
     seen: set[tuple[str, str]] = set()

@@ -10,19 +10,21 @@ import logging
 import os
 import stat
 import tempfile
+import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import FileProgress, UsageError
+from ragmeter.console.terminal import FileProgress, UsageError, check_output_path
 from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.atomic_files import replacing
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
+from ragmeter.core.judging import JudgingSummary, TraceJudging
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ReferenceMeasurer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.content_policy import ContentPolicy
@@ -34,6 +36,7 @@ from ragmeter.offline.parquet import ParquetWriter
 from ragmeter.offline.report.input_files import TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
 from ragmeter.offline.whole_file import FileAnswers, FileFeedback
+from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC
 from ragmeter.scoring.answer_embedding import build_answer_embedder
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.scoring.slow_tiers import score_tier
@@ -58,6 +61,8 @@ class ScoringSummary:
         compared: Lines on the agreement of answers to the same question.
         scored: Results with a value, by tier.
         failed: Results that the judge or the model failed to give, by tier and reason.
+        judging: The judges, their instruments and what they cost.
+        seconds: Time of the whole run.
     """
 
     traces: int = 0
@@ -65,6 +70,8 @@ class ScoringSummary:
     compared: list[str] = field(default_factory=list)
     scored: Counter[Tier] = field(default_factory=Counter)
     failed: dict[Tier, Counter[str]] = field(default_factory=dict)
+    judging: JudgingSummary = field(default_factory=JudgingSummary)
+    seconds: float = 0.0
 
     def add(self, tier: Tier, scores: list[Score]) -> None:
         """Count the results of a tier for one trace."""
@@ -114,6 +121,7 @@ class OfflineScorer:
         settings: The settings.
         tiers: The slow tiers (judge, model) in use.
         labels: Feedback to join to the traces.
+        rejudge: Redact nothing, as the traces are redacted, and score by `tiers` and a reference.
 
     Attributes:
         summary: Counts of what was scored so far.
@@ -125,8 +133,10 @@ class OfflineScorer:
         settings: Settings,
         tiers: Mapping[Tier, TierScorer] | None = None,
         labels: FileFeedback | None = None,
+        rejudge: bool = False,
     ) -> None:
         self.summary = ScoringSummary()
+        self._rejudge = rejudge
         self.counts: Counts = {}  # of the redaction
         self._tiers = tiers or {}
         self._labels = labels
@@ -141,7 +151,7 @@ class OfflineScorer:
             self._concurrency = max(self._concurrency, embeddings.concurrency)
         self._stack = contextlib.AsyncExitStack()
         self.expected = [
-            *self._scorer.pairs,
+            *(() if rejudge else self._scorer.pairs),
             *(pair for tier in self._tiers.values() for pair in tier.pairs),
             *self._scorer.canary_pairs,
             *(pair for tier in self._tiers.values() for pair in abstention_pairs(tier.pairs)),
@@ -174,7 +184,7 @@ class OfflineScorer:
             return scored, trace if self._content.full else None
 
         for item in traces:
-            trace = self._redactor.trace(item, self.counts).trace
+            trace = item.trace if self._rejudge else self._redactor.trace(item, self.counts).trace
             under_way.append((asyncio.create_task(self.score(trace)), trace))
             while len(under_way) >= self._concurrency:
                 yield await next_result()
@@ -184,14 +194,22 @@ class OfflineScorer:
 
     async def score(self, trace: Trace) -> ScoredTrace:
         """Score one trace."""
-        trace = await self.measure(trace)
-        results = self._scorer.score_cheap(trace)
-        slow = asyncio.gather(*(self._run_tier(tier, trace) for tier in self._tiers.values()))
-        embedding, slow_results = await asyncio.gather(self._answers.add(trace), slow)
-        if embedding is not None:
-            self.summary.add_embedding(embedding)
-        for scores in slow_results:
+        spent = ScoringCost()
+        trace = await self.measure(trace, spent)
+        results: list[Score] = []
+        tiers = self._tiers.values()
+        slow = asyncio.gather(*(self._run_tier(tier, trace, spent) for tier in tiers))
+        if self._rejudge:
+            slow_results = await slow
+        else:
+            results += self._scorer.score_cheap(trace)
+            embedding, slow_results = await asyncio.gather(self._answers.add(trace), slow)
+            if embedding is not None:
+                self.summary.add_embedding(embedding)
+        judging = None
+        for scores, how in slow_results:
             results += scores
+            judging = judging or how
         if trace.canary:
             judged = judged_abstention(trace, results)
             results += self._scorer.score_reference(trace)
@@ -200,24 +218,41 @@ class OfflineScorer:
             results += judged
         if self._labels is not None:
             results += self._labels.scores(trace)
-        return summarise_trace(trace, results)
+        if judging is not None and not judging.uses:
+            judging = None  # nothing had to be asked
+        self.summary.judging.add(judging)
+        return replace(summarise_trace(trace, results), judging=judging)
 
-    async def measure(self, trace: Trace) -> Trace:
+    async def measure(self, trace: Trace, cost: ScoringCost) -> Trace:
         """Return a canary with what the tiers measure for its reference, another trace as it is."""
         for tier in self._tiers.values():
             if trace.canary and isinstance(tier, ReferenceMeasurer):
-                trace = await tier.measure(trace, ScoringCost())
+                trace = await tier.measure(trace, cost)
         return trace
 
-    async def _run_tier(self, tier: TierScorer, trace: Trace) -> list[Score]:
+    async def _run_tier(
+        self, tier: TierScorer, trace: Trace, spent: ScoringCost
+    ) -> tuple[list[Score], TraceJudging | None]:
         scores: list[Score] = []
+        cost, began, start = ScoringCost(), time.time(), time.monotonic()
         try:
-            scores = await score_tier(tier, trace, ScoringCost())
+            scores = await score_tier(tier, trace, cost)
         except Exception:
             log.exception("the %s tier failed on trace %r", tier.tier, trace.trace_id[:80])
         scores = complete_results(scores, tier.pairs, trace.probability)
         self.summary.add(tier.tier, scores)
-        return scores
+        instruments = getattr(tier, "instruments", None)
+        if instruments is None:  # it is no judge
+            return scores, None
+        cost.add(spent)
+        fingerprints = [score.fingerprint for score in scores if score.fingerprint]
+        judging = TraceJudging(began, time.monotonic() - start, cost.uses)
+        for score in scores:
+            if score.metric == DISAGREEMENT_METRIC and score.detail:
+                fingerprints += score.detail["second"]
+                judging.compared = score.detail["compared"]
+        judging.instruments = instruments(fingerprints)
+        return scores, judging
 
 
 async def score_file(
@@ -228,30 +263,39 @@ async def score_file(
     say: Callable[[str], None],
     tiers: Mapping[Tier, TierScorer] | None = None,
     feedback: Path | None = None,
+    judge_inputs: Path | None = None,
+    rejudge: bool = False,
 ) -> ScoringSummary:
     """Score every trace of a file and write the results in the order of the file.
 
     The output appears only when it is complete; `form` is `jsonl`, `csv`, `parquet` or
     `open-rag-eval`.
     `judge.concurrency` traces are scored at a time; labels of the feedback are joined to them.
+    `judge_inputs` gets the traces as the judge is shown them; with `rejudge` the file is one that
+    was written so, and is scored by `tiers` and references alone.
 
     Raises:
-        UsageError: The output is one of the inputs.
+        UsageError: The output is one of the inputs, or texts may not be kept.
         OSError: A file cannot be read or written.
     """
     _check_apart(path, output)
+    if judge_inputs is not None:
+        _check_judge_inputs(judge_inputs, output, [path, *filter(None, [feedback])], settings)
     labels = None
     if feedback is not None:
         _check_apart(feedback, output)
         labels = _read_labels(feedback, settings, say)
+    start = time.monotonic()
     source = InputFile(path)
-    scorer = OfflineScorer(settings, tiers, labels)
+    scorer = OfflineScorer(settings, tiers, labels, rejudge)
     summary = scorer.summary
     with FileProgress(Path(source.name).name, source.size) as progress:
 
         def traces() -> Iterator[DecodedTrace]:
             items = source.read(settings.limits.trace_bytes)
             for number, (item, position) in enumerate(items, start=1):
+                if rejudge and isinstance(item, DecodedTrace):
+                    item = _check_judge_input(item)
                 if isinstance(item, DecodeFailure):
                     summary.bad += 1
                     if summary.bad <= MAX_SHOWN:
@@ -262,9 +306,15 @@ async def score_file(
                     progress.read(number, summary.bad, position)
 
         async with scorer:
-            with _open_output(output) as file, _open_writer(form, file, scorer.expected) as write:
+            with contextlib.ExitStack() as files:
+                file = files.enter_context(_open_output(output))
+                write = files.enter_context(_open_writer(form, file, scorer.expected))
+                inputs = files.enter_context(_open_output(judge_inputs)) if judge_inputs else None
                 async for scored, trace in scorer.score_all(traces()):
                     write(scored, trace)
+                    if inputs is not None and trace is not None:
+                        inputs.write(_judge_input_line(trace))
+    summary.seconds = time.monotonic() - start
     if labels is not None and labels.used < labels.number:
         say(f"{labels.number - labels.used:,} of {labels.number:,} items of feedback have no trace")
     if source.empty:
@@ -273,6 +323,36 @@ async def score_file(
         if name == "ragmeter_redaction_failures_total":
             say(f"{number:,.0f} texts dropped: {', '.join(value for _, value in where)}")
     return summary
+
+
+# A field of the traces that `--keep-judge-inputs` writes: the version of their form. They are
+# native traces otherwise, which every command reads.
+_JUDGE_INPUT = "judge_input"
+
+
+def _judge_input_line(trace: Trace) -> str:
+    document = trace.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return json.dumps({_JUDGE_INPUT: 1, **document}, ensure_ascii=False) + "\n"
+
+
+def _check_judge_input(item: DecodedTrace) -> DecodedTrace | DecodeFailure:
+    """Refuse any other trace: nothing would redact it on its way to the judge."""
+    if json.loads(item.body).get(_JUDGE_INPUT) == 1:
+        return item
+    why = "--keep-judge-inputs has not written this trace, or a newer version has"
+    return DecodeFailure.of_whole("no_judge_input", why, item.body)
+
+
+def _check_judge_inputs(
+    path: Path, output: Path, inputs: Sequence[Path], settings: Settings
+) -> None:
+    if settings.judge.base_url is None:
+        raise UsageError("--keep-judge-inputs: no judge is configured (judge.base_url)")
+    if settings.privacy.content != "full":
+        raise UsageError("--keep-judge-inputs writes texts, which privacy.content does not allow")
+    if path.resolve() == output.resolve():
+        raise UsageError("--keep-judge-inputs: the scores go into the same file")
+    check_output_path("--keep-judge-inputs", path, inputs)
 
 
 def _read_labels(path: Path, settings: Settings, say: Callable[[str], None]) -> FileFeedback:

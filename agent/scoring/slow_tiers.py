@@ -9,16 +9,18 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any
 
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
+from ragmeter.core.judging import JudgeInstrument
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
@@ -26,7 +28,7 @@ from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
-from ragmeter.scorers.judge.second_opinion import SecondOpinion, second_settings
+from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
 from ragmeter.scorers.llm.client import JudgeClient
@@ -36,7 +38,7 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
-MAIN, _SECOND = "judge", "second"
+MAIN = "judge"
 
 # Prompts that probes use: a change of one starts a new baseline. Others may come and go.
 _PROBE_PROMPTS = ("attempted", "citation-support", "umbrela", "umbrela-batch")
@@ -203,7 +205,8 @@ class ConfiguredTiers:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
         count: Called with the source of each verdict (see `CachedJudge`).
-        watched: Whether to score a share of traces twice and to watch the judge with probes.
+        watched: Whether the traces are live traffic: probes watch the judge, and canaries are not
+            judged twice.
 
     Attributes:
         probes: Runs the probes of the judge, if there are any.
@@ -227,22 +230,23 @@ class ConfiguredTiers:
         self.probes: ProbeRunner | None = None
         self._settings = settings
         self._clients: list[tuple[JudgeClient, JudgeSettings]] = []
+        self._judges: list[JudgeTier] = []
+        self._titles = {prompt.hash: prompt.title for prompt in _prompts()}
         self._saved = saved or {}
         self._observe = observe
         judge = settings.judge
         if judge.base_url is not None:
             client = self._add_client(MAIN, judge)
             if verdicts is None:
-                verdicts = cache.MemoryVerdictStore(judge.cache.entries, judge.cache.days)
+                verdicts = cache.MemoryVerdictStore(judge.cache.entries)
             full = settings.privacy.content == "full"
             keeps = (lambda question: True) if full else cache.has_closed_schema
-            tier: TierScorer
-            tier = JudgeTier(cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge)
-            measure = tier.measure
+            first = JudgeTier(cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge)
+            self._judges.append(first)
+            tier = self._add_second_opinion(first, client, canaries=not watched)
             if watched:
-                tier = self._add_second_opinion(tier, client)
                 self.probes = self._build_probe_runner(client)
-            self.scorers["judge"] = _ClosingTier(tier, client, self._close, measure)
+            self.scorers["judge"] = _ClosingTier(tier, client, self, first.measure)
         if settings.hhem.path is not None:
             from ragmeter.scorers.hhem.model import HhemModel  # late: it needs the extra
             from ragmeter.scorers.hhem.tier import HhemTier
@@ -261,16 +265,20 @@ class ConfiguredTiers:
         self._clients.append((client, judge))
         return client
 
-    def _add_second_opinion(self, first: TierScorer, client: JudgeClient) -> TierScorer:
+    def _add_second_opinion(
+        self, first: JudgeTier, client: JudgeClient, *, canaries: bool
+    ) -> TierScorer:
         judge = self._settings.judge
         settings = second_settings(judge)
         if settings is None:
             return first
         if settings != judge.model_copy(update={"metrics": settings.metrics}):
-            client = self._add_client(_SECOND, settings)
+            client = self._add_client(SECOND, settings)
         # without the cache: a judge that is given its own verdicts agrees with itself
         again = JudgeTier(client, settings)
-        return SecondOpinion(first, again, judge.second.share, self._settings.sampling.salt)
+        self._judges.append(again)
+        salt = self._settings.sampling.salt
+        return SecondOpinion(first, again, judge.second.share, salt, canaries=canaries)
 
     def _build_probe_runner(self, client: JudgeClient) -> ProbeRunner | None:
         settings = probe_settings(self._settings.judge)
@@ -298,7 +306,19 @@ class ConfiguredTiers:
             runner.load(self._saved["probes"])
         return runner
 
-    async def _close(self) -> None:
+    def instruments(self, fingerprints: Iterable[str]) -> list[JudgeInstrument]:
+        """Return the judges behind these fingerprints of scores, as served and asked."""
+        found: dict[str, JudgeInstrument] = {}
+        for fingerprint in sorted(set(fingerprints)):
+            verdicts = {v for tier in self._judges for v in tier.verdict_fingerprints(fingerprint)}
+            for verdict, (client, _) in product(sorted(verdicts), self._clients):
+                for instrument, prompt in client.instruments(verdict):
+                    names = found.setdefault(instrument.key, instrument).fingerprints
+                    names[fingerprint] = sorted({*names.get(fingerprint, ()), self._titles[prompt]})
+        return list(found.values())
+
+    async def close(self) -> None:
+        """Close the clients of the judges."""
         for client, _ in self._clients:
             await client.aclose()
 
@@ -386,7 +406,7 @@ class _ClosingTier:
         self,
         tier: TierScorer,
         first: JudgeClient,
-        close: Callable[[], Any],
+        judges: ConfiguredTiers,
         measure: Callable[[Trace, ScoringCost], Coroutine[Any, Any, Trace]],
     ) -> None:
         self.tier: Tier = tier.tier
@@ -394,7 +414,8 @@ class _ClosingTier:
         self.score = tier.score
         self.measure = measure
         self._first = first
-        self._close = close
+        self._judges = judges
+        self.instruments = judges.instruments
 
     @property
     def paused(self) -> bool:
@@ -412,7 +433,7 @@ class _ClosingTier:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._close()
+        await self._judges.close()
 
 
 def _prompts() -> list[prompts.PromptTemplate]:

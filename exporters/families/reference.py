@@ -88,13 +88,16 @@ def _describe_inference(spec: MetricSpec) -> str:
     return f"{traffic} where a sample is scored, {process} where every trace is (builtin)"
 
 
+_HISTOGRAMS = ("rag_trace_duration_seconds", "ragmeter_judge_duration_seconds")
+
+
 def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
     """Make a family of `name{label,label}`; the label `*` stands for the segment tags."""
     name, _, inner = declaration.partition("{")
     labels = tuple(label for label in inner.rstrip("}").split(",") if label)
     bare = name.removesuffix("_total")
     kind: FamilyType = "gauge"
-    if name == "rag_trace_duration_seconds":
+    if name in _HISTOGRAMS:
         kind = "histogram"
     elif bare != name:
         kind = "counter"

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.aggregate.consistency import AnswerComparison, AnswerMemory
 from ragmeter.aggregate.index_events import IndexEvent
@@ -18,7 +17,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
-from ragmeter.core.counters import Counters, Exemplar, GaugeSample
+from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSample
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Trace
@@ -331,6 +330,7 @@ def everything() -> FakeAgent:
     exported = (("signal", "logs"), ("result", "sent"))
     counters.inc("ragmeter_results_exported_total", exported, 40)
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
+    counters.observe("ragmeter_judge_duration_seconds", (judge,), 0.6, DURATION_EDGES)
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
     counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)

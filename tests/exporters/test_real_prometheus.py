@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ragmeter.aggregate.accounting import DURATION_EDGES
-from ragmeter.core.counters import Exemplar
+from ragmeter.core.counters import DURATION_EDGES, Exemplar
 from tests.exporters.fakes import everything
 from tests.exporters.server import serving
 from tests.prometheus_server import prometheus

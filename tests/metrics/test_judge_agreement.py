@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.judge_agreement import (
+    ComparableVerdicts,
     compare_verdicts,
+    count_by_kind,
     explain_missing_verdict,
     extract_verdicts,
     verdicts_differ,
@@ -48,14 +50,17 @@ def test_verdicts_come_from_the_details_of_the_scores() -> None:
 
 
 def test_grades_differ_across_two_and_labels_where_they_are_not_the_same() -> None:
-    assert not verdicts_differ(0, 1)
-    assert not verdicts_differ(2, 3)
-    assert verdicts_differ(1, 2)
-    assert verdicts_differ("full", "partial")
-    assert compare_verdicts({"a": 3, "b": "full", "c": 1}, {"a": 1, "b": "full", "d": 0}) == (
-        2,
-        ["a"],
-    )
+    assert not verdicts_differ("grade:0", 0, 1)
+    assert not verdicts_differ("grade:0", 2, 3)
+    assert verdicts_differ("grade:0", 1, 2)
+    assert verdicts_differ("support:0:a", "full", "partial")
+    assert not verdicts_differ("groundedness_grade", 1, 2)
+    assert verdicts_differ("correctness_grade", 5, 3)
+    one: ComparableVerdicts = {"grade:0": 3, "attempt": "none", "c": 1}
+    other: ComparableVerdicts = {"grade:0": 1, "attempt": "none", "d": 0}
+    differs = compare_verdicts(one, other)
+    assert differs == {"grade:0": True, "attempt": False}
+    assert count_by_kind(differs) == {"relevance": [1, 1], "answered": [1, 0]}
 
 
 def test_a_missing_comparison_has_the_reason_of_the_failure() -> None:

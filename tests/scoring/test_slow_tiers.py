@@ -72,6 +72,9 @@ def test_judged_metrics_reach_the_exposition_with_their_judge(tmp_path: Path) ->
     assert 'fingerprint="' in labels
     requests = values(text, "ragmeter_judge_requests_total")
     assert requests == [('{judge="judge",outcome="ok"}', calls)]
+    assert values(text, "ragmeter_judge_duration_seconds_count") == [('{judge="judge"}', calls)]
+    last = '{judge="judge",le="+Inf"}', calls
+    assert last in values(text, "ragmeter_judge_duration_seconds_bucket")
     ((_, usd),) = values(text, "ragmeter_judge_cost_usd_total")
     tokens = dict(values(text, "ragmeter_judge_tokens_total"))
     assert usd == pytest.approx(tokens['{judge="judge",direction="input"}'] / 1e6)

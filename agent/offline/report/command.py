@@ -45,6 +45,7 @@ from ragmeter.offline.report.tables import (
     answered_line,
     comparison_caption,
     hidden_metrics_line,
+    judging_lines,
     missing_values_line,
     report_tables,
 )
@@ -152,7 +153,7 @@ def run_report(
     else:
         _print_lines(report_headline(report) or answered_line(report))
         terminal.print_tables(report_tables(report))
-        more = [hidden_metrics_line(report), missing_values_line(report)]
+        more = [hidden_metrics_line(report), missing_values_line(report), *judging_lines(report)]
         _print_lines([*comparison_caption(report), *filter(None, more)])
     if wanted.gate is None:
         return True

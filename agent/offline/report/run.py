@@ -21,6 +21,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from ragmeter.core.arithmetic import weight_units
+from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -190,6 +191,7 @@ class RunSeries:
         worst: Worst traces, worst first.
         weighted: True if any score has a probability below 1.
         repeats: Of questions that were asked several times; None if there are none.
+        instrument: Name of the model behind the fingerprint, or empty.
     """
 
     metric: str
@@ -205,6 +207,7 @@ class RunSeries:
     worst: tuple[WorstScore, ...]
     weighted: bool
     repeats: RepeatedScores | None
+    instrument: str = ""
 
     @property
     def two_valued(self) -> bool:
@@ -220,10 +223,14 @@ class ScoredRun:
 
     Args:
         name: Name shown in the report.
+
+    Attributes:
+        judging: The judges, their instruments and what they cost, as far as the file says.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.judging = JudgingSummary()
         self.traces = 0
         self.services: Counter[str] = Counter()
         self.period: tuple[float, float] | None = None
@@ -260,6 +267,7 @@ class ScoredRun:
         Answers to one question are alike: as traces of their own they would make the interval
         narrower than the questions allow.
         """
+        self.judging.add(scored.judging)
         for score in scored.results:
             if score.value is not None:
                 pair = (score.metric, score.scorer)
@@ -269,6 +277,7 @@ class ScoredRun:
         """Count a trace, which the run owns afterwards; `key` is its pairing key."""
         index = self.traces
         self.traces += 1
+        self.judging.add(scored.judging)
         self.services[scored.service] += 1
         if scored.timestamp > 0:  # a CSV of open-rag-eval has no times
             first, last = self.period or (scored.timestamp, scored.timestamp)
@@ -348,6 +357,7 @@ class ScoredRun:
                 tuple(self._worst(metric, scores, worst)),
                 any(probability != 1 for probability in scores.probabilities),
                 summarise_repeats(self.keys, scores, self._again.get((metric, scorer), ())),
+                self.judging.model(fingerprint),
             )  # fmt: skip
 
     def _plain(self, metric: str, scorer: str, spec: MetricSpec) -> Interval | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
 from ragmeter.metrics.consistency import AnswerConsistency
@@ -50,6 +51,7 @@ class ReportColumn:
         texts: Texts of worst traces by trace id; runs may differ in their answers.
         consistency: How alike the answers to the same question are; None where none are compared.
         hidden: Number of further metrics with a value, which the report leaves out.
+        judging: The judges, their instruments and what they cost.
         period: Unix times of the first and the last trace; None if they have none.
     """
 
@@ -62,6 +64,7 @@ class ReportColumn:
     texts: Mapping[str, TraceText] = field(default_factory=dict)
     hidden: int = 0
     consistency: AnswerConsistency | None = None
+    judging: JudgingSummary = field(default_factory=JudgingSummary)
     period: tuple[float, float] | None = None
 
     @property
@@ -182,6 +185,7 @@ def build_column(
         list(run.series(0)) if series is None else series,
         run.latency() if latency else [],
         consistency=run.consistency,
+        judging=run.judging,
         period=run.period,
     )
 
@@ -316,6 +320,7 @@ def _run(column: ReportColumn) -> dict[str, Any]:
             {"stage": stage, **asdict(item)} for stage, items in column.latency for item in items
         ],
         "consistency": column.consistency and asdict(column.consistency),
+        "judging": column.judging.to_dict() if column.judging.traces else None,
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.table import Table
 
 from ragmeter.console.terminal import add_text_row, build_table
+from ragmeter.core.judging import MARK
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import BUILTIN_SCORER
@@ -61,8 +62,12 @@ def describe_traces(column: ReportColumn) -> str:
 
 
 def series_label(series: RunSeries) -> str:
-    """Format the label of a series, such as `precision@5 (umbrela)`, with the scorer's version."""
-    version = f" @{bound_label(series.fingerprint, 12)}" if series.fingerprint else ""
+    """Format the label of a series: `precision@5 (umbrela)`, with its model and version."""
+    version = ""
+    if series.instrument:
+        version = f" {bound_label(series.instrument, MAX_NAME)} @{series.fingerprint[:MARK]}"
+    elif series.fingerprint:
+        version = f" @{bound_label(series.fingerprint, 12)}"
     return f"{metric_title(series.metric)} ({series.scorer}){version}"
 
 
@@ -200,6 +205,14 @@ def repeat_rows(report: ScoreReport) -> list[list[str]]:
 
 def _or_dash(value: float | None, form: str) -> str:
     return "–" if value is None else f"{value:{form}}".replace("%", " %")
+
+
+def judging_lines(report: ScoreReport) -> Iterator[str]:
+    """Yield lines on the judges of each run: what they cost, and who is behind a fingerprint."""
+    for column in report.columns:
+        shown = {series.fingerprint for series in column.series}
+        for line in column.judging.lines(shown):
+            yield f"{bound_label(column.name, MAX_NAME)}: {line}"
 
 
 GROUP_COLUMNS = (

@@ -47,11 +47,12 @@ from ragmeter.scorers.judge.calls import (
     FamilyScores,
     JudgeMaterial,
     JudgeResult,
+    all_fingerprints,
     ask_judge,
     clean_list_item,
-    combined_fingerprint,
     list_schema,
     missing_text_reason,
+    number_lines,
     object_schema,
     prepare_material,
 )
@@ -71,8 +72,12 @@ MAX_SHOWN = 10
 
 _ATTEMPT_PROMPT = load_prompt("attempted", 2)
 _CITATION_PROMPT = load_prompt("citation-support", 2)
+_CLAIM_SUPPORT_PROMPT = load_prompt("claim-support", 1)
 _CLAIMS_PROMPT = load_prompt("claims", 2)
 _FACTS_PROMPT = load_prompt("facts", 1)
+
+# Labels of a claim, by whether the passages support it.
+SUPPORT_LABELS = {True: "supported", False: "unsupported"}
 
 _TEXT = {"type": "string"}
 
@@ -194,7 +199,7 @@ async def score_citations(
     detail = _citations_detail(supports, statements.dangling, [passage.id for passage in passages])
     return FamilyScores.build(
         citation_scores(statements, supports),
-        combined_fingerprint(results.values()),
+        all_fingerprints(results.values()),
         citation_precision=detail,
     )
 
@@ -268,6 +273,15 @@ def claims_question(material: JudgeMaterial) -> JudgeQuestion[ClaimsVerdict]:
     )
 
 
+def claim_support_question(
+    query: str, passages: Sequence[str], claims: Sequence[str]
+) -> JudgeQuestion[list[str]]:
+    """Return the question whether the passages support each of the claims of another judge."""
+    labels = {label: label for label in SUPPORT_LABELS.values()}
+    data = {"query": query, "passages": passages, "claims": number_lines(claims)}
+    return _CLAIM_SUPPORT_PROMPT.ask_labels(len(claims), labels, data)
+
+
 def _shown(items: Sequence[JudgedClaim | JudgedFact]) -> list[str]:
     return [item.text[:MAX_DETAIL_TEXT] for item in items[:MAX_SHOWN]]
 
@@ -328,11 +342,13 @@ async def score_claims(
         "groundedness_grade": groundedness_grade(verdict.groundedness, verdict.claims, cites),
         "correctness_grade": float(verdict.correctness),
     }
+    claims = [(claim.text, SUPPORT_LABELS[claim.supported]) for claim in verdict.claims]
     detail = claims_detail(verdict)
     listed = {name: detail[name] for name in ("unsupported_claims", "supported_claims")}
     return FamilyScores.build(
         values,
         result.fingerprint,
+        {"claim": claims},
         faithfulness=detail,
         groundedness_grade=listed | {"cites": cites},
         correctness_grade=listed,

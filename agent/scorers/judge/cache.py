@@ -13,16 +13,15 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
+from ragmeter.store.verdicts import SqliteVerdictStore
 
 T = TypeVar("T")
 V = TypeVar("V")
-
-_DAY_SECONDS = 86_400.0
 
 
 @dataclass(slots=True)
@@ -83,47 +82,22 @@ class SingleFlight(Generic[V]):
             del self._flights[key]
 
 
-class VerdictStore(Protocol):
-    """A store of verdicts, bounded in number and age."""
+class MemoryVerdictStore(dict[bytes, tuple[str, bytes]]):
+    """A store in memory, for one run; the oldest of more than `entries` verdicts goes first."""
 
-    def get(self, key: bytes) -> tuple[str, bytes] | None:
-        """Return (fingerprint, body), or None where there is no verdict or it is too old."""
-        ...
-
-    def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None:
-        """Store a verdict under a key of 32 bytes; `body` is JSON, `now` Unix seconds."""
-        ...
-
-
-class MemoryVerdictStore:
-    """A store in memory; the oldest of more than `entries` verdicts goes first."""
-
-    def __init__(self, entries: int, days: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, entries: int) -> None:
         self._entries = entries
-        self._seconds = days * _DAY_SECONDS
-        self._clock = clock
-        self._verdicts: dict[bytes, tuple[str, bytes, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._verdicts)
-
-    def get(self, key: bytes) -> tuple[str, bytes] | None:
-        """Return (fingerprint, body), or None where there is no verdict or it is too old."""
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            return None
-        fingerprint, body, at = verdict
-        if self._clock() - at > self._seconds:
-            del self._verdicts[key]
-            return None
-        return fingerprint, body
 
     def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None:
         """Store a verdict."""
-        self._verdicts.pop(key, None)  # a dict keeps the order of first insertion
-        self._verdicts[key] = (fingerprint, body, now)
-        while len(self._verdicts) > self._entries:
-            del self._verdicts[next(iter(self._verdicts))]
+        self.pop(key, None)  # a dict keeps the order of first insertion
+        self[key] = fingerprint, body
+        while len(self) > self._entries:
+            del self[next(iter(self))]
+
+
+# Stores of verdicts, bounded in number and age.
+VerdictStore = MemoryVerdictStore | SqliteVerdictStore
 
 
 class CachedJudge:
@@ -168,6 +142,7 @@ class CachedJudge:
         stored = self._read_stored(key, question) if fingerprint is not None else None
         if stored is not None:
             self._count("kept")
+            cost.use(self._inner.name).cached += 1
             return stored
 
         async def call(cost: ScoringCost) -> JudgeVerdict[Any]:
@@ -182,6 +157,7 @@ class CachedJudge:
         self._count("shared" if joined else "asked")
         if not joined:
             return verdict
+        cost.use(self._inner.name).cached += 1
         try:
             # read again for each caller: values may be mutable
             value = question.read(verdict.data)

@@ -6,7 +6,8 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import NoScore
@@ -47,30 +48,42 @@ class JudgeResult(Generic[T]):
     fingerprint: str | None = None
 
 
+# What a label says: whether a claim is supported, whether an answer holds a nugget, its weight.
+ItemKind = Literal["claim", "nugget", "importance"]
+
+# Claims and nuggets that a judge has listed, by what their labels say: text and label.
+ListedItems = Mapping[ItemKind, Sequence[tuple[str, str]]]
+
+# Fingerprints of the verdicts that a score rests on, sorted, each once.
+Fingerprints = tuple[str, ...]
+
+
 class FamilyScores(NamedTuple):
-    """The values of a family's metrics by name, and their fingerprints and details, if any."""
+    """The values of a family's metrics by name, and what they rest on.
+
+    Args:
+        fingerprints: Those of the verdicts behind each metric.
+        details: By metric, if any.
+        items: What the judge has listed, for a second one to label again.
+    """
 
     values: Mapping[str, float | NoScore]
-    fingerprints: Mapping[str, str | None]
+    fingerprints: Mapping[str, Fingerprints]
     details: Mapping[str, dict[str, Any]]
+    items: ListedItems = MappingProxyType({})
 
     @classmethod
     def build(
         cls,
         values: Mapping[str, float | NoScore],
-        fingerprint: str | None,
+        fingerprints: str | Fingerprints | None,
+        items: ListedItems = MappingProxyType({}),
         **details: dict[str, Any],
     ) -> FamilyScores:
-        """Return scores of one fingerprint, or one with the version of the formula if it has any.
-
-        `details` are by metric.
-        """
-        fingerprints = dict.fromkeys(values, fingerprint)
-        for name in values:
-            version = FORMULA_VERSIONS.get(base_name(name))
-            if fingerprint is not None and version is not None:
-                fingerprints[name] = _short_hash(f"{fingerprint} {version}")
-        return cls(values, fingerprints, details)
+        """Return scores of one verdict, or of several; `details` are by metric."""
+        if not isinstance(fingerprints, tuple):
+            fingerprints = () if fingerprints is None else (fingerprints,)
+        return cls(values, dict.fromkeys(values, fingerprints), details, items)
 
 
 async def ask_judge(
@@ -87,14 +100,22 @@ async def ask_judge(
     return JudgeResult(verdict.value, verdict.fingerprint)
 
 
-def combined_fingerprint(results: Iterable[JudgeResult[Any]]) -> str | None:
-    """Return the fingerprint of all verdicts, 12 hex digits of several, None without a verdict."""
-    fingerprints = sorted(
-        {result.fingerprint for result in results if result.fingerprint is not None}
-    )
-    if len(fingerprints) < 2:
-        return fingerprints[0] if fingerprints else None
-    return _short_hash(",".join(fingerprints))
+def all_fingerprints(results: Iterable[JudgeResult[Any]]) -> Fingerprints:
+    """Return the fingerprints of the verdicts among the results."""
+    found = {result.fingerprint for result in results if result.fingerprint is not None}
+    return tuple(sorted(found))
+
+
+def score_fingerprint(metric: str, fingerprints: Fingerprints) -> str | None:
+    """Return the fingerprint of a score from those of its verdicts; None without any.
+
+    That of one verdict stands for itself; several, or the version of a formula, make a hash.
+    """
+    if not fingerprints:
+        return None
+    whole = fingerprints[0] if len(fingerprints) == 1 else _short_hash(",".join(fingerprints))
+    version = FORMULA_VERSIONS.get(base_name(metric))
+    return whole if version is None else _short_hash(f"{whole} {version}")
 
 
 def _short_hash(text: str) -> str:

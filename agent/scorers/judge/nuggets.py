@@ -33,9 +33,11 @@ from ragmeter.scorers.judge.calls import (
     MAX_MATERIAL_CHARS,
     MAX_QUERY_CHARS,
     FamilyScores,
+    Fingerprints,
     JudgeResult,
+    ListedItems,
+    all_fingerprints,
     ask_judge,
-    combined_fingerprint,
     list_schema,
     missing_answer_reason,
     missing_text_reason,
@@ -131,6 +133,23 @@ def assignment_question(
     labels: dict[str, NuggetSupport] = {label: label for label in NUGGET_SUPPORT}
     data = {"query": query, "answer": answer, "nuggets": number_lines(nuggets)}
     return _ASSIGN_PROMPT.ask_labels(len(nuggets), labels, data, tokens=20)
+
+
+async def label_nuggets(
+    judge: QuestionAnswerer,
+    trace: Trace,
+    supports: Sequence[str],
+    importances: Sequence[str],
+    cost: ScoringCost,
+) -> tuple[list[NuggetSupport | NoScore], list[NuggetImportance | NoScore], Fingerprints]:
+    """Label the nuggets of another judge: the support of some, the importance of others."""
+    query, answer = trace.query or "", trace.answer or ""
+    assign, weigh = partial(assignment_question, query, answer), partial(importance_question, query)
+    (labels, calls), (weights, weighing) = await asyncio.gather(
+        _label_in_batches(judge, assign, supports, cost),
+        _label_in_batches(judge, weigh, importances, cost),
+    )
+    return labels, weights, all_fingerprints([*calls, *weighing])
 
 
 async def _label_in_batches(
@@ -245,8 +264,8 @@ async def score_nuggets(
     # though it may have chosen the nuggets: else `nugget_all` had another fingerprint with 21
     # nuggets than with 20.
     chain = [*await grading.grades(), *findings.calls]
-    lenient = combined_fingerprint(chain)
-    weighed = combined_fingerprint([*chain, *findings.weighing])
+    lenient = all_fingerprints(chain)
+    weighed = all_fingerprints([*chain, *findings.weighing])
     values = nugget_scores(findings.supports, findings.importance)
     return FamilyScores(
         values,
@@ -257,7 +276,17 @@ async def score_nuggets(
             for name in values
         },
         {"nugget_all": nuggets_detail(findings)},
+        _items(findings),
     )
+
+
+def _items(findings: NuggetFindings) -> ListedItems:
+    weights = [] if isinstance(findings.importance, NoScore) else findings.importance
+    supports = zip(findings.texts, findings.supports, strict=True)
+    return {
+        "nugget": [(text, label) for text, label in supports if not isinstance(label, NoScore)],
+        "importance": list(zip(findings.texts, weights, strict=False)),
+    }
 
 
 def nuggets_detail(findings: NuggetFindings) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from ragmeter.scorers.judge.calls import (
     MAX_QUERY_CHARS,
     FamilyScores,
     JudgeResult,
+    all_fingerprints,
     ask_judge,
-    combined_fingerprint,
     missing_text_reason,
     number_lines,
     ranked_passage_texts,
@@ -121,7 +121,7 @@ async def score_relevance(
     by_index = dict(zip(rank_order(trace.passages), grades, strict=True))
     return FamilyScores.build(
         ranking_scores([result.value for result in grades], ks),
-        combined_fingerprint(grades),
+        all_fingerprints(grades),
         relevance=_grades_detail([by_index[index].value for index in sorted(by_index)]),
     )
 
@@ -132,7 +132,7 @@ async def score_context(trace: Trace, grading: PassageGrading) -> FamilyScores |
         return NoScore("no_passages_captured")
     grades = await grading.grades()
     values = context_scores([result.value for result in grades])
-    return FamilyScores.build(values, combined_fingerprint(grades))
+    return FamilyScores.build(values, all_fingerprints(grades))
 
 
 def _grades_detail(grades: Sequence[int | NoScore]) -> dict[str, Any]:

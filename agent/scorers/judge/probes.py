@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from ragmeter.config.scoring import JudgeSettings
+from ragmeter.config.scoring import JudgeFamily, JudgeSettings
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.metrics.judge_agreement import (
@@ -31,7 +31,7 @@ from ragmeter.metrics.judge_agreement import (
     extract_verdicts,
 )
 from ragmeter.scorers.judge.answers import ATTEMPT_LABELS, CITATION_SUPPORT_VALUES
-from ragmeter.scorers.judge.second_opinion import ComparableFamily, score_difference
+from ragmeter.scorers.judge.second_opinion import score_difference
 from ragmeter.trace import Passage, Trace
 
 log = logging.getLogger(__name__)
@@ -124,10 +124,14 @@ def load_probes(path: Path | None = None) -> ProbeSet:
 
 def probe_settings(settings: JudgeSettings) -> JudgeSettings | None:
     """Return the settings for judging probes by the comparable families; None: there is no need."""
-    metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
+    metrics = [name for name in settings.metrics if name in _FAMILIES]
     if not settings.probes.enabled or not metrics:
         return None
     return settings.model_copy(update={"metrics": metrics})
+
+
+# What probes hold labels of.
+_FAMILIES: tuple[JudgeFamily, ...] = ("relevance", "answered", "citations")
 
 
 class ProbeRunner:

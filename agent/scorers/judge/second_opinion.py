@@ -8,27 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Literal, get_args
+from typing import get_args
 
-from ragmeter.config.scoring import JudgeSettings
+from ragmeter.config.scoring import JudgeFamily, JudgeSettings
 from ragmeter.core.clocks import remaining_seconds
 from ragmeter.core.metric_specs import base_name
-from ragmeter.core.score import JUDGE_SCORER, Score, ScoreState
-from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
+from ragmeter.core.score import JUDGE_SCORER, NoScore, Score, ScoreState
+from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics.judge_agreement import (
     ComparableVerdicts,
     compare_verdicts,
+    count_by_kind,
     explain_missing_verdict,
     extract_verdicts,
 )
 from ragmeter.metrics.ranking import FORMULA_VERSIONS
 from ragmeter.sampling.sampler import uniform_fraction
+from ragmeter.scorers.judge.answers import claim_support_question
+from ragmeter.scorers.judge.calls import (
+    Fingerprints,
+    ItemKind,
+    ListedItems,
+    all_fingerprints,
+    ask_judge,
+    prepare_material,
+)
+from ragmeter.scorers.judge.nuggets import label_nuggets
+from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
+SECOND = "second"  # the name of the second judge
 DISAGREEMENT_METRIC = "judge_disagreement"
 
 # For all verdicts of the second judge on a trace: those of the first judge wait for them.
@@ -39,7 +53,10 @@ _RESERVED_SECONDS = 0.5
 
 _MAX_DIFFERENCES = 10  # named in the detail of a score
 
-ComparableFamily = Literal["relevance", "answered", "citations"]
+# Families whose questions the second judge is asked like the first. Claims are asked for their
+# grades; claims and nuggets of the first judge are labelled again as they are, since each judge
+# lists its own.
+_FAMILIES: tuple[JudgeFamily, ...] = ("relevance", "answered", "citations", "claims")
 
 # Settings of the second judge that default to those of the first.
 _OVERRIDES = (
@@ -48,16 +65,29 @@ _OVERRIDES = (
 )
 
 
+# Labels of claims or nuggets in their order, by kind.
+_Labels = dict[ItemKind, Sequence[str | NoScore]]
+
+
+def _number_labels(labels: Mapping[ItemKind, Sequence[str | NoScore]]) -> ComparableVerdicts:
+    return {
+        f"{kind}:{number}": label
+        for kind, found in labels.items()
+        for number, label in enumerate(found)
+        if not isinstance(label, NoScore)
+    }
+
+
 def second_settings(settings: JudgeSettings) -> JudgeSettings | None:
     """Return the settings of the second judge: `judge.second` over those of the first.
 
     Without an endpoint or model of its own it is the first judge, asked again: build its client
     without the cache, or it agrees with itself for free. Families that cannot be compared are
-    left out; None where none is left.
+    left out, and so are nuggets, which are labelled again; None where there is nothing to compare.
     """
     second = settings.second
-    metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
-    if second.share == 0 or not metrics:
+    metrics = [name for name in settings.metrics if name in _FAMILIES]
+    if second.share == 0 or not (metrics or "nuggets" in settings.metrics):
         return None
     own = {name: getattr(second, name) for name in _OVERRIDES}
     own = {name: value for name, value in own.items() if value is not None}
@@ -77,15 +107,17 @@ def score_difference(
 
     `scores` hold the verdicts, and explain why there is none.
     """
-    both, differing = compare_verdicts(reference, verdicts)
-    if not both:
+    differs = compare_verdicts(reference, verdicts)
+    if not differs:
         state, reason = ScoreState.UNSCORED, "internal_error"
         if scores:
             state, reason = explain_missing_verdict(scores)
         return Score(metric, JUDGE_SCORER, state, reason=reason)
+    differing = [key for key, differ in differs.items() if differ]
     named = {key: [reference[key], verdicts[key]] for key in differing[:_MAX_DIFFERENCES]}
-    detail = {"verdicts": both, "differ": named}
-    return Score(metric, JUDGE_SCORER, ScoreState.SCORED, len(differing) / both, detail=detail)
+    detail = {"verdicts": len(differs), "compared": count_by_kind(differs), "differ": named}
+    value = len(differing) / len(differs)
+    return Score(metric, JUDGE_SCORER, ScoreState.SCORED, value, detail=detail)
 
 
 class SecondOpinion:
@@ -95,34 +127,29 @@ class SecondOpinion:
     the draw of the tier. The results of `first` pass unchanged. The score `judge_disagreement` is
     added: the share of this trace's verdicts that differ (`ragmeter.metrics.judge_agreement`), or
     `sampled_out`, with `share` as its probability. A failure of `second` touches nothing but that
-    score. Canaries are not asked about twice.
+    score.
 
     Args:
         first: Judge tier whose results count.
         second: Judge tier to compare with.
         share: Share of the traces, in (0, 1].
         patience: Most seconds to wait for the second judge.
-
-    Raises:
-        ValueError: The share is not in (0, 1].
+        canaries: Whether it is asked about traces with a reference too.
     """
 
     def __init__(
         self,
-        first: TierScorer,
-        second: TierScorer,
+        first: JudgeTier,
+        second: JudgeTier,
         share: float,
         salt: str,
         patience: float = _SECOND_TIMEOUT_SECONDS,
+        canaries: bool = False,
     ) -> None:
-        if not 0 < share <= 1:
-            raise ValueError("the share of second opinions must be in (0, 1]")
         self.tier: Tier = first.tier
-        self.pairs: Sequence[MetricScorer] = [
-            *first.pairs,
-            (DISAGREEMENT_METRIC, JUDGE_SCORER),
-        ]
+        self.pairs: Sequence[MetricScorer] = [*first.pairs, (DISAGREEMENT_METRIC, JUDGE_SCORER)]
         self._patience = patience
+        self._canaries = canaries
         self._first = first
         self._second = second
         self._share = share
@@ -130,23 +157,27 @@ class SecondOpinion:
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return the results of the first judge and the disagreement, for the cost of both."""
-        scores = await self._first.score(trace, cost)
-        if trace.canary:
+        scores, items = await self._first.judge_trace(trace, cost)
+        if trace.canary and not self._canaries:
             return scores
         if self._share < 1 and uniform_fraction(trace.trace_id, self._salt) >= self._share:
             return [*scores, Score(DISAGREEMENT_METRIC, JUDGE_SCORER, ScoreState.SAMPLED_OUT)]
-        return [*scores, await self._compare(trace, scores, cost)]
+        return [*scores, await self._compare(trace, scores, items, cost)]
 
-    async def _compare(self, trace: Trace, scores: list[Score], cost: ScoringCost) -> Score:
-        first = extract_verdicts(scores)
+    async def _compare(
+        self, trace: Trace, scores: list[Score], items: ListedItems, cost: ScoringCost
+    ) -> Score:
+        first = extract_verdicts(scores) | _number_labels(
+            {kind: [label for _, label in found] for kind, found in items.items()}
+        )
         if not first:
             return self._score(*explain_missing_verdict(scores))
         own = ScoringCost()
         left = remaining_seconds(self._patience + _RESERVED_SECONDS) - _RESERVED_SECONDS
         try:
-            again = await asyncio.wait_for(
-                self._second.score(trace, own), min(self._patience, left)
-            )
+            async with asyncio.timeout(min(self._patience, left)), asyncio.TaskGroup() as group:
+                asked = group.create_task(self._second.score(trace, own))
+                labelled = group.create_task(self._label_again(trace, items, own))
         except TimeoutError:
             return self._score(ScoreState.UNSCORED, "judge_timeout")
         except Exception:
@@ -154,20 +185,49 @@ class SecondOpinion:
             return self._score(ScoreState.UNSCORED, "internal_error")
         finally:
             # its money counts; the slots it holds are its own, and not those of the first judge
-            own.seconds = 0.0
-            cost.add(own)
-        score = score_difference(DISAGREEMENT_METRIC, first, extract_verdicts(again), again)
+            cost.add(replace(own, seconds=0.0, uses={}))
+            for use in own.uses.values():
+                cost.use(SECOND).add(use)
+        again, (labels, used) = asked.result(), labelled.result()
+        second = extract_verdicts(again) | _number_labels(labels)
+        again += [
+            Score(DISAGREEMENT_METRIC, JUDGE_SCORER, ScoreState.UNSCORED, reason=label.reason)
+            for found in labels.values()
+            for label in found
+            if isinstance(label, NoScore)
+        ]
+        score = score_difference(DISAGREEMENT_METRIC, first, second, again)
         score.probability = self._share
         if score.detail is not None:
-            fingerprints = sorted(
-                {
-                    other.fingerprint
-                    for other in again
-                    if other.fingerprint and base_name(other.metric) not in FORMULA_VERSIONS
-                }
-            )
-            score.detail["second"] = fingerprints[:_MAX_DIFFERENCES]
+            fingerprints = {
+                other.fingerprint
+                for other in again
+                if other.fingerprint and base_name(other.metric) not in FORMULA_VERSIONS
+            }
+            score.detail["second"] = sorted(fingerprints.union(used))[:_MAX_DIFFERENCES]
         return score
+
+    async def _label_again(
+        self, trace: Trace, items: ListedItems, cost: ScoringCost
+    ) -> tuple[_Labels, Fingerprints]:
+        """Return the second judge's labels of what the first one has listed."""
+        claims, nuggets, weighed = (
+            [text for text, _ in items.get(kind, ())] for kind in get_args(ItemKind)
+        )
+        judge, labels, used = self._second.judge, _Labels(), Fingerprints()
+        material = prepare_material(trace)
+        if claims and not isinstance(material, NoScore):
+            question = claim_support_question(material.query, material.passages, claims)
+            result = await ask_judge(judge, question, cost)
+            value = result.value
+            labels["claim"] = [value] * len(claims) if isinstance(value, NoScore) else value
+            used += all_fingerprints([result])
+        if nuggets or weighed:
+            labels["nugget"], labels["importance"], behind = await label_nuggets(
+                judge, trace, nuggets, weighed, cost
+            )
+            used += behind
+        return labels, used
 
     def _score(self, state: ScoreState, reason: str | None = None) -> Score:
         return Score(

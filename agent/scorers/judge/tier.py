@@ -28,7 +28,13 @@ from ragmeter.metrics.claims_and_nuggets import (
 from ragmeter.metrics.labelled import labelled_metric_names
 from ragmeter.scorers.judge import answers, passages
 from ragmeter.scorers.judge.annotation import score_annotation
-from ragmeter.scorers.judge.calls import FamilyScores
+from ragmeter.scorers.judge.calls import (
+    FamilyScores,
+    Fingerprints,
+    ItemKind,
+    ListedItems,
+    score_fingerprint,
+)
 from ragmeter.scorers.judge.nuggets import judge_right_answers, score_nuggets
 from ragmeter.scorers.llm.admission import TRACE_BEGUN
 from ragmeter.scorers.llm.questions import QuestionAnswerer
@@ -39,13 +45,16 @@ log = logging.getLogger(__name__)
 _FamilyRun = Callable[[], Coroutine[Any, Any, FamilyScores | NoScore]]
 
 
+# Fingerprints of scores remembered: some of each family, for many changes of the served model.
+_MAX_FINGERPRINTS = 4096
+
+
 class JudgeTier:
     """Scores traces by asking a judge, as `settings` say; a `TierScorer`, `ReferenceMeasurer`."""
 
     tier: Tier = "judge"
 
     def __init__(self, judge: QuestionAnswerer, settings: JudgeSettings) -> None:
-        self._judge = judge
         self._per_call = settings.passages_per_call
         self._ks = sorted(set(settings.k))
         families: dict[JudgeFamily, tuple[str, Sequence[str]]] = {
@@ -59,6 +68,9 @@ class JudgeTier:
             "context_recall": (JUDGE_SCORER, ranking.CONTEXT_RECALL),
             "annotation": (ANNOTATION, labelled_metric_names(self._ks)),
         }
+        self.judge = judge
+        # fingerprints of the verdicts behind those of scores
+        self._behind: dict[str, Fingerprints] = {}
         self._pairs: dict[JudgeFamily, list[MetricScorer]] = {
             family: [(name, scorer) for name in names]
             for family, (scorer, names) in families.items()
@@ -75,15 +87,23 @@ class JudgeTier:
         right = answers_to_judge(trace)
         if not right or trace.reference is None:
             return trace
-        value = await judge_right_answers(self._judge, trace, right, cost)
+        value = await judge_right_answers(self.judge, trace, right, cost)
         missing = isinstance(value, NoScore)
         update = {"judge_failed": True} if missing else {"judged_facts": value}
         return trace.model_copy(update={"reference": trace.reference.model_copy(update=update)})
 
+    def verdict_fingerprints(self, fingerprint: str) -> Fingerprints:
+        """Return the fingerprints of the verdicts behind that of a score."""
+        return self._behind.get(fingerprint, (fingerprint,))
+
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`, in their order; `cost` grows by all calls."""
+        return (await self.judge_trace(trace, cost))[0]
+
+    async def judge_trace(self, trace: Trace, cost: ScoringCost) -> tuple[list[Score], ListedItems]:
+        """Return the results, and the claims and nuggets that the judge has labelled."""
         TRACE_BEGUN.set(asyncio.get_running_loop().time())
-        judge, ks = self._judge, self._ks
+        judge, ks = self.judge, self._ks
         grading = passages.PassageGrading(judge, trace, cost, self._per_call)
         runs: dict[JudgeFamily, _FamilyRun] = {
             "relevance": lambda: passages.score_relevance(trace, grading, ks),
@@ -100,6 +120,7 @@ class JudgeTier:
             *(runs[family]() for family in self._pairs), return_exceptions=True
         )
         out: list[Score] = []
+        items: dict[ItemKind, Sequence[tuple[str, str]]] = {}
         for (family, pairs), result in zip(self._pairs.items(), results, strict=True):
             if isinstance(result, Exception):
                 log.error("judging %s of trace %r failed", family, trace.trace_id[:80],
@@ -107,22 +128,23 @@ class JudgeTier:
                 result = NoScore("internal_error")
             elif isinstance(result, BaseException):
                 raise result
-            out += _scores(trace, pairs, result)
-        return out
+            if isinstance(result, FamilyScores):
+                items |= result.items
+            out += [self._score(trace, pair, result) for pair in pairs]
+        return out, items
 
-
-def _scores(
-    trace: Trace, pairs: Sequence[MetricScorer], result: FamilyScores | NoScore
-) -> list[Score]:
-    scores = []
-    for name, scorer in pairs:
+    def _score(self, trace: Trace, pair: MetricScorer, result: FamilyScores | NoScore) -> Score:
+        name, scorer = pair
         if isinstance(result, NoScore):
             score = make_score(name, trace, result, scorer)
         else:
             value, detail = result.values[name], result.details.get(name)
             score = make_score(name, trace, value, scorer, detail=detail)
-            if not isinstance(value, NoScore):
-                score.fingerprint = result.fingerprints[name]
+            fingerprint = score_fingerprint(name, result.fingerprints[name])
+            if fingerprint is not None and not isinstance(value, NoScore):
+                score.fingerprint = fingerprint
+                if len(self._behind) >= _MAX_FINGERPRINTS:
+                    self._behind.clear()
+                self._behind[fingerprint] = result.fingerprints[name]
         score.probability = 1.0  # that of the tier's draw, which is not known here
-        scores.append(score)
-    return scores
+        return score

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ragmeter.core.counters import DURATION_EDGES, bucket_edge
+from ragmeter.core.judging import JudgeUse
 from ragmeter.core.tiers import ScoringCost
 
 # How an attempt ended: a closed set, fit for a label.
@@ -31,6 +33,9 @@ ATTEMPT_OUTCOMES: tuple[AttemptOutcome, ...] = get_args(AttemptOutcome)
 _COSTLY_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
     {"ok", "malformed", "cut_off", "refused", "too_large", "timeout", "cancelled"}
 )
+
+# The server worked on the attempt until its end, so that its time says how slow the server is.
+_TIMED_OUTCOMES = _COSTLY_OUTCOMES - {"cancelled"}
 
 # Adds to a counter by name and labels, as `Counters.inc` does.
 CounterAdd = Callable[..., object]
@@ -62,6 +67,11 @@ class Attempt:
     usd: float
     seconds: float
     estimated: bool = False
+
+    @property
+    def timed(self) -> bool:
+        """Whether its time is a latency of the judge: a completion came, or a timeout."""
+        return self.outcome in _TIMED_OUTCOMES
 
 
 def _is_credible(usage: TokenUsage, characters: int) -> bool:
@@ -108,17 +118,24 @@ class AttemptBilling:
             usage = TokenUsage(*(-(-number // 4) for number in characters))
         tokens_in, tokens_out = (usage.input_tokens, usage.output_tokens) if usage else (0, 0)
         usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) / 1e6
-        cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds))
-        self._observe(Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated))
+        attempt = Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated)
+        latencies = [seconds] if attempt.timed else []
+        use = JudgeUse(1, 0, tokens_in, tokens_out, int(estimated), usd, latencies)
+        cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds, {self._judge: use}))
+        self._observe(attempt)
 
 
 def count_attempt(add: CounterAdd, attempt: Attempt) -> None:
-    """Count an attempt, its tokens and its cost."""
+    """Count an attempt, its tokens, its cost and its time."""
     judge = ("judge", attempt.judge)
     add("ragmeter_judge_requests_total", (judge, ("outcome", attempt.outcome)))
     for direction, tokens in (("input", attempt.input_tokens), ("output", attempt.output_tokens)):
         if tokens:
             add("ragmeter_judge_tokens_total", (judge, ("direction", direction)), tokens)
+    if attempt.timed:
+        edge = bucket_edge(attempt.seconds, DURATION_EDGES)
+        add("ragmeter_judge_duration_seconds_bucket", (judge, ("le", edge)))
+        add("ragmeter_judge_duration_seconds_sum", (judge,), attempt.seconds)
     if attempt.usd:
         add("ragmeter_judge_cost_usd_total", (judge,), attempt.usd)
 

@@ -6,7 +6,7 @@ paid for. docs/judge.md says what is done about each kind of failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 
 from ragmeter.config.scoring import JudgeSettings
+from ragmeter.core.judging import JudgeInstrument
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.admission import TRANSIENT_OUTCOMES, AttemptPermit
 from ragmeter.scorers.llm.billing import Attempt, AttemptBilling, AttemptOutcome
@@ -200,6 +201,10 @@ class JudgeClient:
         if served is None:
             return None
         return self._learnt.fingerprint(served, prompt_hash, self._learnt.dialect)
+
+    def instruments(self, fingerprint: str) -> Iterator[tuple[JudgeInstrument, str]]:
+        """Yield the instrument and the hash of the prompt behind the fingerprint of a verdict."""
+        return self._learnt.instruments(fingerprint)
 
     def state(self) -> dict[str, Any]:
         """Return the state for the next start, as JSON: identity and dialect of the judge."""

@@ -22,11 +22,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from ragmeter.config.scoring import JudgeSettings
+from ragmeter.core.judging import JudgeInstrument
 from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint, restore_dialect
 
 log = logging.getLogger(__name__)
@@ -253,6 +254,16 @@ class JudgeServerState:
                 served, prompt_hash, self.parameters(dialect), dialect.mode
             )
         return fingerprint
+
+    def instruments(self, fingerprint: str) -> Iterator[tuple[JudgeInstrument, str]]:
+        """Yield the instrument and the hash of the prompt behind a fingerprint, if it is known."""
+        for (served, prompt_hash, dialect), known in self._fingerprints.items():
+            if known == fingerprint:
+                sent = self.parameters(dialect)
+                asked = sent.pop("model") or ""
+                model, build = served.model, served.system_fingerprint
+                instrument = JudgeInstrument(self._name, asked, model, build, dialect.mode, sent)
+                yield instrument, prompt_hash
 
     def record_completion(
         self, served: ServedModel, dialect: ChatDialect, *, learned: bool

@@ -6,8 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
+from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
@@ -16,11 +17,16 @@ from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC, SecondOpinion
+from ragmeter.scorers.judge.tier import JudgeTier
+from ragmeter.scorers.llm.questions import JudgeQuestion, JudgeVerdict
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import apply
+from tests.scorers.judge.fakes import FakeJudge
 from tests.traces import START, make_trace
+
+T = TypeVar("T")
 
 ANSWERED = ("answered", "judge")
 JUDGE: dict[str, Any] = {
@@ -87,7 +93,14 @@ def test_the_second_judge_is_asked_on_workers_too() -> None:
 
 
 def test_a_second_judge_that_hangs_does_not_cost_the_first_ones_results() -> None:
-    fake = SecondOpinion(Fake([ANSWERED]), Fake([ANSWERED], 60), 1.0, "salt")
+    class Hanging(FakeJudge):
+        async def ask(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeVerdict[T]:
+            await asyncio.sleep(60)
+            return await super().ask(question, cost)
+
+    settings = JudgeSettings.model_validate({"metrics": ["answered"]})
+    first, second = (JudgeTier(judge, settings) for judge in (FakeJudge(), Hanging()))
+    fake = SecondOpinion(first, second, 1.0, "salt")
     found = in_line(lambda tiers: score_trace(tiers, make_trace(), 0.0), fake, deadline=1.0)
     assert result(found).value == 1.0
     assert result(found, (DISAGREEMENT_METRIC, "judge")).reason == "judge_timeout"

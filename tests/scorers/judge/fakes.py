@@ -54,6 +54,7 @@ DEFAULT: dict[str, Any] = {
     },
     "facts": {"facts": [{"fact": "a fact", "use": "used"}]},
     "context-recall": "supported",
+    "claim-support": "supported",
 }
 
 

@@ -13,7 +13,7 @@ from ragmeter.scorers.judge.cache import CachedJudge, MemoryVerdictStore
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed
 from ragmeter.scorers.llm.served_model import PAUSE
-from tests.scorers.judge.asking import Asked, Clock, Reply, completion, question, script
+from tests.scorers.judge.asking import Asked, Reply, completion, question, script
 from tests.scorers.judge.stub_judge import StubJudge
 
 
@@ -22,7 +22,7 @@ def cached(
     store: MemoryVerdictStore | None = None,
     count: Callable[[str], None] = lambda source: None,
 ) -> CachedJudge:
-    store = store if store is not None else MemoryVerdictStore(100, 30, asked.clock)
+    store = store if store is not None else MemoryVerdictStore(100)
     return CachedJudge(asked.client, store, clock=asked.clock, count=count)
 
 
@@ -67,7 +67,7 @@ def test_another_question_is_another_call(change: dict[str, Any]) -> None:
 
 def test_verdicts_of_another_instrument_do_not_count() -> None:
     async def main() -> None:
-        store = MemoryVerdictStore(100, 30, Clock())
+        store = MemoryVerdictStore(100)
         base: dict[str, Any] = {"base_url": "http://judge.test/v1", "model": "asked-1"}
         for settings in (
             base,
@@ -119,7 +119,7 @@ def test_a_new_model_makes_old_verdicts_misses_and_the_old_one_finds_them_again(
 
 
 def test_verdicts_are_found_after_a_restart() -> None:
-    store = MemoryVerdictStore(100, 30, Clock())
+    store = MemoryVerdictStore(100)
     before = Asked(script(completion()))
 
     async def main() -> None:
@@ -149,10 +149,10 @@ def test_a_verdict_that_no_longer_reads_is_a_miss() -> None:
     class Damaged(MemoryVerdictStore):
         body = b"{"
 
-        def get(self, key: bytes) -> tuple[str, bytes] | None:
+        def get(self, key: bytes) -> tuple[str, bytes] | None:  # type: ignore[override]
             return ("f", self.body) if super().get(key) else None
 
-    store = Damaged(100, 30, Clock())
+    store = Damaged(100)
     judge = cached(asked, store)
 
     async def main() -> None:
@@ -171,7 +171,7 @@ def test_equal_questions_at_once_are_one_call_and_each_reads_for_itself() -> Non
         async with StubJudge(latency=0.05) as stub:
             client = JudgeClient(JudgeSettings(base_url=stub.base_url, model="asked-1"))
             sources: list[str] = []
-            judge = CachedJudge(client, MemoryVerdictStore(100, 30), count=sources.append)
+            judge = CachedJudge(client, MemoryVerdictStore(100), count=sources.append)
             same = question(read=lambda data: [data["grade"]])
             cost = ScoringCost()
             verdicts = await asyncio.gather(*(judge.ask(same, cost) for _ in range(10)))
@@ -188,7 +188,7 @@ def test_a_trace_that_is_given_up_does_not_take_the_call_of_another() -> None:
     async def main() -> None:
         async with StubJudge(latency=0.1) as stub:
             client = JudgeClient(JudgeSettings(base_url=stub.base_url, model="asked-1"))
-            judge = CachedJudge(client, MemoryVerdictStore(100, 30))
+            judge = CachedJudge(client, MemoryVerdictStore(100))
             first = asyncio.create_task(judge.ask(question(), ScoringCost()))
             cost = ScoringCost()
             second = asyncio.create_task(judge.ask(question(), cost))
@@ -214,26 +214,18 @@ def test_lone_surrogates_can_be_kept() -> None:
     asyncio.run(main())
 
 
-def test_a_memory_is_bounded_in_number_and_age() -> None:
-    clock = Clock(0.0)
-    store = MemoryVerdictStore(3, days=2, clock=clock)
+def test_a_memory_is_bounded_in_number() -> None:
+    store = MemoryVerdictStore(3)
     for number in range(5):
-        store.put(b"%d" % number, "f", b"{}", clock())
-    assert [store.get(b"%d" % number) is not None for number in range(5)] == [False] * 2 + [
-        True
-    ] * 3
-    store.put(b"2", "g", b"[]", clock())  # written anew: the youngest now
-    store.put(b"5", "f", b"{}", clock())
+        store.put(b"%d" % number, "f", b"{}", 0.0)
+    assert list(store) == [b"2", b"3", b"4"]
+    store.put(b"2", "g", b"[]", 0.0)  # written anew: the youngest now
+    store.put(b"5", "f", b"{}", 0.0)
     assert store.get(b"2") == ("g", b"[]")
     assert store.get(b"3") is None
-    clock.now += 2 * 86_400
-    assert store.get(b"2") is not None
-    clock.now += 1
-    assert store.get(b"2") is None
-    assert len(store) == 2
 
 
 def test_a_memory_of_no_entries_keeps_none() -> None:
-    store = MemoryVerdictStore(0, 30)
+    store = MemoryVerdictStore(0)
     store.put(b"k", "f", b"{}", 0.0)
     assert len(store) == 0

@@ -9,10 +9,11 @@ from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge.calls import (
     JudgeResult,
+    all_fingerprints,
     ask_judge,
-    combined_fingerprint,
     labels_schema,
     missing_text_reason,
+    score_fingerprint,
 )
 from ragmeter.scorers.judge.passages import grade_question
 from tests.scorers.judge.fakes import FakeJudge
@@ -21,19 +22,17 @@ A, B, C = "a" * 12, "b" * 12, "c" * 12
 
 
 def test_a_fingerprint_of_several_is_one_of_their_set() -> None:
-    assert combined_fingerprint([]) is None
-    assert combined_fingerprint([JudgeResult(NoScore("judge_error"))]) is None
-    assert (
-        combined_fingerprint(
-            [JudgeResult(1, A), JudgeResult(NoScore("judge_error")), JudgeResult(2, A)]
-        )
-        == A
-    )
-    mixed = combined_fingerprint(
-        [JudgeResult(1, C), JudgeResult(1, A), JudgeResult(1, B), JudgeResult(1, A)]
-    )
+    failed: JudgeResult[int] = JudgeResult(NoScore("judge_error"))
+
+    def fingerprint(*results: JudgeResult[int]) -> str | None:
+        return score_fingerprint("relevance", all_fingerprints(results))
+
+    assert fingerprint() is None
+    assert fingerprint(failed) is None
+    assert fingerprint(JudgeResult(1, A), failed, JudgeResult(2, A)) == A
+    mixed = fingerprint(JudgeResult(1, C), JudgeResult(1, A), JudgeResult(1, B), JudgeResult(1, A))
     assert mixed == hashlib.sha256(f"{A},{B},{C}".encode()).hexdigest()[:12]
-    assert mixed == combined_fingerprint([JudgeResult(1, B), JudgeResult(1, C), JudgeResult(1, A)])
+    assert mixed == fingerprint(JudgeResult(1, B), JudgeResult(1, C), JudgeResult(1, A))
 
 
 def test_a_failed_call_is_a_gap_and_costs() -> None:

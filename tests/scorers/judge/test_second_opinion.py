@@ -40,7 +40,12 @@ def test_judges_that_agree() -> None:
     """Grades 2 and 3 are the same side of the cut."""
     scores, last, cost = ask(FakeJudge(), FakeJudge({"umbrela": "3"}), make_trace())
     assert (last.metric, last.scorer, last.value) == (DISAGREEMENT_METRIC, "judge", 0.0)
-    assert last.detail == {"verdicts": 4, "differ": {}, "second": ["f" * 12]}
+    assert last.detail == {
+        "verdicts": 4,
+        "compared": {"relevance": [2, 0], "answered": [1, 0], "citations": [1, 0]},
+        "differ": {},
+        "second": ["f" * 12],
+    }
     assert cost.requests == 8  # two passages, the answer, a citation; twice
     assert scores[0].metric == "relevance"
     assert scores[0].value == 2.0  # the first judge's, untouched
@@ -125,11 +130,6 @@ def test_without_a_first_verdict_the_second_is_not_asked() -> None:
     assert second.asked == []
 
 
-def test_a_share_of_nothing_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="share"):
-        SecondOpinion(tier(FakeJudge()), tier(FakeJudge()), 0.0, "")
-
-
 FIRST = {"base_url": "https://one.example/v1", "model": "one", "api_key": "secret-of-one"}
 
 
@@ -164,7 +164,7 @@ def test_another_endpoint_is_never_sent_the_first_key() -> None:
 
 def test_there_may_be_nothing_to_ask() -> None:
     assert settings(share=0) is None
-    assert second_settings(JudgeSettings.model_validate({**FIRST, "metrics": ["nuggets"]})) is None
+    assert second_settings(JudgeSettings.model_validate({**FIRST, "metrics": ["facts"]})) is None
 
 
 def test_a_second_judge_that_hangs_costs_its_own_score_only() -> None:
@@ -190,3 +190,92 @@ def test_the_second_judge_has_prices_of_its_own() -> None:
     second = second_settings(both)
     assert second is not None
     assert (second.input_usd_per_million, second.output_usd_per_million) == (5, 2)
+
+
+CLAIMS = {
+    "claims": [
+        {"claim": f"claim {n}", "support": "supported", "relevance": "relevant"} for n in range(4)
+    ],
+    "groundedness": "5",
+    "correctness": "4",
+}
+
+
+def compare(first: FakeJudge, second: FakeJudge, *metrics: str) -> Score:
+    made = settings(share=1.0)
+    assert made is not None
+    asked = made.model_copy(update={"metrics": metrics})
+    both = SecondOpinion(JudgeTier(first, asked), JudgeTier(second, asked), 1.0, "salt")
+    return asyncio.run(both.score(make_trace(), ScoringCost()))[-1]
+
+
+def test_grades_differ_from_more_than_a_point_on_and_claims_are_labelled_again() -> None:
+    second = FakeJudge(
+        {
+            # claims of its own, which count for nothing
+            "claims": {**CLAIMS, "claims": [], "groundedness": "4", "correctness": "2"},
+            "claim-support": lambda q: {"1": "supported", "2": "unsupported", "3": "supported",
+                                        "4": "unsupported"},
+        }
+    )  # fmt: skip
+    last = compare(FakeJudge({"claims": CLAIMS}), second, "claims")
+    assert last.detail is not None
+    assert last.detail["compared"] == {
+        "groundedness": [1, 0],
+        "correctness": [1, 1],
+        "claims": [4, 2],
+    }
+    assert last.value == pytest.approx(3 / 6)
+    assert last.detail["differ"]["claim:1"] == ["supported", "unsupported"]
+    (question,) = [one for one in second.asked if family(one) == "claim-support"]
+    for number in range(4):
+        assert f"{number + 1}. claim {number}\n" in question.user
+
+
+def test_the_nuggets_of_the_first_judge_are_labelled_again() -> None:
+    nuggets = {"nuggets-create": {"nuggets": ["the door is red", "the key is old"]}}
+    replies = {
+        "nuggets-assign": lambda q: {"1": "support", "2": "not_support"},
+        "nuggets-importance": "okay",
+    }
+    second = FakeJudge(replies)
+    first = JudgeTier(FakeJudge(nuggets), JudgeSettings.model_validate({"metrics": ["nuggets"]}))
+    again = JudgeTier(second, JudgeSettings().model_copy(update={"metrics": []}))
+    both = SecondOpinion(first, again, 1.0, "salt")
+    last = asyncio.run(both.score(make_trace(), ScoringCost()))[-1]
+    assert last.detail is not None
+    assert last.detail["compared"] == {"nuggets": [2, 1], "nugget importance": [2, 2]}
+    assert last.value == 0.75
+    assert sorted(map(family, second.asked)) == ["nuggets-assign", "nuggets-importance"]
+    assert all("1. the door is red\n2. the key is old" in one.user for one in second.asked)
+
+
+def test_labels_that_fail_the_second_time_are_no_disagreement() -> None:
+    def fails(question: JudgeQuestion[Any]) -> str | None:
+        return "judge_timeout" if family(question) == "claim-support" else None
+
+    last = compare(FakeJudge({"claims": CLAIMS}), FakeJudge({"claims": CLAIMS}, fails), "claims")
+    assert last.detail is not None
+    assert last.detail["compared"] == {"groundedness": [1, 0], "correctness": [1, 0]}
+    second = JudgeTier(FakeJudge(fails=refuse), JudgeSettings().model_copy(update={"metrics": []}))
+    first = JudgeTier(FakeJudge(), JudgeSettings.model_validate({"metrics": ["nuggets"]}))
+    scores = asyncio.run(SecondOpinion(first, second, 1.0, "").score(make_trace(), ScoringCost()))
+    assert (scores[-1].state, scores[-1].reason) == (ScoreState.UNSCORED, "judge_unavailable")
+
+
+def test_canaries_are_asked_about_twice_offline_only() -> None:
+    canary = make_trace(reference={"answer": "Open the settings."})
+    for canaries, number in ((False, 0), (True, 1)):
+        both = SecondOpinion(tier(FakeJudge()), tier(FakeJudge()), 1.0, "s", canaries=canaries)
+        scores = asyncio.run(both.score(canary, ScoringCost()))
+        assert sum(score.metric == DISAGREEMENT_METRIC for score in scores) == number
+
+
+def test_what_the_second_judge_costs_stands_under_its_name() -> None:
+    class Billed(FakeJudge):
+        async def ask(self, question: JudgeQuestion[Any], cost: ScoringCost) -> Any:
+            cost.use("judge").calls += 1
+            return await super().ask(question, cost)
+
+    _, _, cost = ask(Billed(), Billed(), make_trace())
+    assert {name: use.calls for name, use in cost.uses.items()} == {"judge": 4, "second": 4}

@@ -44,7 +44,7 @@ async def _seconds(call: Callable[[str], Awaitable[object]]) -> float:
 
 async def _ours(base_url: str) -> float:
     client = JudgeClient(JudgeSettings(base_url=base_url, model="asked-1", concurrency=IN_FLIGHT))
-    judge = CachedJudge(client, MemoryVerdictStore(10_000, 30))
+    judge = CachedJudge(client, MemoryVerdictStore(10_000))
     try:
         return await _seconds(
             lambda text: judge.ask(question(text, system="You grade. " * 100), ScoringCost())

@@ -16,6 +16,7 @@ HASHES = {
     "annotation.1": "4c443fd2beaa",
     "attempted.2": "457dd433702e",
     "citation-support.2": "94dd44edb5c8",
+    "claim-support.1": "3cbe2e1f10d2",
     "claims.2": "8dc342af8f0c",
     "context-recall.1": "e217224260f7",
     "facts.1": "7aba99591a97",
@@ -41,7 +42,7 @@ def test_the_hash_is_that_of_the_file() -> None:
 
 
 def test_every_prompt_says_where_its_method_is_from_and_that_data_is_data() -> None:
-    assert len(list_prompts()) == 11
+    assert len(list_prompts()) == len(HASHES)
     for name, version in list_prompts():
         prompt = load_prompt(name, version)
         assert re.search("arXiv|open-rag-eval|pragmata|rag-guardian", prompt.source)
