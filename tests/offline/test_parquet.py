@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ragmeter.core.judging import JudgeUse, TraceJudging
 from ragmeter.core.score import ScoredTrace
 from ragmeter.offline.parquet import ParquetError, ParquetWriter
 from ragmeter.offline.scored_lines import decode_scored_line, read_scored_lines
@@ -52,6 +53,8 @@ def read(path: Path) -> list[ScoredTrace]:
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     traces = scored_traces()
     traces[1] = replace(traces[1], tags={"tenant": "\ud800"})  # half a character
+    use = JudgeUse(calls=2, latencies=[0.5, 1.5])
+    traces[1] = replace(traces[1], judging=TraceJudging(1e9, 2.0, {"judge": use}))
     expected = [json.loads(json.dumps(one.to_dict()).replace("\\ud800", "?")) for one in traces]
     found = [one.to_dict() for one in read(written(tmp_path / "s.parquet", traces))]
     assert json.loads(json.dumps(found)) == expected
