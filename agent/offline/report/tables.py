@@ -244,7 +244,8 @@ def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
 def hidden_metrics_line(report: ScoreReport) -> str | None:
     """Format a line on the metrics that are not shown; None if all are."""
     hidden = max((column.hidden for column in report.columns), default=0)
-    return f"{hidden} more metrics have a value: --all shows them" if hidden else None
+    what = "metric has" if hidden == 1 else "metrics have"
+    return f"{hidden} more {what} a value: --all shows them" if hidden else None
 
 
 def missing_values_line(report: ScoreReport) -> str | None:
