@@ -119,13 +119,6 @@ def read_parquet_lines(file: IO[bytes], name: str) -> Iterator[tuple[bytes, int]
         ParquetError: pyarrow is not installed, the file is broken or has other columns, or the rows
             of a trace are apart.
     """
-    try:
-        yield from _read_documents(file)
-    except ParquetError as error:
-        raise ParquetError(f"{name}: {error}") from None
-
-
-def _read_documents(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     parquet = _pyarrow("pyarrow.parquet")
     source = file if file.seekable() else io.BytesIO(file.read())
     try:
@@ -133,7 +126,7 @@ def _read_documents(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         missing = [column for column in _NEEDED if column not in table.schema_arrow.names]
         if missing:
             raise ParquetError(
-                f"no scored traces: without the columns {', '.join(missing)}, which"
+                f"{name}: no scored traces: without the columns {', '.join(missing)}, which"
                 " `ragmeter score --format parquet` writes"
             )
         columns = [column for column in _COLUMNS if column in table.schema_arrow.names]
@@ -148,7 +141,7 @@ def _read_documents(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
                         yield json.dumps(trace).encode(), len(seen)
                     key, trace = own, _read_trace(row)
                     if key in seen:
-                        raise ParquetError("the rows of a trace are apart: sort them by number")
+                        raise ParquetError(f"{name}: the rows of a trace are apart: sort by number")
                     seen.add(key)
                 trace["results"].append(_read_result(row))
         if trace:
@@ -156,7 +149,7 @@ def _read_documents(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     except ParquetError:
         raise
     except (OSError, ValueError, TypeError, KeyError, _pyarrow("pyarrow").ArrowException) as error:
-        raise ParquetError(f"broken Parquet: {error}"[:300]) from None
+        raise ParquetError(f"{name}: broken Parquet: {error}"[:300]) from None
 
 
 def _read_trace(row: Mapping[str, Any]) -> dict[str, Any]:
