@@ -102,6 +102,13 @@ def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) 
         (instrument,) = trace["judging"]["instruments"]
         assert (instrument["model"], instrument["served"]) == ("asked", "stub-1")
         assert instrument["parameters"] == {"temperature": 0, "seed": 42}
+    chains = [
+        set(prompts)
+        for trace in scored
+        for one in trace["judging"]["instruments"]
+        for prompts in one["fingerprints"].values()
+    ]
+    assert {"umbrela@2", "nuggets-create@2", "nuggets-assign@2"} in chains  # of `nugget_all`
     report = json.loads(told["json"])["runs"][0]["judging"]
     assert sum(use["calls"] for use in report["judges"].values()) == stub.calls
     assert report["judges"]["judge"]["latency"]["p95"] > 0
@@ -129,7 +136,9 @@ def test_a_judge_that_changes_and_does_not_count(tmp_path: Path) -> None:
         part.write_text("\n".join(out.read_text().splitlines()[:6]))
         told["report"] = command("report", out, "--format", "json").stdout
         told["part"] = command("report", part, "--format", "json").stdout
-        told["again"] = command("score", traces, "-o", again, METRICS="citations").stderr
+        told["again"] = command(
+            "score", traces, "-o", again, METRICS="citations", CONCURRENCY="1"
+        ).stderr
 
     with_stub(work, usage=False, script=["ok"] * 12 + ["lie"] * 12)
     report = json.loads(told["report"])["runs"][0]["judging"]

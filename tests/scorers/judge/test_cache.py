@@ -176,6 +176,7 @@ def test_equal_questions_at_once_are_one_call_and_each_reads_for_itself() -> Non
             cost = ScoringCost()
             verdicts = await asyncio.gather(*(judge.ask(same, cost) for _ in range(10)))
             assert stub.calls == cost.requests == 1
+            assert (cost.uses["judge"].calls, cost.uses["judge"].cached) == (1, 9)
             assert [verdict.cached for verdict in verdicts] == [False] + [True] * 9
             assert len({id(verdict.value) for verdict in verdicts}) == 10
             assert sorted(sources) == ["asked"] + ["shared"] * 9

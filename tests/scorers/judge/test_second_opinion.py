@@ -192,7 +192,7 @@ def test_the_second_judge_has_prices_of_its_own() -> None:
     assert (second.input_usd_per_million, second.output_usd_per_million) == (5, 2)
 
 
-CLAIMS = {
+CLAIMS: dict[str, Any] = {
     "claims": [
         {"claim": f"claim {n}", "support": "supported", "relevance": "relevant"} for n in range(4)
     ],
@@ -213,7 +213,8 @@ def test_grades_differ_from_more_than_a_point_on_and_claims_are_labelled_again()
     second = FakeJudge(
         {
             # claims of its own, which count for nothing
-            "claims": {**CLAIMS, "claims": [], "groundedness": "4", "correctness": "2"},
+            "claims": {**CLAIMS, "claims": CLAIMS["claims"][:1], "groundedness": "4",
+                       "correctness": "2"},
             "claim-support": lambda q: {"1": "supported", "2": "unsupported", "3": "supported",
                                         "4": "unsupported"},
         }
