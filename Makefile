@@ -41,7 +41,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-
 OF_DEV := --constraint requirements/dev.lock
 
 lock: setup  ## write the locks of requirements/ anew
-	$(COMPILE) --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
+	$(COMPILE) --upgrade --extra hhem --extra kafka --extra parquet --group dev pyproject.toml --output-file requirements/dev.lock
 	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
 	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
 	$(COMPILE) --upgrade requirements/security.in --output-file requirements/security.lock

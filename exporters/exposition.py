@@ -1,7 +1,8 @@
 """The Prometheus text formats 0.0.4 and OpenMetrics 1.0, and their content negotiation.
 
-`prometheus_client` renders a sample in 3 to 10 us, and a scrape of fifty services has more than
-ten thousand of them. Here a sample is one f-string over a label block that was escaped once.
+A scrape of fifty services has more than ten thousand samples. A custom collector of
+`prometheus_client` that yields their families takes 6 us a sample, eight times as long as here
+(`benchmarks/scrape.py`), where a sample is one f-string over a label block that was escaped once.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from ragmeter import __version__
 from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import clip, one_line
 from ragmeter.exporters.page.rendering import load_style_sheet, render
-from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries, WorstScore
 from ragmeter.offline.report.summary import (
     ReportColumn,
@@ -23,22 +22,24 @@ from ragmeter.offline.report.summary import (
     format_metric_value,
     metric_title,
     report_headline,
+    report_title,
 )
 from ragmeter.offline.report.tables import (
+    DIFFERENCE_COLUMNS,
+    GROUP_COLUMNS,
+    NUMBER_COLUMNS,
     REPEAT_COLUMNS,
     answered_series,
     comparison_caption,
+    describe_traces,
+    difference_rows,
     format_interval,
-    format_median,
-    format_p_value,
-    format_quartiles,
-    format_states,
-    group_cells,
+    group_rows,
     hidden_metrics_line,
     judging_lines,
     missing_values_line,
+    number_rows,
     repeat_rows,
-    series_label,
 )
 
 WIDTH, LEFT, RIGHT = 560, 150, 18
@@ -48,11 +49,6 @@ MAX_LANE_NAME = 22  # characters of a run's name beside its lane
 AXIS_TICKS = 5
 MAX_NAME = 80  # characters of a run's name or a trace's id
 QUESTION, ANSWER = 300, 700  # characters of a worst trace
-
-DIFFERENCE_COLUMNS = (
-    "Metric", "Run", "Difference", "95 % interval", "p", "Adjusted p", "Test", "Verdict",
-)  # fmt: skip
-NUMBER_COLUMNS = ("Metric", "Run", "Mean", "95 % interval", "Median", "Quartiles", "Traces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +61,46 @@ class BoxPlotLane:
 
 def render_report_page(report: ScoreReport) -> str:
     """Render the whole page."""
-    names = ", ".join(one_line(column.name, MAX_NAME) for column in report.columns)
+    title = one_line(report_title(report), 200)
     facts = (
-        f"{one_line(column.name, MAX_NAME)}: {column.traces:,} traces"
+        f"{one_line(column.name, MAX_NAME)}: {describe_traces(column)}"
         + "".join(f" ({note})" for note in column.notes)
         for column in report.columns
     )
     return render(
         "report.html",
-        title=f"{one_line(names, 200)} · ragmeter report",
+        title=f"{title} · ragmeter report",
+        heading=title,
         style=(style := load_style_sheet("style.css", "report.css")),
         css=style.css,
         facts="; ".join(facts),
         headline=report_headline(report),
         answered=list(_answered(report)),
+        group_columns=_headings(GROUP_COLUMNS),
         groups=[
-            (one_line(column.name, MAX_NAME), *group_cells(groups))
+            (one_line(column.name, MAX_NAME), group_rows(groups))
             for column, groups in zip(report.columns, report.groups, strict=False)
         ],
-        repeat_columns=[name.capitalize() for name, _ in REPEAT_COLUMNS],
+        repeat_columns=_headings(REPEAT_COLUMNS),
         repeated=repeat_rows(report),
         hidden=hidden_metrics_line(report),
         first=one_line(report.columns[0].name, MAX_NAME),
         compared=len(report.columns) > 1,
-        difference_columns=DIFFERENCE_COLUMNS,
-        differences=list(_differences(report)),
+        difference_columns=_headings(DIFFERENCE_COLUMNS),
+        differences=list(difference_rows(report)),
         captions=comparison_caption(report),
         judging=list(judging_lines(report)),
         figures=[_figure(report, key) for key in report.keys],
-        number_columns=NUMBER_COLUMNS,
-        numbers=[*_numbers(report), *_latencies(report)],
+        number_columns=_headings(NUMBER_COLUMNS),
+        numbers=list(number_rows(report)),
         missing=missing_values_line(report),
         worst=list(_worst(report)),
         version=__version__,
     )
+
+
+def _headings(columns: Sequence[tuple[str, bool]]) -> list[str]:
+    return [name if name == "p" else name[:1].upper() + name[1:] for name, _ in columns]
 
 
 def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
@@ -112,36 +114,6 @@ def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
             )
 
 
-def _differences(report: ScoreReport) -> Iterator[tuple[str, ...]]:
-    for key in report.keys:
-        for series in report.columns[0].find(key):
-            for number, column in enumerate(report.columns[1:], start=1):
-                comparison = report.comparison(number, series)
-                if comparison is not None and comparison.method != "constant":
-                    name = one_line(column.name, MAX_NAME)
-                    yield series_label(series), name, *_comparison_cells(comparison, series)
-
-
-def _comparison_cells(comparison: RunComparison, series: RunSeries) -> tuple[str, ...]:
-    spec = series.spec
-    verdict = describe_difference(comparison, spec.good)
-    bounds = (comparison.difference, comparison.lower, comparison.upper)
-    difference, lower, upper = (
-        "" if number is None else format_metric_value(number, spec, True) for number in bounds
-    )
-    if None in bounds:
-        return "", "", "", "", "", verdict
-    paired = comparison.method == "paired"
-    return (
-        difference,
-        f"{lower} … {upper}",
-        format_p_value(comparison.p),
-        format_p_value(comparison.adjusted),
-        f"paired, {comparison.pairs:,} pairs" if paired else comparison.method,
-        verdict,
-    )
-
-
 def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:
     lanes = [
         BoxPlotLane(one_line(column.name, MAX_NAME), series)
@@ -152,40 +124,6 @@ def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:
     better = f"{spec.good} is better" if spec.good else ""
     note = " · ".join(part for part in (key[1], better, spec.meaning) if part)
     return {"title": title, "note": note, "plot": draw_box_plots(f"{title} by {key[1]}", lanes)}
-
-
-def _numbers(report: ScoreReport) -> Iterator[tuple[str, ...]]:
-    for key in report.keys:
-        for column in report.columns:
-            for series in column.find(key):
-                estimate = series.estimate
-                yield (
-                    series_label(series),
-                    one_line(column.name, MAX_NAME),
-                    format_metric_value(estimate.value, series.spec) if estimate else "—",
-                    format_interval(series),
-                    format_median(series),
-                    format_quartiles(series),
-                    format_states(series),
-                )
-
-
-def _latencies(report: ScoreReport) -> Iterator[tuple[str, ...]]:
-    for column in report.columns:
-        for stage, quantiles in column.latency:
-            for item in quantiles:
-                bounds = ""
-                if item.lower is not None and item.upper is not None:
-                    bounds = f"{item.lower:.3g} … {item.upper:.3g} s"
-                yield (
-                    f"latency, {one_line(stage, 20)} p{100 * item.quantile:g}",
-                    one_line(column.name, MAX_NAME),
-                    f"{item.value:.3g} s",
-                    bounds,
-                    "",
-                    "",
-                    f"{item.samples:,} timed",
-                )
 
 
 def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:

@@ -35,7 +35,7 @@ MAX_BYTES = 2**19
 MAX_EVENTS = 1_000  # of one body: an indexing job sends one now and then
 
 _MAX_VALUES = 150_000  # JSON values in one event
-_MAX_REASONS = 1_000  # as they come; far fewer are kept
+_MAX_NAMES = 1_000  # reasons, and types of documents, as they come; far fewer are kept
 _MAX_TOKENS = 10_000_000  # of one chunk
 _TOKEN_UNIT = 1000  # tokens that the histogram takes for a second
 
@@ -136,17 +136,33 @@ class _Counts(_EventPart):
     model_config = ConfigDict(extra="forbid")
 
 
-class _DocumentCounts(_Counts):
-    # `no_chunks` of the `processed` gave nothing to embed. Both are needed: a job that does not
-    # count the second does not know that there are none.
+class DocumentCounts(_Counts):
+    """`no_chunks` of the `processed` documents gave nothing to embed.
+
+    Both are needed: a job that does not count the second does not know that there are none.
+    """
 
     processed: _Count
     no_chunks: _Count
 
     @model_validator(mode="after")
-    def _check_total(self) -> Self:
+    def _check_share(self) -> Self:
         if self.no_chunks > self.processed:
             raise ValueError("more documents without chunks than were processed")
+        return self
+
+
+class _AllDocumentCounts(DocumentCounts):
+    # `by_type` counts part or all of the documents again; the rest has no type.
+
+    by_type: dict[str, DocumentCounts] = Field(default={}, max_length=_MAX_NAMES)
+
+    @model_validator(mode="after")
+    def _check_types(self) -> Self:
+        untyped = self.processed - sum(counts.processed for counts in self.by_type.values())
+        without = self.no_chunks - sum(counts.no_chunks for counts in self.by_type.values())
+        if not 0 <= without <= untyped:
+            raise ValueError("by_type does not fit the numbers of all documents")
         return self
 
 
@@ -155,7 +171,7 @@ class _ChunkCounts(_Counts):
 
     attempted: _Count
     embedded: _Count
-    skipped: dict[str, _Count] = Field(default={}, max_length=_MAX_REASONS)
+    skipped: dict[str, _Count] = Field(default={}, max_length=_MAX_NAMES)
 
     @model_validator(mode="after")
     def _check_total(self) -> Self:
@@ -177,7 +193,7 @@ class IndexEvent(_EventPart):
     index_version: Annotated[Tag, Field(min_length=1)]
     chunker: Tag | None = None
     embedding_model: Tag | None = None
-    documents: _DocumentCounts | None = None
+    documents: _AllDocumentCounts | None = None
     chunks: _ChunkCounts | None = None
     tokens_per_chunk: Annotated[dict[_TokenCount, _Count], BeforeValidator(_count_values)] = {}
 

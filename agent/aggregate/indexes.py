@@ -8,11 +8,11 @@ once: its id is remembered.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from ragmeter.aggregate.index_events import IndexEvent, TokenStatistics
+from ragmeter.aggregate.index_events import DocumentCounts, IndexEvent, TokenStatistics
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.dedupe import hash_trace_id
 from ragmeter.core.label_bounds import OTHER_LABEL, ServiceSlots, bound_label
@@ -23,10 +23,11 @@ KEPT_VERSIONS = 5  # of an index: the one in use, and those it may be compared w
 KEPT_IDS = 2_000  # event ids of a service: repeats come soon, and a row of the state holds them all
 KEPT_SECONDS = 90 * 86_400.0  # an index without events for so long makes room for others
 
-# The reason of chunks that were attempted and neither embedded nor skipped.
+# The reason of chunks that were attempted and neither embedded nor skipped, and the type of
+# documents without one.
 _NOT_REPORTED = "not_reported"
 
-_MAX_REASONS = 15  # of a version; the rest are one: each is a series
+_MAX_NAMES = 15  # reasons, and types, of a version; the rest are one: each is a series
 _MAX_PIPELINES = 4  # of a version: there should be one
 
 
@@ -34,7 +35,8 @@ _MAX_PIPELINES = 4  # of a version: there should be one
 class _IndexBuild:
     """Sums over the events of a version.
 
-    `last` is the Unix time of the latest event; `pipelines` are the (chunker, embedding model)
+    `last` is the Unix time of the latest event; `types` counts documents and those without a chunk
+    by type; `pipelines` are the (chunker, embedding model)
     that they named: more than one means that parts of the index cannot be compared.
     """
 
@@ -43,6 +45,7 @@ class _IndexBuild:
     no_chunks: int = 0
     attempted: int = 0
     embedded: int = 0
+    types: dict[str, tuple[int, int]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     tokens: TokenStatistics = field(default_factory=TokenStatistics)
     pipelines: list[tuple[str, str]] = field(default_factory=list)
@@ -53,6 +56,8 @@ class _IndexBuild:
         if event.documents is not None:
             self.processed += event.documents.processed
             self.no_chunks += event.documents.no_chunks
+            for name, counts in event.documents.by_type.items():
+                self._count_type(text(name), counts)
         if event.chunks is not None:
             chunks = event.chunks
             self.attempted += chunks.attempted
@@ -69,12 +74,27 @@ class _IndexBuild:
             if pipeline not in self.pipelines and len(self.pipelines) < _MAX_PIPELINES:
                 self.pipelines.append(pipeline)
 
+    def _count_type(self, name: str, counts: DocumentCounts) -> None:
+        name = _bound_name(name, self.types)
+        processed, no_chunks = self.types.get(name, (0, 0))
+        self.types[name] = (processed + counts.processed, no_chunks + counts.no_chunks)
+
     def _skip(self, reason: str, number: int) -> None:
         if not number:
             return
-        if reason not in (*self.skipped, _NOT_REPORTED) and len(self.skipped) >= _MAX_REASONS:
-            reason = OTHER_LABEL
+        reason = _bound_name(reason, self.skipped)
         self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    @property
+    def documents_by_type(self) -> dict[str, tuple[int, int]]:
+        """All documents and those without a chunk by type; empty if no type was reported."""
+        rest = self.processed, self.no_chunks
+        for processed, no_chunks in self.types.values():
+            rest = rest[0] - processed, rest[1] - no_chunks
+        if not self.types or not rest[0]:
+            return self.types
+        named = self.types.get(_NOT_REPORTED, (0, 0))
+        return {**self.types, _NOT_REPORTED: (rest[0] + named[0], rest[1] + named[1])}
 
     @property
     def no_chunk_ratio(self) -> float | None:
@@ -90,13 +110,18 @@ class _IndexBuild:
         """Return a copy that shares nothing that changes."""
         tokens = replace(self.tokens, cells=dict(self.tokens.cells))
         return replace(
-            self, skipped=dict(self.skipped), tokens=tokens, pipelines=list(self.pipelines)
+            self,
+            types=dict(self.types),
+            skipped=dict(self.skipped),
+            tokens=tokens,
+            pipelines=list(self.pipelines),
         )
 
     def dump(self) -> dict[str, Any]:
         return {
             "last": self.last,
             "documents": [self.processed, self.no_chunks],
+            "types": self.types,
             "chunks": [self.attempted, self.embedded],
             "skipped": self.skipped,
             "tokens": self.tokens.dump(),
@@ -113,10 +138,18 @@ class _IndexBuild:
             no_chunks=no_chunks,
             attempted=attempted,
             embedded=embedded,
+            # the version before knew no types
+            types={name: (some, none) for name, (some, none) in saved.get("types", {}).items()},
             skipped=dict(saved["skipped"]),
             tokens=TokenStatistics.load(saved["tokens"]),
             pipelines=[(chunker, model) for chunker, model in saved["ways"]],
         )
+
+
+def _bound_name(name: str, counted: Mapping[str, object]) -> str:
+    """Return the name under which something is counted, within the bound on names."""
+    known = name in counted or name == _NOT_REPORTED or len(counted) < _MAX_NAMES
+    return name if known else OTHER_LABEL
 
 
 class IndexVersion(NamedTuple):
@@ -260,5 +293,10 @@ def _gauges(version: IndexVersion) -> Iterator[GaugeSample]:
     for name, value in rows:
         if value is not None:
             yield f"rag_index_{name}", labels, value
+    for name, (processed, no_chunks) in sorted(build.documents_by_type.items()):
+        typed = (*labels, ("doc_type", name))
+        yield "rag_index_type_documents", typed, float(processed)
+        if processed:
+            yield "rag_index_type_no_chunk_ratio", typed, no_chunks / processed
     for reason, number in sorted(build.skipped.items()):
         yield "rag_index_skipped_chunks", (*labels, ("reason", reason)), float(number)

@@ -174,7 +174,7 @@ def run(
     suite = _load_suite(file, service)
     if gate and not once:
         raise exit_error("--gate: one round is checked, with --once", 2)
-    wanted = gate_options(gate, on, junit, markdown)
+    wanted = gate_options(gate, on, junit, markdown, [file, *filter(None, [config])])
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
     limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
@@ -315,7 +315,7 @@ async def _run_suite(
         print_message(f"{lost} traces were dropped or refused")
     if once and not done.complete:
         return 130
-    held = not once or (done.passed and scoring.check_gate())
+    held = not once or (scoring.check_gate() and done.passed)
     return 0 if held and delivered and not lost else 1
 
 

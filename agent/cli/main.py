@@ -99,7 +99,7 @@ app.command()(report)
 app.command()(segments)
 
 # The format of a file of scores.
-ScoreFormat = Literal["jsonl", "csv", "open-rag-eval"]
+ScoreFormat = Literal["jsonl", "csv", "parquet", "open-rag-eval"]
 
 # The documents that have a JSON Schema.
 SchemaKind = Literal["trace", "feedback"]
@@ -232,14 +232,15 @@ def score(
         Path, typer.Option("--output", "-o", help="Where to write; - is stdout.")
     ] = Path("-"),
     form: Annotated[
-        ScoreFormat,
+        ScoreFormat | None,
         typer.Option(
             "--format",
             "-f",
-            help="jsonl: one object a trace; csv: one column a metric and scorer; open-rag-eval:"
-            " the columns of that tool, with questions, passages and answers.",
+            help="jsonl: one object a trace; csv: one column a metric and scorer; parquet: a row a"
+            " result; open-rag-eval: the columns of that tool, with questions, passages and"
+            " answers. By default as the output is named: .csv, .parquet, else jsonl.",
         ),
-    ] = "jsonl",
+    ] = None,
     feedback: Annotated[
         Path | None,
         typer.Option(help="Labels of these traces: JSON lines or array, gzip too."),
@@ -274,11 +275,12 @@ def score(
     if rejudge and settings.judge.base_url is None:
         raise exit_error("--rejudge: no judge is configured (judge.base_url)", 2)
     warn_unused_settings(settings, "score", OFFLINE_UNUSED)
+    by_name = {".csv": "csv", ".parquet": "parquet"}.get(output.suffix, "jsonl")
     with exit_on_error():
         scorers = ConfiguredTiers(settings).scorers
         done = asyncio.run(
             score_file(
-                *(file, output, form, settings, print_message, scorers, feedback),
+                *(file, output, form or by_name, settings, print_message, scorers, feedback),
                 judge_inputs=judge_inputs,
                 rejudge=rejudge,
             )

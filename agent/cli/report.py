@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -40,13 +41,20 @@ MarkdownOption = Annotated[
 
 
 def gate_options(
-    gate: str | None, on: GateOn, junit: Path | None, markdown: Path | None
+    gate: str | None,
+    on: GateOn,
+    junit: Path | None,
+    markdown: Path | None,
+    read: Sequence[Path],
 ) -> GateOptions | None:
-    """Return the gate that the options describe, None without `--gate`."""
-    from ragmeter.offline.report.gate import GateOptions
+    """Return the gate that the options describe, None without `--gate`; `read` are input files."""
+    from ragmeter.offline.report.gate import GateOptions, load_gate
 
     if gate is not None:
-        return GateOptions(gate, on, junit, markdown)
+        with exit_on_error():
+            options = GateOptions(load_gate(gate), on, junit, markdown)
+            options.check_outputs([*read, Path(gate)])
+        return options
     if junit is not None or markdown is not None:
         raise exit_error("--junit and --markdown write what --gate has checked", 2)
     return None
@@ -61,8 +69,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="What `ragmeter score` wrote (JSON lines, CSV) or a CSV of open-rag-eval, gzip"
-            " too; - is stdin. The others are compared with the first.",
+            help="What `ragmeter score` wrote (JSON lines, Parquet, CSV) or a CSV of open-rag-eval,"
+            " gzip too; - is stdin. The others are compared with the first.",
         ),
     ],
     html: Annotated[
@@ -124,9 +132,10 @@ def report(
     if png is not None:
         raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
     settings = load_or_exit(config)
+    read = [*files, *filter(None, [traces, config])]
     wanted = ReportOptions(
         files, form, html, traces, service, metric or (), pair_by, worst, seed, every, by,
-        [config] if config else (), gate_options(gate, on, junit, markdown),
+        [config] if config else (), gate_options(gate, on, junit, markdown, read),
     )  # fmt: skip
     with exit_on_error():
         if form == "open-rag-eval":

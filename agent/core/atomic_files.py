@@ -28,6 +28,10 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename == str(temporary):  # people know the other name
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -84,6 +84,7 @@ _OKAY_WEIGHT = 0.5  # of an okay nugget beside a vital one
 NUGGET_METRICS = (
     *("nugget_all", "nugget_vital", "nugget_weighted"),
     *("nugget_all_strict", "nugget_vital_strict", "nugget_weighted_strict"),
+    *("nugget_count", "nugget_vital_count", "nugget_okay_count"),
 )
 
 
@@ -110,7 +111,8 @@ def nugget_scores(
 
     Args:
         supports: The label of each nugget, or the reason why there is none.
-        importance: The class of each nugget, or the reason; `nugget_all` needs no classes.
+        importance: The class of each nugget, or the reason; `nugget_all` and `nugget_count` need
+            no classes.
     """
     if not supports:
         return dict.fromkeys(NUGGET_METRICS, NoScore("no_nuggets", applies=False))
@@ -131,4 +133,9 @@ def nugget_scores(
             )
         out[f"nugget_vital{suffix}"] = vital
         out[f"nugget_weighted{suffix}"] = weighted
+    out["nugget_count"] = float(len(supports))
+    for kind in NUGGET_IMPORTANCE:
+        out[f"nugget_{kind}_count"] = (
+            importance if isinstance(importance, NoScore) else float(importance.count(kind))
+        )
     return out

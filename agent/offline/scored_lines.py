@@ -25,6 +25,7 @@ from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.files import GZIP, STDIN, named_gzip_errors, open_raw
 from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline.parquet import is_parquet, read_parquet_lines
 from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
 
 MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
@@ -193,11 +194,16 @@ def _number(value: object) -> float | None:
 def read_scored_lines(path: Path, limit: int) -> Iterator[tuple[bytes, int]]:
     """Yield each line of a file that is not blank, with its number, as `iterate_lines` does.
 
+    Traces of a Parquet file come as lines, too.
+
     Raises:
-        OSError: The file cannot be read, is broken gzip, or is not UTF-8.
+        OSError: The file cannot be read, is broken gzip or Parquet, or is not UTF-8.
     """
     with open_input(path) as file:
-        yield from iterate_lines(file, input_name(path), limit)
+        if is_parquet(file):
+            yield from read_parquet_lines(file, input_name(path))
+        else:
+            yield from iterate_lines(file, input_name(path), limit)
 
 
 def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[bytes, int]]:

@@ -32,6 +32,7 @@ from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
+from ragmeter.offline.parquet import ParquetWriter
 from ragmeter.offline.report.input_files import TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
 from ragmeter.offline.whole_file import FileAnswers, FileFeedback
@@ -267,7 +268,8 @@ async def score_file(
 ) -> ScoringSummary:
     """Score every trace of a file and write the results in the order of the file.
 
-    The output appears only when it is complete; `form` is `jsonl`, `csv` or `open-rag-eval`.
+    The output appears only when it is complete; `form` is `jsonl`, `csv`, `parquet` or
+    `open-rag-eval`.
     `judge.concurrency` traces are scored at a time; labels of the feedback are joined to them.
     `judge_inputs` gets the traces as the judge is shown them; with `rejudge` the file is one that
     was written so, and is scored by `tiers` and references alone.
@@ -410,7 +412,10 @@ def _open_writer(
     form: str, file: IO[str], pairs: list[tuple[str, str]]
 ) -> Iterator[Callable[[ScoredTrace, Trace | None], object]]:
     """Write the header of a format, and yield what writes a trace with its redacted texts."""
-    if form == "jsonl":
+    if form == "parquet":
+        with contextlib.closing(ParquetWriter(file.buffer)) as writer:  # type: ignore[attr-defined]
+            yield lambda scored, _: writer.write(scored)
+    elif form == "jsonl":
         yield lambda scored, _: file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
     elif form == "open-rag-eval":
         table = OpenRagEvalTable()

@@ -17,7 +17,7 @@ from ragmeter.metrics.registry import metric_specs
 MAX_UNREPORTED = 3  # segments of a tag shown without a finding, by what they add to a moved mean
 MAX_SEGMENT_ROWS = 40  # the rest is in the JSON
 MAX_INDEX_ROWS = 60  # versions on one page; the rest are in /metrics
-MAX_INDEX_REASONS = 3  # of skipped chunks, the most frequent
+MAX_INDEX_NAMES = 3  # reasons of skipped chunks, and types of documents, the most frequent
 
 SIMILARITY_NAMES = {
     "rouge1": "ROUGE-1",
@@ -100,10 +100,16 @@ def similarity_rows(
     ]
 
 
-def skip_reasons(version: IndexVersion) -> str:
-    """Name the most frequent reasons for skipped chunks, with their numbers."""
-    reasons = sorted(version.build.skipped.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in reasons[:MAX_INDEX_REASONS])
+def most_frequent(counts: Mapping[str, int]) -> str:
+    """Name the most frequent of what an index version counts by name, with their numbers."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in ordered[:MAX_INDEX_NAMES] if n)
+
+
+def documents_by_type(version: IndexVersion) -> list[str]:
+    """Name the types with the most documents, and those with the most that gave no chunk."""
+    types = version.build.documents_by_type
+    return [most_frequent({name: counts[at] for name, counts in types.items()}) for at in (0, 1)]
 
 
 def chunk_tokens(version: IndexVersion) -> list[str]:

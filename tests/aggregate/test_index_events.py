@@ -45,6 +45,27 @@ def test_tokens_may_be_a_list_or_counts() -> None:
         ({"documents": {"processed": 1}}, "documents.no_chunks"),
         ({"documents": {"processed": True, "no_chunks": 0}}, "documents.processed"),
         ({"documents": {"processed": 1, "no_chunks": 0, "no_chunk": 1}}, "documents.no_chunk"),
+        ({"documents": {"processed": 1, "no_chunks": 0, "by_type": {"pdf": 1}}}, "by_type.pdf"),
+        (
+            {
+                "documents": {
+                    "processed": 1,
+                    "no_chunks": 0,
+                    "by_type": {"pdf": {"processed": 2, "no_chunks": 0}},
+                }
+            },
+            "by_type does not fit",
+        ),
+        (
+            {
+                "documents": {
+                    "processed": 4,
+                    "no_chunks": 2,
+                    "by_type": {"pdf": {"processed": 3, "no_chunks": 0}},
+                }
+            },
+            "by_type does not fit",
+        ),
         ({"chunks": {"attempted": 9, "embedded": 9, "skiped": {"a": 1}}}, "chunks.skiped"),
         ({"chunks": {"attempted": 9, "embedded": 9, "skipped": {"a": 1}}}, "than were attempted"),
         ({"chunks": {"attempted": -1, "embedded": 0}}, "chunks.attempted"),

@@ -49,6 +49,50 @@ def test_rates_by_hand() -> None:
     assert values(found, "info") == {(*key, "recursive-512", "e5-small"): 1}
 
 
+def test_documents_by_type_add_up_to_all_documents() -> None:
+    found, _ = made()
+    pdf = {"processed": 30, "no_chunks": 2}
+    found.add(event(1, documents={"processed": 40, "no_chunks": 2, "by_type": {"pdf": pdf}}))
+    html = {"processed": 10, "no_chunks": 0}
+    by_type = {
+        "pdf": {"processed": 5, "no_chunks": 5},
+        "html": html,
+        "empty": dict.fromkeys(pdf, 0),
+    }
+    found.add(event(2, documents={"processed": 15, "no_chunks": 5, "by_type": by_type}))
+    found.add(event(3, documents={"processed": 10, "no_chunks": 1}))
+    key = ("kb", "v1")
+    documents = {
+        (*key, "pdf"): 35, (*key, "html"): 10, (*key, "empty"): 0, (*key, "not_reported"): 20,
+    }  # fmt: skip
+    assert values(found, "type_documents") == documents
+    assert sum(documents.values()) == values(found, "documents")[key]
+    assert values(found, "type_no_chunk_ratio") == {
+        (*key, "pdf"): 7 / 35, (*key, "html"): 0.0, (*key, "not_reported"): 1 / 20,
+    }  # fmt: skip
+    again, _ = made()
+    again.load(saved(found, {}))
+    assert again.gauges() == found.gauges()
+    many = {f"t{number}": {"processed": 1, "no_chunks": 0} for number in range(50)}
+    found.add(event(4, documents={"processed": 50, "no_chunks": 0, "by_type": many}))
+    assert len(values(found, "type_documents")) == 17
+    assert sum(values(found, "type_documents").values()) == 115
+
+
+def test_a_state_without_types_is_read() -> None:
+    found, _ = made()
+    found.add(event(1))
+    state = saved(found, {})
+    for slot in state.values():
+        if isinstance(slot.get("part"), dict):
+            for build in slot["part"].values():
+                del build["types"]
+    again, _ = made()
+    again.load(state)
+    assert again.gauges() == found.gauges()
+    assert values(again, "type_documents") == {}
+
+
 def test_what_nobody_reported_has_no_rate() -> None:
     found, _ = made()
     found.add(event(documents=None, chunks={"attempted": 0, "embedded": 0}, tokens_per_chunk=None))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.scrape import filled, measure
+from benchmarks.scrape import compare_with_the_library, filled, measure
 from ragmeter.exporters.snapshot import take_snapshot
 
 
@@ -13,5 +13,11 @@ def test_the_benchmark_measures_full_windows() -> None:
 
 def test_every_figure_is_measured() -> None:
     found = measure(services=2, repeat=1)
-    assert set(found) == {"busy", "idle", "client", "gzip", "copy", "samples", "bytes"}
+    assert set(found) == {"busy", "idle", "gzip", "copy", "samples", "bytes"}
     assert found["samples"] > 400
+
+
+def test_the_library_is_given_the_same_samples() -> None:
+    both = compare_with_the_library(filled(2, traces=40), repeat=1)  # compares name, labels, value
+    assert set(both) == {"ours", "client", "samples"}
+    assert both["samples"] > 400

@@ -75,9 +75,19 @@ def test_one_round_into_a_file(tmp_path: Path) -> None:
     ]
     assert "2 of 4 canaries passed" in found.stderr
     assert "fact_checks 0, wanted 1 (failed: at 8)" in found.stderr
-    # with the service gone the same round fails, and every question is a trace all the same
-    found = canary("run", SUITE, "--endpoint", url, "--once", "-o", out, "--per-minute", "6000")
+    # with the service gone the same round fails, every question is a trace all the same, and the
+    # pipeline gets what the gate checked
+    gate, junit = tmp_path / "gate.yaml", tmp_path / "gate.xml"
+    rule: dict[str, object] = {"name": "Answers", "severity": "critical", "window": "1h"}
+    rule |= {"metric": "canary_failed", "scorer": "reference", "op": ">", "threshold": 0.5}
+    gate.write_text(json.dumps({"rules": [rule]}))
+    found = canary(
+        *("run", SUITE, "--endpoint", url, "--once", "-o", out, "--per-minute", "6000"),
+        *("--gate", gate, "--junit", junit, "--on", "mean"),
+    )
     assert found.returncode == 1, found.stderr
+    assert "failed       Answers: canary_failed by reference is 100.0 %" in found.stderr
+    assert 'failures="1"' in junit.read_text()
     lines = out.read_bytes().splitlines()[4:]
     assert [Trace.model_validate_json(line).status for line in lines] == ["error"] * 4
 

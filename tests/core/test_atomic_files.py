@@ -43,3 +43,9 @@ def test_links_stay_links_and_devices_are_written_to(tmp_path: Path) -> None:
     assert target.read_text() == "after"
     write_atomically(Path(os.devnull), b"dropped")
     assert Path(os.devnull).is_char_device()
+
+
+def test_an_error_names_the_file_and_not_its_part(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as found:
+        write_atomically(tmp_path / "nowhere" / "file", b"")
+    assert found.value.filename == str(tmp_path / "nowhere" / "file")

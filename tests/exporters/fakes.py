@@ -242,7 +242,11 @@ def indexes() -> Indexes:
                     "index_version": version,
                     "chunker": "recursive-512",
                     "embedding_model": "e5-small",
-                    "documents": {"processed": 200, "no_chunks": 3},
+                    "documents": {
+                        "processed": 200,
+                        "no_chunks": 3,
+                        "by_type": {"pdf": {"processed": 120, "no_chunks": 3}},
+                    },
                     "chunks": {"attempted": 900, "embedded": 880, "skipped": {"too_long": 15}},
                     "tokens_per_chunk": {"12": 20, "480": 800, "512": 60},
                 }

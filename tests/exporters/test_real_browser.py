@@ -7,10 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
+from ragmeter.exporters.report_page import render_report_page
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser
 from tests.exporters.fakes import FakeAgent, everything
+from tests.exporters.hostile_report import usual
 from tests.exporters.page.test_pages import HOSTILE, hostile
 from tests.exporters.server import serving
 from tests.real import require
@@ -79,3 +81,20 @@ def test_dark_and_light_differ(tmp_path: Path) -> None:
             page.open(f"http://127.0.0.1:{port}/")
             colours.append(page.run("return getComputedStyle(document.body).backgroundColor"))
     assert colours == ["rgb(250, 250, 248)", "rgb(18, 21, 25)"]
+
+
+@pytest.mark.real
+def test_a_printed_report_lists_its_worst_traces(tmp_path: Path) -> None:
+    chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
+    (report := tmp_path / "report.html").write_text(render_report_page(usual()))
+    listed = "return document.querySelector('.worst .case').checkVisibility()"
+    with browser(chromedriver, chromium, tmp_path) as page:
+        page.open(report.as_uri())
+        assert not page.run(listed)  # behind a click
+        page.cdp("Emulation.setEmulatedMedia", media="print")
+        assert page.run(listed)
+        assert page.run(
+            "return getComputedStyle(document.querySelector('section')).breakInside"
+        ) == (
+            "auto"  # a long section begins on the page that has room
+        )

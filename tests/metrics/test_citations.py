@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from ragmeter.metrics.citations import count_source_indicators
 from tests.metrics.help import outcome, score_of
 
 
@@ -33,12 +32,12 @@ def test_fabricated_needs_the_passages() -> None:
     ("answer", "count"),
     [
         ("Open Settings.", 0),
-        ("According to the handbook, refunds take long.", 1),
-        ("Based on the policy, see the section on refunds. Source: https://example.org", 3),
-        ("Resources are limited and this is based on luck.", 0),
-        ("See https://a.org and https://b.org and https://c.org and https://d.org", 3),
+        ("It is in the pdf.", 1),
+        ("This comes from the manual.", 1),
+        ("See page 3.", 1),
+        ("According to the handbook, page 3, and to page 4 of the handbook.", 2),
+        ("SOURCE: Table: 5, page 3 of the PDF document.", 3),
     ],
 )
-def test_indicators_are_phrases_and_addresses_up_to_three(answer: str, count: int) -> None:
-    assert count_source_indicators(answer) == count
+def test_indicators_count_once_and_up_to_three(answer: str, count: int) -> None:
     assert score_of("source_indicators", answer=answer).value == pytest.approx(count / 3)

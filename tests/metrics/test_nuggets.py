@@ -43,6 +43,9 @@ def test_values_by_hand() -> None:
         "nugget_all_strict": 0.25,
         "nugget_vital_strict": 0.5,
         "nugget_weighted_strict": pytest.approx(1 / 3),
+        "nugget_count": 4.0,
+        "nugget_vital_count": 2.0,
+        "nugget_okay_count": 2.0,
     }
 
 
@@ -60,7 +63,9 @@ def test_a_lost_assignment_takes_the_classes_it_belongs_to() -> None:
 def test_unknown_importance_leaves_all_nuggets() -> None:
     found = score(["support", "partial_support"], LOST)
     assert (found["nugget_all"], found["nugget_all_strict"]) == (0.75, 0.5)
-    assert {found[n] for n in NUGGET_METRICS if "all" not in n} == {LOST}
+    assert found["nugget_count"] == 2.0
+    shares = {"nugget_all", "nugget_all_strict", "nugget_count"}
+    assert {found[n] for n in NUGGET_METRICS if n not in shares} == {LOST}
 
 
 @given(NUGGETS)
@@ -72,6 +77,8 @@ def test_ranges_and_order(pairs: list[tuple[NuggetSupport, NuggetImportance]]) -
         if isinstance(value, NoScore):
             assert value.reason == "no_vital_nuggets"
             assert "vital" not in importance
+        elif name.endswith("_count"):
+            assert 0 <= value <= len(pairs)
         else:
             assert 0 <= value <= 1
             if not name.endswith("_strict"):

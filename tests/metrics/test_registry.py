@@ -103,6 +103,7 @@ def test_the_contract_names_are_registered() -> None:
         "ndcg_at_k",
         *("nugget_all", "nugget_vital", "nugget_weighted"),
         *("nugget_all_strict", "nugget_vital_strict", "nugget_weighted_strict"),
+        *("nugget_count", "nugget_vital_count", "nugget_okay_count"),
         *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
         *("groundedness", "context_relevancy", "context_precision", "context_recall"),
         *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +55,7 @@ MAX_GROUPS = 100  # values of the tag of `--by` that have a row of their own
 REPORT_EVERY = 256  # traces between two updates of the progress bar
 TAG = "tag:"
 NAME = 60  # characters of a run's name
-SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".csv")
+SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,9 @@ def run_report(
         metrics=metrics, notes=notes, latency=not wanted.metrics,
     )  # fmt: skip
     if wanted.by:
+        order = list(dict.fromkeys(part.name for parts in groups for part in parts))
+        for parts in groups:  # the largest of the first run first, in every run
+            parts.sort(key=lambda part: order.index(part.name))
         report = replace(
             report,
             groups=[build_report(parts, paired_by="", metrics=metrics).columns for parts in groups],
@@ -148,18 +151,20 @@ def run_report(
     if wanted.form == "json":
         terminal.print_text(report_document(report))
     else:
-        for line in report_headline(report) or answered_line(report):
-            say(line)
+        _print_lines(report_headline(report) or answered_line(report))
         terminal.print_tables(report_tables(report))
         more = [hidden_metrics_line(report), missing_values_line(report), *judging_lines(report)]
-        for line in [*comparison_caption(report), *filter(None, more)]:
-            say(line)
+        _print_lines([*comparison_caption(report), *filter(None, more)])
     if wanted.gate is None:
         return True
     result = wanted.gate.run(build_column(runs[0], list(runs[0].series(wanted.worst))))
     for line in result.lines():
         say(line)
     return result.passed
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    terminal.print_text("".join(f"{terminal.escape_control(line)}\n" for line in lines))
 
 
 def _check_options(wanted: ReportOptions) -> None:

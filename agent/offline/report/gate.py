@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from ragmeter.alerts.conditions import ConditionValue, condition_holds
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules
+from ragmeter.console.terminal import check_output_path
 from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import JUDGE_SCORER, REFERENCE_SCORER
 from ragmeter.metrics.canary.specs import canary_scorer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline.report.run import RunSeries
 from ragmeter.offline.report.summary import ReportColumn, format_metric_value, metric_title
 
 GateStatistic = Literal["bound", "mean"]
-GateOutcome = Literal["passed", "failed", "not measured"]
+GateOutcome = Literal["passed", "failed", "not measured", "not checked"]
 
 _MAX_UNSCORED = 0.1  # the threshold of RagUnscoredElevated: more can hide a failure
 _MAX_TRACES = 5  # worst traces named by a failed check
@@ -42,11 +44,13 @@ class Gate:
         name: Profile or file that they come from.
         rules: Rules on a metric or a latency.
         asked: True if each rule must be measured; False leaves out what the file does not measure.
+        unanswerable: Rules of a file on what scored traces do not tell.
     """
 
     name: str
     rules: Sequence[AlertRule]
     asked: bool
+    unanswerable: Sequence[AlertRule] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +58,34 @@ class GateOptions:
     """How a run is gated, and what is written of it.
 
     Args:
-        wanted: A profile or the path of a rules file.
+        gate: The rules.
         on: Whether a rule is tested on the bound of the interval, or on the mean.
         junit: File for JUnit XML.
         markdown: File for a summary in Markdown, which is appended.
     """
 
-    wanted: str
+    gate: Gate
     on: GateStatistic = "bound"
     junit: Path | None = None
     markdown: Path | None = None
+
+    def check_outputs(self, read: Sequence[Path]) -> None:
+        """Check that no output is a file that is read.
+
+        Raises:
+            UsageError: One is.
+        """
+        for option, path in (("--junit", self.junit), ("--markdown", self.markdown)):
+            if path is not None:
+                check_output_path(option, path, read)
 
     def run(self, run: ReportColumn) -> GateResult:
         """Check a run, write the files and return the result.
 
         Raises:
-            RuleError: The rules cannot be used.
             OSError: A file cannot be written.
         """
-        result = check_gate(load_gate(self.wanted), run, self.on)
+        result = check_gate(self.gate, run, self.on)
         if self.junit is not None:
             write_atomically(self.junit, render_junit(result))
         if self.markdown is not None:  # a job summary is a file that each step appends to
@@ -109,14 +122,14 @@ class GateResult:
     @property
     def passed(self) -> bool:
         """True if something was checked and every required check passed."""
-        done = any(check.outcome != "not measured" for check in self.checks)
+        done = any(check.outcome in ("passed", "failed") for check in self.checks)
         return done and all(check.outcome == "passed" for check in self.checks if check.required)
 
     def lines(self) -> list[str]:
         """Return the result as lines for the terminal."""
         lines = []
         for check in self.checks:
-            needed = "" if check.required else " (warning)"
+            needed = "" if check.required or check.outcome == "passed" else " (warning)"
             worst = f"; worst: {', '.join(check.traces)}" if check.traces else ""
             lines.append(f"{check.outcome:12} {check.rule}{needed}: {check.text}{worst}")
         if self.unused:
@@ -145,15 +158,23 @@ def load_gate(wanted: str) -> Gate:
         defaults = {rule.name: rule for rule in load_rules()}
         rules = [rule for rule in rules if defaults.get(rule.name) != rule]
         asked = True
-    usable = [rule for rule in rules if _is_usable(rule)]
+    usable = [rule for rule in rules if _obstacle(rule) is None]
     if not usable:
         raise RuleError(f"{wanted}: no rule has a threshold on a metric or a latency")
-    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked)
+    rest = [rule for rule in rules if _obstacle(rule) is not None] if asked else []
+    return Gate(bound_label(Path(wanted).name, _MAX_ID), usable, asked, rest)
 
 
-def _is_usable(rule: AlertRule) -> bool:
-    whole = rule.segment is None and rule.relative_to is None
-    return whole and (rule.metric is not None or rule.latency is not None)
+def _obstacle(rule: AlertRule) -> str | None:
+    """Return what a rule asks that a file cannot answer; None for a rule that can be checked."""
+    obstacles = {
+        "absence of traces": rule.absence,
+        "the burn rate of an error budget": rule.burn is not None,
+        "results without a value": rule.unscored is not None,
+        "a change against a longer window": rule.relative_to is not None,
+        "segments one by one": rule.segment is not None,
+    }
+    return next((text for text, present in obstacles.items() if present), None)
 
 
 def check_gate(gate: Gate, run: ReportColumn, on: GateStatistic = "bound") -> GateResult:
@@ -166,14 +187,22 @@ def check_gate(gate: Gate, run: ReportColumn, on: GateStatistic = "bound") -> Ga
     """
     checks, unused = [], []
     for rule in gate.rules:
-        check = _check_latency(rule, run, on) if rule.latency else _check_metric(rule, run, on)
-        if check is not None:
-            checks.append(check)
-        elif gate.asked:
+        covered = any(map(rule.covers, run.services))
+        check_rule = _check_latency if rule.latency else _check_metric
+        found = list(check_rule(rule, run, on)) if covered else []
+        checks += found
+        if found:
+            continue
+        if gate.asked:
             text = f"the file has no result of {' by '.join(filter(None, rule.watched))}"
-            checks.append(GateCheck(rule.name, _is_required(rule), "not measured", text))
+            if not covered:
+                text = "the file has no trace of the services of this rule"
+            checks.append(_missing(rule, text))
         else:
             unused.append(rule.name)
+    for rule in gate.unanswerable:
+        text = f"a file cannot answer for {_obstacle(rule)}; the running agent checks this rule"
+        checks.append(GateCheck(rule.name, False, "not checked", text))
     return GateResult(gate.name, checks, unused)
 
 
@@ -181,43 +210,54 @@ def _is_required(rule: AlertRule) -> bool:
     return rule.severity == "critical"
 
 
-def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> GateCheck | None:
-    """Check a rule on a metric; None if the file has no result of it in any state."""
+def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
+    """Check a rule on each series of its metric: of traffic, of canaries, of each judge."""
     assert rule.metric is not None
     # what a reference leaves to a judge is `canary/judge`
     judge = JUDGE_SCORER if rule.scorer == REFERENCE_SCORER else rule.scorer
     scorers = (rule.scorer, canary_scorer(judge))
     found = [s for s in run.series if s.metric == rule.metric and s.scorer in scorers]
-    if not found:
-        return None
-    current = {one.scorer: one for one in reversed(found)}  # a scorer's current version is first
-    series = max(current.values(), key=lambda one: len(one.scores))
+    if found and rule.scorer == REFERENCE_SCORER:  # one of the two has what the other leaves
+        current = {
+            one.scorer: one for one in reversed(found)
+        }  # a scorer's current version is first
+        found = [max(current.values(), key=lambda one: len(one.scores))]
+    versions = Counter(series.scorer for series in found)
+    for series in found:
+        name = f"{metric_title(rule.metric)} by {series.scorer}"
+        if versions[series.scorer] > 1:
+            name += f" @{bound_label(series.fingerprint, 12)}"
+        yield _check_series(rule, name, series, on)
+
+
+def _check_series(rule: AlertRule, name: str, series: RunSeries, on: GateStatistic) -> GateCheck:
     estimate = series.estimate
     if estimate is None:
         counted = ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in series.states.items() if n)
-        text = f"{metric_title(rule.metric)} by {series.scorer} has no value ({counted})"
-        return GateCheck(rule.name, _is_required(rule), "not measured", text)
-    name = f"{metric_title(rule.metric)} by {series.scorer}"
+        return _missing(rule, f"{name} has no value ({counted})")
     if estimate.unscored > _MAX_UNSCORED:
-        text = f"{name}: {100 * estimate.unscored:.0f} % of the results have no value"
-        return GateCheck(rule.name, _is_required(rule), "not measured", text)
+        share = f"{100 * estimate.unscored:.0f} % of the results have no value"
+        return _missing(rule, f"{name}: {share}")
     # of the scored traces alone: what is missing must not excuse what was measured
     plain = series.plain
     ends = (plain.lower, plain.upper) if plain else (estimate.lower, estimate.upper)
     value = _Value(estimate.value, *ends, estimate.samples)
     worst = [bound_label(one.trace_id, _MAX_ID) for one in series.worst[:_MAX_TRACES]]
-    return _check_value(rule, name, value, metric_specs()[base_name(rule.metric)], on, worst)
+    return _check_value(rule, name, value, series.spec, on, worst)
 
 
-def _check_latency(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> GateCheck | None:
+def _missing(rule: AlertRule, text: str) -> GateCheck:
+    return GateCheck(rule.name, _is_required(rule), "not measured", text)
+
+
+def _check_latency(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
     assert rule.latency is not None
     for stage, quantiles in run.latency:
         for one in quantiles:
             if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):
                 name = f"p{100 * one.quantile:g} of {bound_label(stage, _MAX_ID)} seconds"
                 value = _Value(one.value, one.lower, one.upper, one.samples)
-                return _check_value(rule, name, value, None, on, ())
-    return None
+                yield _check_value(rule, name, value, None, on, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +288,7 @@ def _check_value(
     limit = "at least" if rule.op.startswith("<") else "at most"
     text += f" of {value.samples:,} traces, wanted {limit} {shown(rule.threshold)}"
     if tested is None:
-        text += "; too few traces for an interval"
-        return GateCheck(rule.name, _is_required(rule), "not measured", text)
+        return _missing(rule, f"{text}; too few traces for an interval")
     measured = ConditionValue(tested, value.value, value.lower, value.upper, value.samples, 0.0)
     failed = condition_holds(rule, measured)
     if not failed and condition_holds(rule, replace(measured, tested=value.value)):
@@ -293,9 +332,11 @@ def render_markdown(result: GateResult) -> str:
         "| --- | --- | --- | --- |",
     ]
     for check in result.checks:
-        outcome = check.outcome if check.required else f"{check.outcome} (warning)"
+        needed = "" if check.required or check.outcome == "passed" else " (warning)"
         traces = ", ".join(f"`{_cell(one)}`" for one in check.traces)
-        lines.append(f"| {_cell(check.rule)} | {outcome} | {_cell(check.text)} | {traces} |")
+        lines.append(
+            f"| {_cell(check.rule)} | {check.outcome}{needed} | {_cell(check.text)} | {traces} |"
+        )
     if result.unused:
         lines += ["", f"Not in the file, not checked: {', '.join(result.unused)}."]
     return "\n".join(lines) + "\n"

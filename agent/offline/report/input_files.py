@@ -1,4 +1,4 @@
-"""The input of a report: scored JSON Lines, scored CSV and open-rag-eval CSV."""
+"""The input of a report: scored JSON Lines, Parquet or CSV, and CSV of open-rag-eval."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ragmeter.ingest.files import MAX_SHOWN, InputFile
 from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline import scored_lines
+from ragmeter.offline.parquet import is_parquet, read_parquet_lines
 from ragmeter.offline.report.open_rag_eval import (
     MAX_TEXT,
     ReportTrace,
@@ -95,17 +96,23 @@ def read_scored_file(
 ) -> Iterator[ReportTrace]:
     """Read the scored traces of a file; the first line tells the format.
 
-    The file is JSON Lines or CSV, plain or gzip. `summary` receives counts and notes while it is
-    read; `details` attaches the details of scores (JSON Lines only).
+    The file is JSON Lines, Parquet or CSV, plain or gzip. `summary` receives counts and notes while
+    it is read; `details` attaches the details of scores, which a CSV does not have.
 
     Raises:
         OSError: The file cannot be read, or has none of the known formats.
     """
     name = scored_lines.input_name(path)
     with scored_lines.open_input(path) as file:
+        if is_parquet(file):
+            lines = read_parquet_lines(file, name)
+            yield from _read_jsonl(lines, name, limit, summary, say, details)
+            return
         first = _first_line(file, name, limit)
         if first.lstrip()[:1] in (b"{", b""):
-            yield from _read_jsonl(_RewoundFile(first, file), name, limit, summary, say, details)
+            rewound = cast(IO[bytes], _RewoundFile(first, file))
+            lines = scored_lines.iterate_lines(rewound, name, limit)
+            yield from _read_jsonl(lines, name, limit, summary, say, details)
         else:
             yield from _read_csv(_RewoundFile(first, file), name, limit, summary, say)
 
@@ -135,14 +142,14 @@ class _RewoundFile:
 
 
 def _read_jsonl(
-    file: _RewoundFile,
+    lines: Iterator[tuple[bytes, int]],
     name: str,
     limit: int,
     summary: ReportInputSummary,
     say: Callable[[str], None],
     details: bool,
 ) -> Iterator[ReportTrace]:
-    for line, number in scored_lines.iterate_lines(cast(IO[bytes], file), name, limit):
+    for line, number in lines:
         try:
             scored_line = scored_lines.decode_scored_line(line, limit)
         except scored_lines.InvalidScoredLine as error:
@@ -191,12 +198,12 @@ def _read_csv(
     elif tuple(header[:3]) == _CSV_KEYS:
         summary.notes.append(
             "CSV: no probabilities, so each trace counts once, and no reasons, so empty cells"
-            " count nowhere; JSON lines have both"
+            " count nowhere; JSON lines and Parquet have both"
         )
         make = _own_row_reader(summary)
     else:
         raise OSError(
-            f"{name}: neither what `ragmeter score` writes (JSON lines, CSV) nor a CSV of"
+            f"{name}: neither what `ragmeter score` writes (JSON lines, Parquet, CSV) nor a CSV of"
             " open-rag-eval"
         )
     for number, row in rows:

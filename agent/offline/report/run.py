@@ -219,7 +219,7 @@ class ScoredRun:
     """Scored traces of one file, summed up by series.
 
     Each trace is added once. `keys[i]` is the pairing key of the i-th trace (None: unpaired) and
-    `ids[i]` its id.
+    `ids[i]` its id; `period` has the Unix times of the first and the last trace.
 
     Args:
         name: Name shown in the report.
@@ -233,6 +233,7 @@ class ScoredRun:
         self.judging = JudgingSummary()
         self.traces = 0
         self.services: Counter[str] = Counter()
+        self.period: tuple[float, float] | None = None
         self.keys: list[str | None] = []
         self.ids: list[str] = []
         self._windows = Windows((WINDOW,), specs=metric_specs(), min_samples=1)
@@ -278,6 +279,9 @@ class ScoredRun:
         self.traces += 1
         self.judging.add(scored.judging)
         self.services[scored.service] += 1
+        if scored.timestamp > 0:  # a CSV of open-rag-eval has no times
+            first, last = self.period or (scored.timestamp, scored.timestamp)
+            self.period = min(first, scored.timestamp), max(last, scored.timestamp)
         self.keys.append(key)
         self.ids.append(scored.trace_id)
         bound_strata(scored.results, self._strata)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from ragmeter.core.judging import JudgingSummary
@@ -51,6 +52,7 @@ class ReportColumn:
         consistency: How alike the answers to the same question are; None where none are compared.
         hidden: Number of further metrics with a value, which the report leaves out.
         judging: The judges, their instruments and what they cost.
+        period: Unix times of the first and the last trace; None if they have none.
     """
 
     name: str
@@ -63,6 +65,19 @@ class ReportColumn:
     hidden: int = 0
     consistency: AnswerConsistency | None = None
     judging: JudgingSummary = field(default_factory=JudgingSummary)
+    period: tuple[float, float] | None = None
+
+    @property
+    def dates(self) -> str:
+        """The days of the traces in UTC, such as `2026-01-15 to 2026-01-17`."""
+        return " to ".join(dict.fromkeys(time[:10] for time in self.times if time))
+
+    @property
+    def times(self) -> list[str | None]:
+        """The times of the first and the last trace in UTC (RFC 3339)."""
+        if self.period is None:
+            return [None, None]
+        return [datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in self.period]
 
     def find(self, key: tuple[str, str]) -> list[RunSeries]:
         """List the series of a (metric, scorer): one for each version of the scorer."""
@@ -171,6 +186,7 @@ def build_column(
         run.latency() if latency else [],
         consistency=run.consistency,
         judging=run.judging,
+        period=run.period,
     )
 
 
@@ -193,7 +209,10 @@ def _valued(series: Sequence[RunSeries]) -> set[str]:
 
 
 def report_headline(report: ScoreReport) -> list[str]:
-    """Say in a line for each later run what is better and what is worse than in the first run."""
+    """Say in a line for each later run what is better and what is worse than in the first run.
+
+    Each difference has its 95 % interval and its p, adjusted for all tests of the report.
+    """
     lines = []
     first = report.columns[0]
     for number, column in enumerate(report.columns[1:], start=1):
@@ -204,19 +223,43 @@ def report_headline(report: ScoreReport) -> list[str]:
                 continue
             verdict = describe_difference(item, series.spec.good)
             label = f"{metric_title(series.metric)} ({series.scorer})"
-            size = format_metric_value(item.difference, series.spec, True)
-            found.setdefault(verdict, []).append(f"{label} by {size}")
+            size, *ends = (
+                "?" if value is None else format_metric_value(value, series.spec, True)
+                for value in (item.difference, item.lower, item.upper)
+            )
+            sure = f"[{' … '.join(ends)}], p {format_p_value(item.adjusted)}"
+            found.setdefault(verdict, []).append(f"{label} by {size} {sure}")
         parts = [
             f"{verdict} on {', '.join(found[verdict])}"
             for verdict in ("better", "worse", "higher", "lower")
             if verdict in found
         ]
-        same = len(found.get("no difference shown", ()))
-        if same:
-            parts.append(f"no difference shown on {same} {'other ' if parts else ''}metrics")
+        alike = len(found.get("no difference shown", ()))
+        if alike:
+            what = f"{'other ' if parts else ''}metric{'s' if alike > 1 else ''}"
+            parts.append(f"no difference shown on {alike} {what}")
+        methods = {item.method for item in report.comparisons if item.run == number}
+        nothing = "nothing to compare"
+        if "constant" in methods:
+            nothing = "the same in every score"
+        elif "other_instrument" in methods:
+            nothing = "scored by another judge or model, so nothing to compare"
         name, base = bound_label(column.name, MAX_NAME), bound_label(first.name, MAX_NAME)
-        lines.append(f"{name} against {base}: {'; '.join(parts) or 'nothing to compare'}")
+        lines.append(f"{name} against {base}: {'; '.join(parts) or nothing}")
     return lines
+
+
+def report_title(report: ScoreReport) -> str:
+    """Name the runs, such as `llama against gpt-4`."""
+    first, *others = (bound_label(column.name, MAX_NAME) for column in report.columns)
+    return f"{', '.join(others)} against {first}" if others else first
+
+
+def format_p_value(p: float | None) -> str:
+    """Format a p value; empty without a test."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def metric_title(metric: str) -> str:
@@ -268,6 +311,8 @@ def _run(column: ReportColumn) -> dict[str, Any]:
     return {
         "name": column.name,
         "traces": column.traces,
+        "from": column.times[0],
+        "to": column.times[1],
         "services": list(column.services),
         "notes": list(column.notes),
         "series": [_series(series, column) for series in column.series],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
@@ -20,6 +20,7 @@ from ragmeter.offline.report.summary import (
     ReportColumn,
     ScoreReport,
     format_metric_value,
+    format_p_value,
     metric_title,
 )
 
@@ -42,18 +43,22 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
     """Yield the summary, then comparison, groups and worst traces as far as there are any."""
     yield _summary_table(report)
     if len(report.columns) > 1:
-        yield _comparison_table(report)
+        heading = f"difference from {bound_label(report.columns[0].name, MAX_NAME)}"
+        yield _fill_table(_table(heading, *DIFFERENCE_COLUMNS), difference_rows(report))
     for column, groups in zip(report.columns, report.groups, strict=False):
-        yield _group_table(column, groups)
+        heading = f"{bound_label(column.name, MAX_NAME)} by group"
+        yield _fill_table(_table(heading, *GROUP_COLUMNS), group_rows(groups))
     repeated = repeat_rows(report)
     if repeated:
-        table = _table("questions asked again", *REPEAT_COLUMNS)
-        for row in repeated:
-            add_text_row(table, *row)
-        yield table
+        yield _fill_table(_table("questions asked again", *REPEAT_COLUMNS), repeated)
     worst = _worst_table(report)
     if worst is not None:
         yield worst
+
+
+def describe_traces(column: ReportColumn) -> str:
+    """Describe the traces of a run, such as `24 traces, 2026-01-15`."""
+    return f"{column.traces:,} traces" + (f", {column.dates}" if column.dates else "")
 
 
 def series_label(series: RunSeries) -> str:
@@ -109,43 +114,55 @@ def format_states(series: RunSeries) -> str:
     return ", ".join(descriptions)
 
 
-def _summary_table(report: ScoreReport) -> Table:
-    """Build the table of each series of each run: mean, median, quartiles and states."""
-    heading = "; ".join(
-        f"{bound_label(column.name, MAX_NAME)}: {column.traces:,} traces"
-        for column in report.columns
-    )
-    several = len(report.columns) > 1
-    run = (("run", False),) if several else ()
-    table = _table(
-        heading, ("metric (scorer)", False), *run, ("mean", True), ("95 % interval", True),
-        ("median", True), ("quartiles", True), ("traces", False),
-    )  # fmt: skip
+NUMBER_COLUMNS = (
+    ("metric (scorer)", False), ("run", False), ("mean", True), ("95 % interval", True),
+    ("median", True), ("quartiles", True), ("traces", False),
+)  # fmt: skip
+
+
+def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
+    """Yield a row of `NUMBER_COLUMNS` for each series of each run, and each quantile of latency."""
     for key in report.keys:
-        name = None
         for column in report.columns:
             for series in column.find(key):
                 mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
-                shown = series_label(series)
-                cells = [
-                    mean or "–", format_interval(series), format_median(series),
-                    format_quartiles(series), format_states(series),
-                ]  # fmt: skip
-                first = "" if shown == name else shown
-                add_text_row(
-                    table, first, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
-                )
-                name = shown
+                yield (
+                    series_label(series), bound_label(column.name, MAX_NAME), mean or "–",
+                    format_interval(series), format_median(series), format_quartiles(series),
+                    format_states(series),
+                )  # fmt: skip
     for column in report.columns:
         for stage, items in column.latency:
             for item in items:
-                cells = [f"{item.value:.3g} s", "", "", "", f"{item.samples:,} timed"]
+                interval = ""
                 if item.lower is not None and item.upper is not None:
-                    cells[1] = f"{item.lower:.3g} … {item.upper:.3g} s"
-                shown = f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}"
-                add_text_row(
-                    table, shown, *([bound_label(column.name, MAX_NAME)] if several else []), *cells
-                )
+                    interval = f"{item.lower:.3g} … {item.upper:.3g} s"
+                yield (
+                    f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}",
+                    bound_label(column.name, MAX_NAME), f"{item.value:.3g} s", interval, "", "",
+                    f"{item.samples:,} timed",
+                )  # fmt: skip
+
+
+def _summary_table(report: ScoreReport) -> Table:
+    """Build the table of each series of each run: mean, median, quartiles and states."""
+    heading = "; ".join(
+        f"{bound_label(column.name, MAX_NAME)}: {describe_traces(column)}"
+        for column in report.columns
+    )
+    if len(report.columns) > 1:
+        return _fill_table(_table(heading, *NUMBER_COLUMNS), number_rows(report))
+    first, _, *others = NUMBER_COLUMNS
+    rows = ((label, *cells) for label, _, *cells in number_rows(report))
+    return _fill_table(_table(heading, first, *others), rows)
+
+
+def _fill_table(table: Table, rows: Iterable[Sequence[str]]) -> Table:
+    """Add rows; the first cell is left out where it is that of the row before."""
+    before = None
+    for label, *cells in rows:
+        add_text_row(table, "" if label == before else label, *cells)
+        before = label
     return table
 
 
@@ -198,47 +215,37 @@ def judging_lines(report: ScoreReport) -> Iterator[str]:
             yield f"{bound_label(column.name, MAX_NAME)}: {line}"
 
 
-def group_cells(columns: Sequence[ReportColumn]) -> tuple[list[str], list[list[str]]]:
-    """Return the labels of the series that have a value in any group, and a row for each group.
+GROUP_COLUMNS = (
+    ("metric (scorer)", False), ("group", False), ("traces", True), ("scored", True),
+    ("mean", True), ("95 % interval", True),
+)  # fmt: skip
 
-    A row has the name of the group, its number of traces, and for each series the mean with its
-    interval and the number of scores.
-    """
-    keys: dict[tuple[str, str], None] = {}
-    for column in columns:
-        keys |= {(s.metric, s.scorer): None for s in column.series if s.estimate is not None}
-    labels = [f"{metric_title(metric)} ({scorer})" for metric, scorer in keys]
+
+def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
+    """Return a row of `GROUP_COLUMNS` for each metric with a value in any group, and each group."""
+    labels = {
+        (series.metric, series.scorer): f"{metric_title(series.metric)} ({series.scorer})"
+        for group in groups
+        for series in group.series
+        if series.estimate is not None
+    }
     rows = []
-    for column in columns:
-        cells = [bound_label(column.name, MAX_NAME), f"{column.traces:,}"]
-        for key in keys:
-            found = [series for series in column.find(key) if series.estimate is not None]
-            cells.append(_group_cell(found[0]) if found else "–")
-        rows.append(cells)
-    return labels, rows
-
-
-def _group_cell(series: RunSeries) -> str:
-    assert series.estimate is not None
-    mean = format_metric_value(series.estimate.value, series.spec)
-    return f"{mean} [{format_interval(series)}], n {len(series.scores):,}"
-
-
-def _group_table(column: ReportColumn, groups: Sequence[ReportColumn]) -> Table:
-    labels, rows = group_cells(groups)
-    table = _table(
-        f"{bound_label(column.name, MAX_NAME)} by group",
-        ("group", False), ("traces", True), *((label, False) for label in labels),
-    )  # fmt: skip
-    for row in rows:
-        add_text_row(table, *row)
-    return table
+    for key, label in labels.items():
+        for group in groups:
+            cells = [label, bound_label(group.name, MAX_NAME), f"{group.traces:,}", "0", "–", ""]
+            for series in group.find(key)[:1]:  # the current version of its scorer
+                if series.estimate is not None:
+                    mean = format_metric_value(series.estimate.value, series.spec)
+                    cells[3:] = [f"{len(series.scores):,}", mean, format_interval(series)]
+            rows.append(cells)
+    return rows
 
 
 def hidden_metrics_line(report: ScoreReport) -> str | None:
     """Format a line on the metrics that are not shown; None if all are."""
     hidden = max((column.hidden for column in report.columns), default=0)
-    return f"{hidden} more metrics have a value: --all shows them" if hidden else None
+    what = "metric has" if hidden == 1 else "metrics have"
+    return f"{hidden} more {what} a value: --all shows them" if hidden else None
 
 
 def missing_values_line(report: ScoreReport) -> str | None:
@@ -272,49 +279,40 @@ def answered_line(report: ScoreReport) -> Iterator[str]:
             )
 
 
-def format_p_value(p: float | None) -> str:
-    """Format a p value; empty without a test."""
-    if p is None:
-        return ""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+DIFFERENCE_COLUMNS = (
+    ("metric (scorer)", False), ("run", False), ("difference", True), ("95 % interval", True),
+    ("p", True), ("adjusted p", True), ("test", False), ("verdict", False),
+)  # fmt: skip
 
 
-def _comparison_table(report: ScoreReport) -> Table:
-    """Build the table of differences from the first run."""
-    first = report.columns[0]
-    table = _table(
-        f"difference from {bound_label(first.name, MAX_NAME)}",
-        ("metric (scorer)", False), ("run", False), ("difference", True),
-        ("95 % interval", True), ("p", True), ("adjusted", True), ("test", False), ("", False),
-    )  # fmt: skip
+def difference_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
+    """Yield a row of `DIFFERENCE_COLUMNS` for each difference from the first run."""
     for key in report.keys:
-        for series in first.find(key):
-            for number_, column in enumerate(report.columns[1:], start=1):
-                item = report.comparison(number_, series)
+        for series in report.columns[0].find(key):
+            for number, column in enumerate(report.columns[1:], start=1):
+                item = report.comparison(number, series)
                 if item is not None and item.method != "constant":
-                    add_text_row(
-                        table,
-                        series_label(series),
-                        bound_label(column.name, MAX_NAME),
-                        *_cells(item, series),
-                    )
-    return table
+                    name = bound_label(column.name, MAX_NAME)
+                    yield series_label(series), name, *_difference_cells(item, series)
 
 
-def _cells(item: RunComparison, series: RunSeries) -> Sequence[str]:
-    verdict = describe_difference(item, series.spec.good)
-    if item.p is None or item.difference is None or item.lower is None or item.upper is None:
-        return ("", "", "", "", "", verdict)
+def _difference_cells(item: RunComparison, series: RunSeries) -> tuple[str, ...]:
     spec = series.spec
-    test = f"paired, {item.pairs:,}" if item.method == "paired" else "unpaired"
+    verdict = describe_difference(item, spec.good)
+    if item.difference is None or item.lower is None or item.upper is None:
+        return "", "", "", "", "", verdict
     difference, lower, upper = (
         format_metric_value(value, spec, True)
         for value in (item.difference, item.lower, item.upper)
     )
     return (
-        difference, f"{lower} … {upper}", format_p_value(item.p), format_p_value(item.adjusted),
-        test, verdict,
-    )  # fmt: skip
+        difference,
+        f"{lower} … {upper}",
+        format_p_value(item.p),
+        format_p_value(item.adjusted),
+        f"paired, {item.pairs:,}" if item.method == "paired" else item.method,
+        verdict,
+    )
 
 
 def comparison_caption(report: ScoreReport) -> list[str]:
@@ -357,10 +355,9 @@ def comparison_caption(report: ScoreReport) -> list[str]:
 def _worst_table(report: ScoreReport) -> Table | None:
     """Build the table of the worst traces by the headline metrics, with texts if available."""
     several = len(report.columns) > 1
-    has_texts = any(column.texts for column in report.columns)
     table = _table(
         "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
-        ("score", True), ("trace", False), *((("query and answer", False),) * has_texts),
+        ("score", True), ("trace, its question and its answer", False),
     )  # fmt: skip
     for key in report.keys:
         if base_name(key[0]) not in DEFAULT_METRICS:
@@ -372,13 +369,12 @@ def _worst_table(report: ScoreReport) -> Table | None:
                         series_label(series),
                         *([bound_label(column.name, MAX_NAME)] if several else []),
                     ]
+                    trace_text = column.texts.get(item.trace_id)
+                    texts = (trace_text.query, trace_text.answer) if trace_text else ()
+                    shown = [excerpt(text, MAX_TEXT) for text in texts if text]
                     cells += [
                         format_metric_value(item.value, series.spec),
-                        bound_label(item.trace_id, 80),
+                        "\n".join([bound_label(item.trace_id, 80), *shown]),
                     ]
-                    if has_texts:
-                        trace_text = column.texts.get(item.trace_id)
-                        texts = (trace_text.query, trace_text.answer) if trace_text else ()
-                        cells.append("\n".join(excerpt(text, MAX_TEXT) for text in texts if text))
                     add_text_row(table, *cells)
     return table if table.row_count else None

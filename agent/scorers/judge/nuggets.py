@@ -269,7 +269,12 @@ async def score_nuggets(
     values = nugget_scores(findings.supports, findings.importance)
     return FamilyScores(
         values,
-        {name: lenient if "_all" in name else weighed for name in values},
+        {
+            name: lenient
+            if name in ("nugget_all", "nugget_all_strict", "nugget_count")
+            else weighed
+            for name in values
+        },
         {"nugget_all": nuggets_detail(findings)},
         _items(findings),
     )

@@ -128,8 +128,13 @@ def test_a_time_from_the_future_is_that_of_arrival(tmp_path: Path) -> None:
 def test_the_page_shows_versions_and_escapes_them(tmp_path: Path) -> None:
     async def test(agent: Agent) -> None:
         assert "Indexes" not in await agent.text("/")
-        await agent.post(event_line(1, index_version="<script>alert(1)</script>"))
+        types = {"<b>": {"processed": 25, "no_chunks": 2}}
+        documents = {"processed": 40, "no_chunks": 2, "by_type": types}
+        version = "<script>alert(1)</script>"
+        await agent.post(event_line(1, index_version=version, documents=documents))
         page = await agent.text("/")
+        assert "<small>&lt;b&gt; 25, not_reported 15</small>" in page
+        assert "<small>&lt;b&gt; 2</small>" in page
         assert "Indexes" in page
         assert "recursive-512 + e5-small" in page
         assert "<script>alert" not in page

@@ -150,8 +150,8 @@ def test_a_canary_whose_reference_is_elsewhere_is_no_result() -> None:
 
 
 def test_sources_that_are_named() -> None:
-    # one phrase and one address of the three that are enough
-    found = values(answer="According to the handbook, 14 days. See https://example.com/refunds")
+    # two of the three indicators that are enough
+    found = values(answer="According to the handbook, 14 days. See page 3.")
     assert found["source_indicators"] == pytest.approx(2 / 3)
 
 

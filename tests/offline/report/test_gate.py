@@ -124,6 +124,68 @@ def test_rules_of_a_file_change_the_default_of_their_name(tmp_path: Path) -> Non
         load_gate(str(path))
 
 
+def test_rules_that_a_file_cannot_answer_are_named_as_not_checked(tmp_path: Path) -> None:
+    usable = json.loads(Path(rules_file(tmp_path)).read_text())["rules"]
+    asking = {"op": "<", "threshold": 0.5, "window": "1h", "severity": "critical"}
+    path = tmp_path / "gate.yaml"
+    path.write_text(
+        json.dumps({
+            "rules": [
+                *usable,
+                {"name": "Silent", "severity": "critical", "absence": True, "window": "1h"},
+                {"name": "Burning", "severity": "warning", "window": "1h",
+                 "burn": {"short": "5m", "factor": 14}},
+                {"name": "Tenants", "metric": "error", "segment": "tenant", **asking},
+                {"name": "Lower", "metric": "error", "statistic": "lower", "relative_to": "24h",
+                 **asking},
+                {"name": "Failing", "unscored": {}, **asking},
+            ]
+        })
+    )  # fmt: skip
+    result = check_gate(load_gate(str(path)), column([1.0] * 100))
+    assert result.passed  # warnings: the thresholds on what was measured hold
+    assert [(one.rule, one.outcome) for one in result.checks] == [
+        ("Faithful", "passed"),
+        *((name, "not checked") for name in ("Silent", "Burning", "Tenants", "Lower", "Failing")),
+    ]
+    assert result.lines()[1] == (
+        "not checked  Silent (warning): a file cannot answer for absence of traces; the running"
+        " agent checks this rule"
+    )
+    assert result.lines()[-1] == "gate gate.yaml passed: 5 not checked, 1 passed"
+    assert "| Tenants | not checked (warning) |" in render_markdown(result)
+    assert ElementTree.fromstring(render_junit(result)).get("skipped") == "5"
+
+
+def test_a_rule_on_other_services_is_not_measured(tmp_path: Path) -> None:
+    result = check(tmp_path, [1.0] * 100, services=["shop-*"])
+    assert not result.passed
+    assert result.checks[0].text == "the file has no trace of the services of this rule"
+    assert check(tmp_path, [1.0] * 100, services=["shop-*", "b*"]).passed
+
+
+def test_each_judge_and_the_canaries_are_checked_apart(tmp_path: Path) -> None:
+    run = ScoredRun("run")
+    for number in range(120):
+        old = number < 60
+        scores = [
+            Score(
+                *("faithfulness", "judge", ScoreState.SCORED, 0.1 if old else 1.0),
+                fingerprint="old" if old else "new",
+            ),
+            Score("faithfulness", "canary/judge", ScoreState.SCORED, 1.0),
+        ]
+        run.add(scored_trace(f"t{number}", scores), None)
+    shown = build_report([run], paired_by="trace_id").columns[0]
+    result = check_gate(load_gate(rules_file(tmp_path)), shown)
+    assert {(one.text.partition(" is ")[0], one.outcome) for one in result.checks} == {
+        ("faithfulness by judge @new", "passed"),
+        ("faithfulness by judge @old", "failed"),
+        ("faithfulness by canary/judge", "passed"),
+    }
+    assert not result.passed
+
+
 def test_junit_and_markdown_survive_hostile_ids(tmp_path: Path) -> None:
     run = ScoredRun("run")
     for number in range(50):
@@ -163,6 +225,12 @@ def test_the_command_exits_by_the_gate(tmp_path: Path) -> None:
     assert "**failed**" in summary.read_text()
     calm = rules_file(tmp_path, metric="error", scorer="builtin", op=">", threshold=0.9)
     assert run_command("report", str(scores), "--gate", calm).returncode == 0
+    before = scores.read_bytes()
+    for option, read in (("--junit", scores), ("--markdown", scores), ("--junit", Path(calm))):
+        refused = run_command("report", str(scores), "--gate", calm, option, str(read))
+        assert refused.returncode == 2
+        assert "is what is read" in refused.stderr
+    assert scores.read_bytes() == before
     wrong = run_command("report", str(scores), "--gate", "strict")
     assert wrong.returncode == 2
     assert "strict" in wrong.stderr

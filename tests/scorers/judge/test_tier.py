@@ -110,6 +110,7 @@ def undisturbed() -> dict[str, float | str | None]:
 
 
 NUGGETS = {name for name in metric_specs() if name.startswith("nugget_")}
+OF_ALL = {"nugget_all", "nugget_all_strict", "nugget_count"}  # need no importance
 CITATIONS = {"citation_precision", "citation_recall", "citation_f1"}
 CITATIONS |= {"citation_passage_precision", "citation_passage_f1"}
 RANKING = {"relevance", "reciprocal_rank", "precision_at_k:3", "precision_at_k:5"}
@@ -127,8 +128,8 @@ def test_one_failed_call_leaves_everything_else_as_it_was(number: int) -> None:
         "citation-support": CITATIONS,
         "attempted": {"answered"},
         "nuggets-create": NUGGETS,
-        "nuggets-importance": {name for name in NUGGETS if "_all" not in name},
-        "nuggets-assign": NUGGETS,
+        "nuggets-importance": NUGGETS - OF_ALL,
+        "nuggets-assign": {name for name in NUGGETS if not name.endswith("_count")},
     }[failed]
     changed = {name for name in whole if found[name] != whole[name]}
     assert changed <= may
@@ -313,8 +314,8 @@ def test_fingerprints_name_the_instrument() -> None:
     assert found["precision_at_k:5"].fingerprint == prints["umbrela"]
     assert found["citation_f1"].fingerprint == prints["citation-support"]
     assert found["answered"].fingerprint == "f" * 12
-    chain = {found[name].fingerprint for name in ("nugget_all", "nugget_all_strict")}
-    weighed = {found[name].fingerprint for name in NUGGETS if "_all" not in name}
+    chain = {found[name].fingerprint for name in OF_ALL}
+    weighed = {found[name].fingerprint for name in NUGGETS - OF_ALL}
     assert len(chain) == len(weighed) == 1
     assert chain.isdisjoint(weighed)
     other = FakeJudge(fingerprints={**prints, "umbrela": "a" * 12})
@@ -337,7 +338,7 @@ def test_only_what_is_wanted_is_asked() -> None:
 def test_every_pair_is_registered() -> None:
     tier = JudgeTier(FakeJudge(), JudgeSettings.model_validate({"k": [10, 5, 5]}))
     assert tier.tier == "judge"
-    assert len(set(tier.pairs)) == len(tier.pairs) == 5 + 3 + 1 + 5 + 6
+    assert len(set(tier.pairs)) == len(tier.pairs) == 5 + 3 + 1 + 5 + 9
     for metric, scorer in tier.pairs:
         spec = metric_specs()[base_name(metric)]
         assert scorer in spec.scorers
