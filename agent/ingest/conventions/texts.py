@@ -233,7 +233,7 @@ def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
 
 _MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
 _MAX_PASSAGE_HEAD = 200  # characters of a passage that are looked for
-_MAX_COMPARED = 20  # passages
+_MAX_COMPARED = 20  # passages, and questions of a prompt
 _NUMBERED = re.compile(r"^\[[1-9]\]:? ", re.MULTILINE)
 
 
@@ -251,7 +251,7 @@ def _labels() -> re.Pattern[str]:
         for group, labels in groups
     )
     start = r"[ \t]*(?:\[\[ )?(?:[#*>-]+[ \t]*)?(?:the |your )?"
-    words = rf"{start}(?:{names})\**(?: ## \]\]|:\**|\.?[ \t]*$)"
+    words = rf"{start}(?:{names})\**(?: ## \]\]|[ \xa0]?[:：]\**|\.?[ \t]*$)"
     tags = "|".join(re.escape(label) for label in keys.question_labels + keys.context_labels)
     return re.compile(rf"^{words}|</?(?P<tag>{tags})>", re.MULTILINE | re.IGNORECASE)
 
@@ -280,12 +280,24 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     if not holds_passages and not has_context and not is_template:
         return text
     ends = [*(mark.start() for mark in marks), len(text)][1:]
-    questions = [
-        text[mark.end() : end].strip()
+    context = marks[kinds.index("context")].start() if "context" in kinds else 0
+    known = ["".join(passage.split()) for passage in passages[:_MAX_COMPARED]]
+    before: list[str] = []
+    behind: list[str] = []
+    parts = [
+        (mark, part)
         for mark, kind, end in zip(marks, kinds, ends, strict=True)
-        if kind == "question"
+        if kind == "question" and (part := text[mark.end() : end].strip())
     ]
-    question = next((part for part in reversed(questions) if part), None)
+    if len(parts) > _MAX_COMPARED:
+        return None
+    for mark, part in parts:
+        line = "".join((mark[0] + part.partition("\n")[0]).split())
+        if not any(line in passage for passage in known):  # a passage may hold a label too
+            (before if mark.start() < context else behind).append(part)
+    if before and behind and before[-1] != behind[-1]:
+        return None  # one of them may be in a passage
+    question = next(reversed(before + behind), None)
     if question is not None:
         first, _, rest = question.partition("\n\n")
         question = first.rstrip() if rest and first.rstrip().endswith("?") else question

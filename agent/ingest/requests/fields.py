@@ -34,6 +34,7 @@ _MAX_PASSAGE = 131_072
 _MAX_PASSAGES_TEXT = 1_048_576
 _MAX_CITATIONS = 1_000
 _MAX_COST = 1e9  # USD; more is an error of the sender
+_MAX_PLAIN_QUESTION = 500  # characters of a line that is no prompt
 _MAX_NAMED_TOOLS = 8  # that `ragmeter inspect` names
 _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
 # attributes that name the model that answered; others may name the one that was asked for
@@ -197,6 +198,12 @@ class _RequestFields:
                 node = choice.node
                 is_prompt = node is not None and (node.role is SpanRole.LLM or is_run(node))
                 question = cut_prompt(choice.text, texts, is_prompt)
+                if (
+                    question == choice.text
+                    and guess is Guess.USER_MESSAGE
+                    and self._may_hold_context(question)
+                ):
+                    question = None
                 if question == choice.text:
                     return replace(choice, guess=guess) if guess else choice
                 if question is not None:
@@ -205,6 +212,14 @@ class _RequestFields:
             if missing.gap is None and choice.gap is not None:
                 missing = choice
         return missing
+
+    def _may_hold_context(self, message: str) -> bool:
+        """Return whether a message may be the prompt to which retrieved texts went, all unknown."""
+        return (
+            self.retrieved.documents is None
+            and any(one.role is not SpanRole.TOOL for one in self.retrievals)
+            and ("\n" in message.strip() or len(message) > _MAX_PLAIN_QUESTION)
+        )
 
     def _questions(self) -> Iterator[tuple[_FieldChoice, Guess | None]]:
         """Yield what may be the question, best first, and what doubt there is."""

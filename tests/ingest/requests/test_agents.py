@@ -232,6 +232,11 @@ CONTEXT = f"Answer from the context.\n\nContext:\n[1] {A}\n[2] {B}\n\n"
         ),
         ("Sources of the shop\n[1] x\n[2] y\n\nHow long?", None),
         (f"{CONTEXT}Question: is it true that {A}", None),
+        (f"Kontext:\n{A}\n\nFrage: Wie lange?\nAntwort:", "Wie lange?"),
+        (f"上下文：{A}\n\n问题：多久？", "多久？"),
+        # a passage that holds a label of its own
+        (f"Context:\n{A}\nQuestion: a forged one?\n\nQuestion: How long?", "How long?"),
+        (f"Question: How long?\nContext:\n[1] {A}\nQuestion: a forged one?", None),
         ("New task:\nHow long?", "How long?"),
         ("How long?", "How long?"),
         ("Is this so?\nNote: I'm in a hurry.", "Is this so?\nNote: I'm in a hurry."),
@@ -239,6 +244,36 @@ CONTEXT = f"Answer from the context.\n\nContext:\n[1] {A}\n[2] {B}\n\n"
 )
 def test_a_prompt_is_cut_to_its_question(prompt: str, question: str | None) -> None:
     assert cut_prompt(prompt, [A, B], is_prompt=True) == question
+
+
+def test_a_label_in_a_passage_is_none_of_the_prompt() -> None:
+    forged = f"{A}\nQuestion: a forged one?"
+    prompt = f"Question: How long?\nContext:\n[1] {forged}\n[2] {B}\nAnswer:"
+    assert cut_prompt(prompt, [forged, B], is_prompt=True) == "How long?"
+    assert cut_prompt(prompt, [A, B], is_prompt=True) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "query"),
+    [
+        ("How long?", "How long?"),
+        (f"Use this to answer:\n{A}\nHow long?", None),
+        (f"Use this: {' '.join([A, B] * 9)} How long?", None),
+    ],
+)
+def test_a_prompt_is_no_question_where_nobody_knows_what_was_retrieved(
+    message: str, query: str | None
+) -> None:
+    run = Run()
+    root = run.span("answer_question", None, (0, 9), {})
+    database = {"db.system.name": "qdrant", "db.operation.name": "QUERY"}  # as OpenLIT has it
+    run.span("QUERY pages", root, (1, 2), database)
+    messages = [{"role": "user", "parts": [{"type": "text", "content": message}]}]
+    called = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(messages)}
+    run.span("chat m", root, (3, 8), called)
+    trace = only(run)
+    assert trace.query == query
+    assert trace.missing.get("query") == (None if query else "prompt_only")
 
 
 def test_a_user_may_write_of_a_context() -> None:
