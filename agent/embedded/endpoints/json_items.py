@@ -104,6 +104,7 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
                     raise QueueFull
                 result = await self._group.commit(items, len(items))
         except BodyLimitExceeded as error:
+            error.__traceback__ = None  # its frames hold the body as long as a thread's future it
             return refuse_request(RequestRefused(413, str(error)))
         except RequestRefused as refused:
             return refuse_request(refused)
