@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +44,23 @@ def test_exceptions_are_raised_here() -> None:
         call_in_child(fail_after, 700)
     with pytest.raises(BodyLimitExceeded, match="JSON values"):
         call_in_child(iterate_lines, b"[" + b"1," * (MAX_VALUES + 1) + b"1]", 10)
+
+
+class Body(bytearray):
+    """Bytes to which there are weak references."""
+
+
+def test_arguments_are_freed_with_the_exception() -> None:
+    body = Body(b"x")
+    alive = weakref.ref(body)
+    gc.disable()
+    try:
+        with pytest.raises(TypeError):
+            call_in_child(count, body)
+        del body
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_process_that_ends_or_hangs_is_a_failure() -> None:
