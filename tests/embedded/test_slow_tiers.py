@@ -446,8 +446,15 @@ class Local(Fake):
 @pytest.mark.parametrize("content", ["full", "none"])
 def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, content: str) -> None:
     rule = {
-        "name": "Low", "severity": "critical", "metric": "grounding", "scorer": "mini",
-        "statistic": "upper", "op": "<", "threshold": 0.5, "window": "5m", "for": "1m",
+        "name": "Low",
+        "severity": "critical",
+        "metric": "grounding",
+        "scorer": "mini",
+        "statistic": "upper",
+        "op": "<",
+        "threshold": 0.5,
+        "window": "5m",
+        "for": "1m",
     }
     notified: list[Alert] = []
 
