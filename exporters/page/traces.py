@@ -178,9 +178,10 @@ def _answer(text: Any, results: list[dict[str, Any]], missing: str) -> TextBlock
         for span in _list(_dict(item.get("detail")).get("unsupported_spans"))[:SPANS]:
             start, end = _dict(span).get("start"), _dict(span).get("end")
             quoted = _text(span, "text")
-            known = isinstance(start, int) and isinstance(end, int) and quoted and 0 <= start < end
+            if not isinstance(start, int) or not isinstance(end, int) or not quoted:
+                continue
             # the text may have been cut or redacted since, and then the place is another one
-            if known and end <= min(len(text), ANSWER) and text[start:end].startswith(quoted):
+            if 0 <= start < end <= ANSWER and text[start:end].startswith(quoted):
                 spans[start, end] = _evidence_note(_dict(_dict(span).get("evidence")))
     parts: list[tuple[str, str | None]] = []
     at = 0
