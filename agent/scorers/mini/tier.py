@@ -15,7 +15,7 @@ from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, token
 from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
 from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
-from ragmeter.scorers.hhem.windowing import MAX_PASSAGE_CHARS, TextTooLong
+from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
 from ragmeter.scorers.mini.model import AnswerReading, TokenModel, TokenRisk
 from ragmeter.trace import Trace
@@ -25,12 +25,15 @@ _MAX_SPAN_TEXT = 200
 # Characters of passages that are searched for the nearest evidence of spans: some 10 ms.
 _MAX_EVIDENCE_CHARS = 100_000
 _ODDS_LIMIT = 12.0  # of the lexical score: 1 may come out of rounding
-_LETTER = re.compile(r"\w")
+_LETTER, _WORD, _WORD_END = re.compile(r"\w"), re.compile(r"\w+"), re.compile(r"\w+\Z")
+_MAX_WORD = 100  # characters by which a token is made whole: some scripts have no spaces
 # What may lie between two words of one span.
 _GAP = re.compile(r"[\s\"'(),./:;-]{0,3}")
-_WINDOW_WEIGHT = (
-    0.5  # of a token of a row, in tokens of a pair of HHEM, which has four times the work
-)
+# Of a token of a row in tokens of a pair of HHEM, which take four times the work.
+_WINDOW_WEIGHT = 0.25
+_CHARS_PER_WEIGHT = 250  # to read and conclude
+# Characters of passages: to compare more with the answer would hold Python's lock for a second.
+MAX_PASSAGE_CHARS = 250_000
 
 _Place = tuple[int, int]
 
@@ -58,7 +61,7 @@ class TokenTier(LocalModelTier):
             raise TextTooLong
         if not any(claim.content for claim in parse_answer(answer).claims):
             return NoScore("no_claims", applies=False)
-        weight = (sum(map(len, texts)) + len(answer)) / 250
+        weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_WEIGHT
         read = partial(call_model, self._model.read, trace.query or "", texts, answer)
         (reading,) = await turn.run([CpuTask(weight, read)], cost)
         tasks = [
@@ -123,11 +126,13 @@ def unsupported_spans(answer: str, tokens: Sequence[TokenRisk], at: float) -> li
     for token in tokens:
         if token.risk < at:
             continue
+        before = _WORD_END.search(answer, max(0, token.start - _MAX_WORD), token.start)
+        after = _WORD.match(answer, token.end, token.end + _MAX_WORD)
         start, end = token.start, token.end
-        while start > 0 and _LETTER.match(answer[start - 1]) and _LETTER.match(answer[start]):
-            start -= 1
-        while end < len(answer) and _LETTER.match(answer[end]) and _LETTER.match(answer[end - 1]):
-            end += 1
+        if before and _LETTER.match(answer, start):
+            start = before.start()
+        if after and _LETTER.match(answer, end - 1):
+            end = after.end()
         if spans and (start <= spans[-1].end or _GAP.fullmatch(answer, spans[-1].end, start)):
             last = spans.pop()
             spans.append(TokenRisk(last.start, max(end, last.end), max(token.risk, last.risk)))

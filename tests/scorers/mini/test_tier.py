@@ -87,6 +87,7 @@ def test_a_model_of_pairs_is_a_scorer_of_its_name(tmp_path: Path) -> None:
     ("change", "state", "reason"),
     [
         ({"answer": "the museum " * 2_000}, ScoreState.UNSCORED, "too_long"),
+        ({"passages": [{"id": "a", "text": "x" * 300_000}]}, ScoreState.UNSCORED, "too_long"),
         ({"answer": "I don't know."}, ScoreState.NOT_APPLICABLE, "no_answer"),
         ({"passages": []}, ScoreState.NOT_APPLICABLE, "no_passages"),
         ({"passages": None}, ScoreState.UNSCORED, "no_passages_captured"),
@@ -120,6 +121,15 @@ def test_spans_are_whole_words_and_join_over_spaces() -> None:
     assert spans[0].risk == 23.0
     assert unsupported_spans(answer, tokens, 99) == []
     assert unsupported_spans("!!", [TokenRisk(0, 2, 1.0)], 0) == []
+
+
+def test_marking_takes_no_longer_than_the_text_grows() -> None:
+    answer = "館" * 20_000  # each a token, and no spaces
+    tokens = [TokenRisk(at, at + 1, 1.0) for at in range(0, len(answer), 200)]
+    spans = unsupported_spans(answer, tokens, 0.0)
+    assert all(span.end - span.start <= 20_000 for span in spans)
+    every = [TokenRisk(at, at + 1, 1.0) for at in range(len(answer))]
+    assert unsupported_spans(answer, every, 0.0) == [TokenRisk(0, len(answer), 1.0)]
 
 
 def test_the_embedded_model_is_used_where_no_other_is_named(
