@@ -380,7 +380,8 @@ def build_model_tier(settings: Settings) -> TierScorer | None:
     if isinstance(model, TokenModel):
         return TokenTier(model)
     # one worker, so that no model takes more than a core
-    return HhemTier(model, HhemSettings(), scorer=model.manifest.name)
+    manifest = model.manifest
+    return HhemTier(model, HhemSettings(), scorer=manifest.name, budget=manifest.window)
 
 
 def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:

@@ -109,6 +109,7 @@ class HhemTier(LocalModelTier):
 
     Args:
         model: Model that scores pairs; several threads call it.
+        budget: Tokens of a pair.
         workers: Threads; None: as many as the settings say.
     """
 
@@ -118,14 +119,15 @@ class HhemTier(LocalModelTier):
         settings: HhemSettings,
         *,
         scorer: str = HHEM,
+        budget: int = windowing.TOKEN_BUDGET,
         workers: CpuWorkers | None = None,
         max_pairs: int = windowing.MAX_PAIRS,
     ) -> None:
         self._model = model
         self._max_pairs = max_pairs
-        self._scorer = scorer
+        self._scorer, self._budget = scorer, budget
         methods = {
-            scorer: f"windows {windowing.WINDOWING_VERSION} {windowing.TOKEN_BUDGET}"
+            scorer: f"windows {windowing.WINDOWING_VERSION} {budget}"
             f" {windowing.OVERLAP_TOKENS} {windowing.MAX_SENTENCE_TOKENS}"
             f" {windowing.SUPPORTED_PROBABILITY} {windowing.MAX_WINDOWS}"
         }
@@ -158,7 +160,8 @@ class HhemTier(LocalModelTier):
         texts, answer = passage_texts(trace), trace.answer or ""
         count = partial(call_model, self._model.count)
         prepare = partial(
-            windowing.plan_windows, answer, texts, count, self._length, self._max_pairs
+            *(windowing.plan_windows, answer, texts, count, self._length, self._max_pairs),
+            budget=self._budget,
         )
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
         (plan,) = await turn.run([CpuTask(weight, prepare)], cost)

@@ -222,18 +222,23 @@ class PairModel(_FolderModel):
         return len(self._ids(text)[0])
 
     def score(self, premise: str, hypothesis: str) -> float:
-        """Return the probability that the premise supports the hypothesis."""
-        row = self._row(premise, hypothesis)
+        """Return the probability that the premise supports the hypothesis.
+
+        The premise is cut where the row would be longer than the model takes, which two windows
+        that are joined for a second look may be.
+        """
+        row = self._row(premise, hypothesis, self.manifest.window)
         (logits, *_) = self._run(row, [0])
         calibration = self.manifest.calibration
         odds = calibration.model * float(self._supports(logits[0])) + calibration.intercept
         return consistency_probability((0.0, odds))
 
-    def _row(self, premise: str, hypothesis: str) -> dict[str, list[int]]:
-        texts = (
-            (premise, hypothesis) if self.manifest.first == "passages" else (hypothesis, premise)
-        )
-        first, second = (self._ids(text)[0] for text in texts)
+    def _row(self, premise: str, hypothesis: str, limit: int | None = None) -> dict[str, list[int]]:
+        first, second = self._ids(premise)[0], self._ids(hypothesis)[0]
+        if limit is not None:
+            first = first[: max(0, limit - 3 - len(second))]
+        if self.manifest.first == "answer":
+            first, second = second, first
         row = [self._begin, *first, self._separator, *second, self._separator]
         types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
         return {

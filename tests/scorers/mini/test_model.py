@@ -89,6 +89,14 @@ def test_a_model_of_pairs_gives_a_probability(tmp_path: Path, first: str) -> Non
     assert (model.count("it is free"), len(model.encode("it is", "free"))) == (3, 6)
 
 
+def test_a_row_of_a_pair_is_never_longer_than_the_model_takes(tmp_path: Path) -> None:
+    model = load_model(write_folder(tmp_path, "pairs", window=400))
+    assert isinstance(model, PairModel)
+    assert len(model.encode("it is " * 300, "free")) == 604  # what a window is planned by
+    assert model.score("it is " * 300 + "rome", "free") > 0.9  # rome is cut off
+    assert model.score("it is " * 100 + "rome", "free") < 0.1
+
+
 def test_the_label_says_which_side_means_supported(tmp_path: Path) -> None:
     model = load_model(write_folder(tmp_path, "pairs", label=0))
     assert isinstance(model, PairModel)

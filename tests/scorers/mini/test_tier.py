@@ -83,6 +83,14 @@ def test_a_model_of_pairs_is_a_scorer_of_its_name(tmp_path: Path) -> None:
     assert found.value == pytest.approx(0.018, abs=1e-3)
 
 
+def test_a_model_of_pairs_reads_long_passages_in_windows_of_its_own_size(tmp_path: Path) -> None:
+    settings = own(tmp_path, "pairs", window=256, chunk=64)
+    filler = "It is free on sundays. " * 200
+    passages = [{"id": "a", "text": f"{filler} The museum opened in rome. {filler}"}]
+    found = score(settings, passages=passages, answer="the museum opened in rome")
+    assert (found.state, (found.detail or {})["of"]) == (ScoreState.SCORED, 1)
+
+
 @pytest.mark.parametrize(
     ("change", "state", "reason"),
     [
