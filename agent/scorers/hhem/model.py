@@ -64,7 +64,7 @@ def require_module(name: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise ModelError(
-            f"HHEM needs the package {name.partition('.')[0]}, which cannot be imported "
+            f"the local model needs the package {name.partition('.')[0]}, which cannot be imported "
             f"({error}); {_EXTRA} installs it"
         ) from None
 

@@ -159,10 +159,8 @@ class HhemTier(LocalModelTier):
     async def _score_windows(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
         texts, answer = passage_texts(trace), trace.answer or ""
         count = partial(call_model, self._model.count)
-        prepare = partial(
-            *(windowing.plan_windows, answer, texts, count, self._length, self._max_pairs),
-            budget=self._budget,
-        )
+        bounds = (self._max_pairs, self._budget)
+        prepare = partial(windowing.plan_windows, answer, texts, count, self._length, *bounds)
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
         (plan,) = await turn.run([CpuTask(weight, prepare)], cost)
         if not plan.sentences:
