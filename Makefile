@@ -46,8 +46,8 @@ lock: setup  ## write the locks of requirements/ anew
 	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
 	$(COMPILE) --upgrade requirements/security.in --output-file requirements/security.lock
 	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
-	$(COMPILE) $(OF_DEV) pyproject.toml --output-file requirements/image.lock
-	$(COMPILE) $(OF_DEV) --extra kafka pyproject.toml --output-file requirements/image-kafka.lock
+	$(COMPILE) $(OF_DEV) --extra model pyproject.toml --output-file requirements/image.lock
+	$(COMPILE) $(OF_DEV) --extra kafka --extra model pyproject.toml --output-file requirements/image-kafka.lock
 	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
 
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page

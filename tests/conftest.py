@@ -8,14 +8,33 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ragmeter.config.settings import Settings
+from ragmeter.core.tiers import TierScorer
 from ragmeter.metrics import registry
 from ragmeter.metrics.custom import CustomMetric
+from ragmeter.scoring import slow_tiers
 from tests.kafka_server import KafkaServer, kafka_server
 
 # How long an example takes says something about the machine and nothing about the property; what
 # hangs is ended by the time limit of a test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_embedded_model() -> Iterator[None]:
+    """Leave the embedded model out where a test does not name it: it takes a second to load, and
+    0.1 s a trace."""
+    build = slow_tiers.build_model_tier
+
+    def build_named(settings: Settings) -> TierScorer | None:
+        named = settings.hhem.path is not None or "models" in settings.model_fields_set
+        return build(settings) if named else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGMETER_MODELS__CPU_SHARE", "0")  # for processes
+        patch.setattr(slow_tiers, "build_model_tier", build_named)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ COLLECT_ROWS = 5_000
 
 CUT_MARK = " … [cut]"
 _MAX_PASSAGES = 50
+_MAX_QUOTE = 60  # characters of words that an alert quotes
 
 
 class EvidenceKeeper:
@@ -124,6 +125,17 @@ def _dump(document: dict[str, Any]) -> bytes:
 def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
     """Return the scores in a stored body."""
     return list(json.loads(body)["results"]) if body else []
+
+
+def quote_unsupported(body: bytes | None) -> list[str]:
+    """Return the words of a stored answer that nothing supports, the worst first, each bounded."""
+    quotes = [
+        one["text"]
+        for item in scores_in_evidence(body)
+        for one in (item.get("detail") or {}).get("unsupported_spans") or ()
+        if isinstance(one["text"], str)  # not where texts are not kept
+    ]
+    return [f"{text[:_MAX_QUOTE]}…" if len(text) > _MAX_QUOTE else text for text in quotes]
 
 
 def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ragmeter.cli.options import exit_on_error
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.console.terminal import UsageError, exit_error, print_message
 from ragmeter.scorers.hhem.model import ModelError
 
 model_app = typer.Typer(
@@ -115,8 +115,23 @@ def score_pairs(
 
 
 @model_app.command("check")
-def check_model(folder: ModelFolder) -> None:
-    """Compare the scores of the model card's pairs with its own; exit status 1 if they differ."""
+def check_model(
+    folder: Annotated[Path, typer.Argument(help="Folder of the model; mini is the embedded one.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="JSON lines of traces with `grounded`, true or false: what people say."),
+    ] = None,
+) -> None:
+    """Say how well a model agrees with people, or whether a conversion of HHEM is exact.
+
+    With labels it prints the agreement of the model and of the built-in score. Without, it compares
+    the scores of HHEM's model card with its own; the exit status is 1 if they differ.
+    """
+    if labels is not None:
+        with exit_on_error(model=""):
+            for line in _compare_with_labels(folder, labels):
+                typer.echo(line)
+        return
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
     with exit_on_error(model=""):
@@ -125,6 +140,52 @@ def check_model(folder: ModelFolder) -> None:
         typer.echo(line)
     if not result.passed:
         raise typer.Exit(1)
+
+
+def _compare_with_labels(folder: Path, labels: Path) -> Iterator[str]:
+    from ragmeter.config.loader import load_settings
+    from ragmeter.offline.api import score
+    from ragmeter.scorers.hhem.model import MANIFEST_NAME
+    from ragmeter.trace import Trace
+
+    overrides: dict[str, Any] = {"models": {"cpu_share": 1}}
+    if (folder / MANIFEST_NAME).exists():
+        overrides["hhem"] = {"path": str(folder)}
+    elif str(folder) != "mini":
+        overrides["models"]["path"] = str(folder)
+    settings = load_settings(environ={}, overrides=overrides)  # no judge of the environment
+    rows = [json.loads(line) for line in labels.read_text("utf-8").splitlines() if line.strip()]
+    rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("grounded"), bool)]
+    if not rows:
+        raise UsageError(f"{labels}: no line is a trace with `grounded`, true or false")
+    base = {"service": "labels", "timestamp": 0}
+    scored = score(
+        [{k: v for k, v in (base | row).items() if k in Trace.model_fields} for row in rows],
+        settings,
+    )
+    pairs: dict[str, list[tuple[float, bool]]] = {}
+    for trace, row in zip(scored, rows, strict=True):
+        for one in trace.results:
+            if one.metric == "grounding":
+                values = pairs.setdefault(one.scorer, [])
+                if one.value is not None:
+                    values.append((one.value, row["grounded"]))
+    yield f"{len(rows)} labelled traces, {sum(row['grounded'] for row in rows)} grounded"
+    for scorer, values in sorted(pairs.items()):
+        yield f"{scorer}: {_describe_agreement(values)}"
+
+
+def _describe_agreement(pairs: list[tuple[float, bool]]) -> str:
+    n = len(pairs)
+    good = [value for value, yes in pairs if yes]
+    bad = [value for value, yes in pairs if not yes]
+    if not good or not bad:
+        return f"{n} scored; AUROC needs values of grounded and of other traces"
+    wins = sum((one > other) + (one == other) / 2 for one in good for other in bad)
+    right = sum((value >= 0.5) == yes for value, yes in pairs) / n
+    mean = sum(value for value, _ in pairs) / n
+    auroc = wins / len(good) / len(bad)
+    return f"{n} scored, AUROC {auroc:.3f}, agreement at 0.5 {right:.3f}, mean {mean:.3f}"
 
 
 @model_app.command("fetch")

@@ -41,7 +41,7 @@ TableFormat = Literal["table", "json"]
 
 
 @contextmanager
-def exit_on_error(status: int = 1, *, model: str = "hhem.path: ") -> Iterator[None]:
+def exit_on_error(status: int = 1, *, model: str = "local model: ") -> Iterator[None]:
     """End the command with one line where the block fails on purpose or for the system.
 
     Mistakes in options, settings, rules and suites end it with exit status 2.

@@ -65,6 +65,13 @@ class HhemSettings(SettingsSection):
     fulltext: bool = False
 
 
+class ModelSettings(SettingsSection):
+    """The embedded grounding model, or one of your own in its place."""
+
+    path: Path | None = None
+    cpu_share: float = Field(0.2, ge=0, le=1)
+
+
 class ModelEndpoint(SettingsSection):
     """An OpenAI-compatible endpoint."""
 

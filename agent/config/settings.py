@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ragmeter.config.base import Distinct, NameList, SettingsSection, check_distinct
@@ -25,6 +25,7 @@ from ragmeter.config.scoring import (
     ConsistencySettings,
     HhemSettings,
     JudgeSettings,
+    ModelSettings,
     SamplingSettings,
     ScorerSettings,
 )
@@ -81,6 +82,7 @@ class Settings(SettingsSection, BaseSettings):
     sampling: SamplingSettings = SamplingSettings()
     judge: JudgeSettings = JudgeSettings()
     hhem: HhemSettings = HhemSettings()
+    models: ModelSettings = ModelSettings()
     alerts: AlertSettings = AlertSettings()
     slos: Annotated[list[SloSettings], Distinct] = Field(
         [
@@ -104,6 +106,12 @@ class Settings(SettingsSection, BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the arguments alone; `load_settings` passes its own sources."""
         return (init_settings,)
+
+    @model_validator(mode="after")
+    def _choose_model(self) -> Settings:
+        if self.hhem.path is not None and self.models.path is not None:
+            raise ValueError("hhem.path and models.path: the model tier has one model, set one")
+        return self
 
     @field_validator("windows")
     @classmethod

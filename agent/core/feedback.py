@@ -22,7 +22,7 @@ ANNOTATION = "annotation"  # the scorer of the agent's annotation judge
 
 # The agent's own scorers; labels from outside may not enter their series.
 RESERVED_SCORERS = frozenset((
-    *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext"),
+    *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext", "mini"),
     *("reference", "own", ANNOTATION),
 ))  # fmt: skip
 

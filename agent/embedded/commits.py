@@ -16,9 +16,10 @@ from ragmeter.aggregate.evidence import (
     COLLECT_SECONDS,
     EvidenceKeeper,
     EvidenceKey,
+    quote_unsupported,
     scores_in_evidence,
 )
-from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.alert import Alert, clean_text
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
@@ -30,6 +31,9 @@ from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
+
+# What an alert quotes of the words that nothing supports: of one trace, and of all.
+_QUOTES_OF_TRACE, _QUOTES = 2, 4
 
 
 class CountedScores(NamedTuple):
@@ -192,6 +196,8 @@ class Commits:
             if trace.scored.partial or trace.key in worst
         ]
         step.evidence = self._keeper.rows(worst, keyed, self._earlier_scores)
+        for alert in changes.notifications:
+            self._quote_unsupported(alert, step.evidence)
         step.outbox = [
             item
             for alert in changes.notifications
@@ -206,6 +212,22 @@ class Commits:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)
         self.saved_at = self._clocks.monotonic()
+
+    def _quote_unsupported(
+        self, alert: Alert, new: Sequence[tuple[str, str, float, bytes]]
+    ) -> None:
+        """Add to an alert on grounding which words of its worst traces nothing supports."""
+        if alert.metric != "grounding" or alert.state == "resolved":
+            return
+        bodies = {trace_id: body for service, trace_id, _, body in new if service == alert.service}
+        quotes: list[str] = []
+        for trace_id in alert.worst:
+            body = bodies.get(trace_id) or self._store.evidence(alert.service, trace_id)
+            quotes += quote_unsupported(body)[:_QUOTES_OF_TRACE]
+        if quotes:
+            words = ", ".join(f"'{quote}'" for quote in quotes[:_QUOTES])
+            alert.annotations["unsupported"] = clean_text(words, 300)
+            alert.summary = clean_text(f"{alert.summary}; unsupported: {words}", 1_000)
 
     def _earlier_scores(self, key: EvidenceKey, trace: Trace) -> list[dict[str, Any]]:
         """Return the scores of a trace besides those that a slow tier has just brought."""

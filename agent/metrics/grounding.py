@@ -144,8 +144,9 @@ def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[
 
 
 def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[text_index.AnswerSentence]]:
-    """Return the features of a trace and the sentences of its answer, for fitting."""
-    pages = text_index.PassageIndex.read([p.text or "" for p in trace.passages or ()])
+    """Return the features of a trace and the sentences of its answer; any thread may call it."""
+    texts = [p.text or "" for p in trace.passages or ()]
+    pages = text_index.PassageIndex.read(texts, text_index.PassageText)
     answer = text_index.parse_answer(trace.answer or "")
     query = text_index.QueryText.read(trace.query)
     positions = text_index.find_positions(pages, answer.claims, query.stems)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 from sys import intern
@@ -163,8 +163,13 @@ class PassageIndex:
     _groups: set[str] | None = None
 
     @classmethod
-    def read(cls, texts: Sequence[str]) -> PassageIndex:
-        """Index passages, 400 at most, of the first `MAX_TEXT_CHARS` characters together."""
+    def read(
+        cls, texts: Sequence[str], parse: Callable[[str], PassageText] = _read_passage
+    ) -> PassageIndex:
+        """Index passages, 400 at most, of the first `MAX_TEXT_CHARS` characters together.
+
+        `parse` is `PassageText` itself in a thread that may not use the cache.
+        """
         stream: list[str] = []
         starts: list[int] = []
         owner: list[int] = []
@@ -174,7 +179,7 @@ class PassageIndex:
         for number, text in enumerate(texts[:MAX_PASSAGES]):
             text = text[: max(budget, 0)]
             budget -= len(text)
-            passage = _read_passage(text)
+            passage = parse(text)
             structured = structured or passage.structured
             starts.append(len(stream))
             stream += passage.stems

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.config.scoring import HhemSettings, JudgeBudgetSettings, JudgeSettings
+from ragmeter.config.scoring import JudgeBudgetSettings, JudgeSettings
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_accounts import (
@@ -255,7 +255,10 @@ class BudgetController:
         for index, account in self._accounts.items():
             scales, before = self._scale_down(index, account, now, passed, scales), scales
             if index == CAPACITY_INDEX and scales != before:
-                overload = overload or "it can work off no more (judge.concurrency, hhem.workers)"
+                overload = (
+                    overload
+                    or "it can work off no more (judge.concurrency, hhem.workers, models.cpu_share)"
+                )
         if overload:
             self.overload, self._overloaded = self.overload or overload, now
         elif not 0 <= now - self._overloaded < _OVERLOAD_SECONDS:
@@ -374,7 +377,7 @@ def judge_controller(
     )
 
 
-def model_controller(settings: HhemSettings) -> BudgetController:
-    """Return the controller of the model tier: its workers are the capacity."""
-    capacity = _UTILISATION * settings.workers
+def model_controller(cores: float) -> BudgetController:
+    """Return the controller of the model tier: the cores that it may take are the capacity."""
+    capacity = _UTILISATION * cores
     return BudgetController(JudgeBudgetSettings(), capacity=capacity, prior=MODEL_PRIOR)

@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 from ragmeter.config.loader import ConfigError
-from ragmeter.config.scoring import JudgeSettings
+from ragmeter.config.scoring import HhemSettings, JudgeSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.judging import JudgeInstrument
@@ -74,7 +74,9 @@ def build_controllers(
         share = judge.capacity_share if isinstance(judge, _ClosingTier) else lambda: 1.0
         controllers["judge"] = judge_controller(settings.judge, share)
     if "model" in scorers:
-        controllers["model"] = model_controller(settings.hhem)
+        controllers["model"] = model_controller(
+            settings.models.cpu_share if settings.hhem.path is None else settings.hhem.workers
+        )
     return controllers
 
 
@@ -247,12 +249,9 @@ class ConfiguredTiers:
             if watched:
                 self.probes = self._build_probe_runner(client)
             self.scorers["judge"] = _ClosingTier(tier, client, self, first.measure)
-        if settings.hhem.path is not None:
-            from ragmeter.scorers.hhem.model import HhemModel  # late: it needs the extra
-            from ragmeter.scorers.hhem.tier import HhemTier
-
-            model = HhemModel(settings.hhem.path, settings.hhem.int8)
-            self.scorers["model"] = HhemTier(model, settings.hhem)
+        model = build_model_tier(settings)
+        if model is not None:
+            self.scorers["model"] = model
 
     def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
         client = JudgeClient(
@@ -352,6 +351,37 @@ class ConfiguredTiers:
             for prompt in _prompts()
             if client.served is not None
         ]
+
+
+def build_model_tier(settings: Settings) -> TierScorer | None:
+    """Build the tier of the one local model that the settings name, by default the embedded one."""
+    models = settings.models
+    if settings.hhem.path is None and not models.cpu_share:
+        return None
+    from ragmeter.scorers.hhem.model import HhemModel  # late: they need an extra
+    from ragmeter.scorers.hhem.tier import HhemTier
+    from ragmeter.scorers.mini.model import (
+        BUNDLED_FOLDER,
+        TokenModel,
+        load_model,
+        missing_package,
+    )
+    from ragmeter.scorers.mini.tier import TokenTier
+
+    if settings.hhem.path is not None:
+        return HhemTier(HhemModel(settings.hhem.path, settings.hhem.int8), settings.hhem)
+    if models.path is None and (package := missing_package()):
+        log.warning("grounding by the embedded model is off: the package %s is missing"
+                    " (pip install 'ragmeter[model]')", package)  # fmt: skip
+        return None
+    model = load_model(models.path or BUNDLED_FOLDER)
+    if models.path is not None:
+        model.open()  # the embedded one is opened at its first trace
+    if isinstance(model, TokenModel):
+        return TokenTier(model)
+    # one worker, so that no model takes more than a core
+    manifest = model.manifest
+    return HhemTier(model, HhemSettings(), scorer=manifest.name, budget=manifest.window)
 
 
 def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:

@@ -23,6 +23,7 @@ COLOURS = {
     "builtin": "blue",
     "hhem": "purple",
     "hhem_fulltext": "dark-purple",
+    "mini": "light-purple",
     "umbrela": "orange",
     "judge": "orange",
     "autonuggetizer": "orange",
@@ -33,6 +34,7 @@ COLOURS = {
     # carried to all traces with the help of the cheap score
     f"hhem{ASSISTED_SUFFIX}": "green",
     f"hhem_fulltext{ASSISTED_SUFFIX}": "dark-green",
+    f"mini{ASSISTED_SUFFIX}": "semi-dark-green",
     f"umbrela{ASSISTED_SUFFIX}": "green",
     f"judge{ASSISTED_SUFFIX}": "green",
     f"annotation{ASSISTED_SUFFIX}": "green",

@@ -38,7 +38,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import SpanRef, Trace
 
 # Scorers of the model tier. By name: their module needs an extra that may not be installed.
-MODEL_SCORERS = frozenset(("hhem", "hhem_fulltext"))
+MODEL_SCORERS = frozenset(("hhem", "hhem_fulltext", "mini"))
 
 PREFIX = "evaluations.0.evaluation."
 # Attributes that differ from one result to the next; pairs of all others are cached.

@@ -17,6 +17,7 @@ from ragmeter.cli.models import model_app
 from ragmeter.scorers.hhem import model
 from ragmeter.scorers.hhem.conversion.checkpoint import CONFIG
 from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, require_module
+from tests.scorers.mini.folders import write_folder
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -185,3 +186,38 @@ def test_the_modules_load_nothing_of_the_extra_before_it_is_used() -> None:
         timeout=PATIENCE,
     )
     assert done.stdout.strip() == b"[]"
+
+
+def labelled(path: Path) -> Path:
+    passages = [{"id": "a", "text": "The museum opened in 1902 in Paris. It is free on Sundays."}]
+    answers = {
+        "the museum opened in 1902": True,
+        "it is free on sundays": True,
+        "the museum opened in 1950": False,
+        "the museum opened in rome": False,
+    }
+    rows = [
+        {"trace_id": str(n), "passages": passages, "answer": text, "grounded": yes, "task": "QA"}
+        for n, (text, yes) in enumerate(answers.items())
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n[]\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pairs", "tokens"])
+def test_the_agreement_of_a_model_with_people_is_printed(tmp_path: Path, kind: str) -> None:
+    own = write_folder(tmp_path / "own", kind, pooling={"worst": 1})
+    result = run("check", own, "--labels", labelled(tmp_path / "labels.jsonl"))
+    assert result.exit_code == 0, result.output
+    assert "4 labelled traces, 2 grounded" in result.stdout
+    assert "tiny: 4 scored, AUROC 1.000, agreement at 0.5 1.000, mean 0.500" in result.stdout
+    assert "builtin: 4 scored, AUROC" in result.stdout
+
+
+def test_the_embedded_model_can_be_checked_and_labels_are_needed(tmp_path: Path) -> None:
+    result = run("check", "mini", "--labels", labelled(tmp_path / "labels.jsonl"))
+    assert "mini: 4 scored, AUROC 1.000" in result.stdout
+    (tmp_path / "none.jsonl").write_text('{"trace_id": "a"}\n')
+    result = run("check", "mini", "--labels", tmp_path / "none.jsonl")
+    assert result.exit_code == 2
+    assert "no line is a trace with `grounded`" in result.stderr

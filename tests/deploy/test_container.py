@@ -157,7 +157,8 @@ def test_locks_hold_what_the_project_needs() -> None:
     assert names(PROJECT["dependencies"]) <= set(small)
     assert names(extras["kafka"]) <= set(kafka)
     assert names(extras["hhem"]) <= set(large)
-    assert not names(extras["hhem"]) & set(kafka)
+    assert names(extras["model"]) <= set(small)
+    assert not (names(extras["hhem"]) - names(extras["model"])) & set(kafka)
     assert small.items() <= kafka.items() <= large.items()
 
 

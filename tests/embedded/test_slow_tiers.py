@@ -15,18 +15,21 @@ from typing import Any
 import pytest
 
 from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.scoring.scorer import CheapScores
 from ragmeter.scoring.slow_tiers import SlowTiers
-from ragmeter.store.rows import QueuedTrace, TierDraw
+from ragmeter.store.rows import OutboxItem, QueuedTrace, TierDraw
 from ragmeter.trace import Trace
 from tests.traces import START, good
 from tests.waiting import accept_in_turn, until
@@ -426,3 +429,63 @@ def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path:
         assert mismatch(instrument) == 0
     finally:
         instrument.stop(2)
+
+
+class Local(Fake):
+    """A local model that supports nothing, and says which words."""
+
+    tier: Tier = "model"
+    pairs: Sequence[MetricScorer] = (("grounding", "mini"),)
+
+    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
+        spans = [{"text": "the login\npage"}, {"text": "x" * 500}, {"text": "third"}]
+        detail = {"unsupported_spans": spans}
+        return [Score("grounding", "mini", ScoreState.SCORED, 0.1, detail=detail)]
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, content: str) -> None:
+    rule = {
+        "name": "Low",
+        "severity": "critical",
+        "metric": "grounding",
+        "scorer": "mini",
+        "statistic": "upper",
+        "op": "<",
+        "threshold": 0.5,
+        "window": "5m",
+        "for": "1m",
+    }
+    notified: list[Alert] = []
+
+    def notify(alert: Alert, now: float) -> list[OutboxItem]:
+        notified.append(alert)
+        return []
+
+    tree = {
+        "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+        "sampling": {"model": 1.0},
+        "privacy": {"content": content},
+    }
+    instrument = EmbeddedAgent(
+        load_settings(environ={}, overrides=tree),
+        parse_rules([{"rules": [rule]}]),
+        live=False,
+        tiers=lambda saved: SlowTiers({"model": Local()}),
+        outputs=AgentOutputs(make_notifications=notify),
+    )
+    instrument.start()
+    try:
+        for first in (0, 100):
+            instrument.accept([good(n) for n in range(first, first + 100)], str(first))
+            instrument.wait_idle()
+    finally:
+        instrument.stop(2)
+    summary = notified[0].summary
+    if content == "none":
+        assert "unsupported" not in summary
+    else:
+        assert "; unsupported: 'the login page', 'xxx" in summary
+        assert "third" not in summary  # two of a trace
+        assert len(summary) < 600
+        assert notified[0].annotations["unsupported"].startswith("'the login page', '")

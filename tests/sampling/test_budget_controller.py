@@ -297,13 +297,12 @@ def test_controllers_from_the_settings() -> None:
         environ={},
         overrides={
             "judge": {"concurrency": 10, "input_usd_per_million": 1, "budget": {"usd_per_day": 5}},
-            "hhem": {"workers": 2},
         },
     )
     judge = judge_controller(settings.judge).balances()
     assert set(judge) == {"usd", "seconds"}
     assert judge["seconds"][0] == 9.0
-    model = model_controller(settings.hhem).balances()
+    model = model_controller(2).balances()
     assert model == {"seconds": (1.8, 27.0)}  # nothing waits for it
 
 

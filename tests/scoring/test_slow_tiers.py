@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,15 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.llm.served_model import ServedModel
-from ragmeter.scoring.slow_tiers import ConfiguredTiers, _log_served_model, build_slow_tiers
+from ragmeter.scoring.slow_tiers import (
+    ConfiguredTiers,
+    SlowTiers,
+    _log_served_model,
+    build_slow_tiers,
+)
 from tests.embedded.test_slow_tiers import mismatch, states
 from tests.scorers.judge.stub_process import StubProcess, stub_judge
+from tests.scorers.mini.folders import write_folder
 from tests.traces import good
 from tests.waiting import until
 
@@ -289,3 +295,33 @@ def test_what_a_full_judge_leaves_out_is_logged_once_with_its_reason(
     assert record.levelname == "WARNING"
     assert "the judge tier draws at 0." in record.message
     assert "judge.concurrency" in record.message
+
+
+def test_a_folder_of_your_own_scores_in_the_agent_within_its_share_of_a_core(
+    tmp_path: Path,
+) -> None:
+    tree = {
+        "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+        "sampling": {"model": 1.0},
+        "models": {"path": str(write_folder(tmp_path / "m", "tokens")), "cpu_share": 0.1},
+    }
+    settings = load_settings(environ={}, overrides=tree)
+    built: list[SlowTiers] = []
+
+    def build(saved: Mapping[str, Any]) -> SlowTiers:
+        built.append(build_slow_tiers(settings, saved))
+        return built[-1]
+
+    instrument = EmbeddedAgent(settings, [], live=False, tiers=build)
+    instrument.start()
+    try:
+        instrument.accept([good(n) for n in range(30)], "test")
+        instrument.wait_idle()
+        until(lambda: states(instrument, "grounding", "tiny").get("scored") == 30)
+        assert mismatch(instrument) == 0
+        kept = instrument.evidence("bot", "t1")
+        assert kept is not None
+    finally:
+        instrument.stop(4)
+    ((seconds, _),) = built[0].controllers["model"].balances().values()
+    assert seconds == pytest.approx(0.09)  # of a core in a second, with some left

@@ -14,6 +14,7 @@ import json
 import math
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -63,7 +64,7 @@ def require_module(name: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise ModelError(
-            f"HHEM needs the package {name.partition('.')[0]}, which cannot be imported "
+            f"the local model needs the package {name.partition('.')[0]}, which cannot be imported "
             f"({error}); {_EXTRA} installs it"
         ) from None
 
@@ -162,12 +163,26 @@ def _exact_products() -> bool:
     return re.search(r"\b(avx512_vnni|avx_vnni)\b", flags) is not None
 
 
-def _first_line(error: Exception) -> str:
+def replace_surrogates(text: str) -> str:
+    """Return a text that a tokenizer takes: halves of characters become U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, bounded."""
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
-def _open_session(path: Path) -> Any:
-    # one thread that does not spin
+def open_session(path: Path, skip: Sequence[str] = ()) -> Any:
+    """Open a graph for one thread that does not spin.
+
+    Args:
+        path: The ONNX file.
+        skip: Names of optimisations of the runtime that make the graph slower.
+
+    Raises:
+        ModelError: The graph cannot be loaded.
+    """
     runtime = require_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -178,9 +193,11 @@ def _open_session(path: Path) -> Any:
     if not _exact_products():  # then take other kernels: slower ones, but exact
         options.add_session_config_entry("session.x64quantprecision", "1")
     try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(skip)
+        )
     except Exception as error:  # the runtime's exceptions share no base
-        raise ModelError(f"{path} cannot be loaded: {_first_line(error)}") from None
+        raise ModelError(f"{path} cannot be loaded: {first_line(error)}") from None
 
 
 class HhemModel:
@@ -205,7 +222,7 @@ class HhemModel:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         graph = folder / (INT8_NAME if int8 else FP32_NAME)
-        self._session = _open_session(graph)
+        self._session = open_session(graph)
         source = self._session.get_modelmeta().custom_metadata_map.get(SOURCE_KEY)
         if source != manifest.source:
             raise ModelError(f"{graph} is not of the conversion of hhem.json: {convert}")
@@ -219,12 +236,12 @@ class HhemModel:
         `<pad>` and `</s>` within the texts become those tokens, as they do in the reference.
         """
         text = f"{self._before}{premise}{self._between}{hypothesis}{self._after}"
-        ids: list[int] = self._tokenizer.encode(_SURROGATE.sub("\ufffd", text)).ids
+        ids: list[int] = self._tokenizer.encode(replace_surrogates(text)).ids
         return ids
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text by itself, without the prompt."""
-        encoded = self._tokenizer.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False)
+        encoded = self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)
         return len(encoded.ids)
 
     def logits(self, ids: list[int]) -> tuple[float, float]:
@@ -237,7 +254,7 @@ class HhemModel:
         try:
             first, second = self._session.run(None, feed)[0].tolist()
         except Exception as error:  # the runtime's exceptions share no base
-            reason = _first_line(error)
+            reason = first_line(error)
             raise ModelError(f"a pair of {len(ids)} tokens cannot be scored: {reason}") from None
         if not (math.isfinite(first) and math.isfinite(second)):
             raise ModelError(f"a pair of {len(ids)} tokens gave logits that are not finite")

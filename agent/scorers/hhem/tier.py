@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import NoScore, Score, ScoreState, find_answer_reason
@@ -24,6 +24,9 @@ from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers, WorkersClosed
 from ragmeter.trace import Trace
 
+if TYPE_CHECKING:
+    from ragmeter.scorers.mini.model import PairModel
+
 log = logging.getLogger(__name__)
 
 METRIC = "grounding"
@@ -36,44 +39,22 @@ _FULLTEXT_TOKENS = 10_000
 _CHARS_PER_PLAN_WEIGHT = 250
 
 T = TypeVar("T")
+Finding = tuple[float, dict[str, Any]] | NoScore
 
 
-class HhemTier:
-    """Scores `grounding` by HHEM: scorer `hhem`, and `hhem_fulltext` where the settings want it.
+class LocalModelTier:
+    """Scores `grounding` by a model in threads of this process; the base of the tiers with one.
 
     An async context manager that ends the workers' threads; they begin at the first trace.
-
-    Args:
-        model: Model that scores pairs; several threads call it.
-        workers: Threads; None: as many as the settings say.
     """
 
     tier: Tier = "model"
 
-    def __init__(
-        self,
-        model: HhemModel,
-        settings: HhemSettings,
-        *,
-        workers: CpuWorkers | None = None,
-        max_pairs: int = windowing.MAX_PAIRS,
-    ) -> None:
-        self._model = model
-        self._workers = workers or CpuWorkers(settings.workers)
-        self._max_pairs = max_pairs
-        methods = {
-            HHEM: f"windows {windowing.WINDOWING_VERSION} {windowing.TOKEN_BUDGET}"
-            f" {windowing.OVERLAP_TOKENS} {windowing.MAX_SENTENCE_TOKENS}"
-            f" {windowing.SUPPORTED_PROBABILITY} {windowing.MAX_WINDOWS}"
-        }
-        if settings.fulltext:
-            methods[FULLTEXT] = f"fulltext {_FULLTEXT_CHARS}"
-        self._fingerprints = {
-            scorer: hashlib.sha256(f"{model.fingerprint} {method}".encode()).hexdigest()[:12]
-            for scorer, method in methods.items()
-        }
+    def __init__(self, workers: CpuWorkers, fingerprints: Mapping[str, str]) -> None:
+        self._workers = workers
+        self._fingerprints = fingerprints  # by scorer
 
-    async def __aenter__(self) -> HhemTier:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -84,21 +65,23 @@ class HhemTier:
         """The (metric, scorer) pairs that every trace gets a result for."""
         return [(METRIC, scorer) for scorer in self._fingerprints]
 
+    def _score_each(
+        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> dict[str, Awaitable[Finding]]:
+        """Return by scorer what finds its value and detail."""
+        raise NotImplementedError
+
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`; `cost` grows by the workers' busy seconds."""
         reason = find_missing_reason(trace)
         if reason is not None:
             return [_missing(scorer, reason) for _, scorer in self.pairs]
         async with self._workers.turn() as turn:
-            runs = [self._guarded(HHEM, trace, self._score_windows(turn, trace, cost))]
-            if FULLTEXT in self._fingerprints:
-                whole = self._score_fulltext(turn, trace, cost)
-                runs.append(self._guarded(FULLTEXT, trace, whole))
-            return list(await asyncio.gather(*runs))
+            runs = self._score_each(turn, trace, cost)
+            guarded = [self._guarded(scorer, trace, run) for scorer, run in runs.items()]
+            return list(await asyncio.gather(*guarded))
 
-    async def _guarded(
-        self, scorer: str, trace: Trace, run: Awaitable[tuple[float, dict[str, Any]] | NoScore]
-    ) -> Score:
+    async def _guarded(self, scorer: str, trace: Trace, run: Awaitable[Finding]) -> Score:
         try:
             result = await run
             if isinstance(result, NoScore):
@@ -118,23 +101,66 @@ class HhemTier:
             log.exception("%s failed on trace %r", scorer, trace.trace_id[:80])
             return _missing(scorer, NoScore("internal_error"))
 
+
+class HhemTier(LocalModelTier):
+    """Scores by a model of pairs: HHEM, or a user's own (`scorer`).
+
+    There is also the scorer `hhem_fulltext` where the settings of HHEM want it.
+
+    Args:
+        model: Model that scores pairs; several threads call it.
+        budget: Tokens of a pair.
+        workers: Threads; None: as many as the settings say.
+    """
+
+    def __init__(
+        self,
+        model: HhemModel | PairModel,
+        settings: HhemSettings,
+        *,
+        scorer: str = HHEM,
+        budget: int = windowing.TOKEN_BUDGET,
+        workers: CpuWorkers | None = None,
+        max_pairs: int = windowing.MAX_PAIRS,
+    ) -> None:
+        self._model = model
+        self._max_pairs = max_pairs
+        self._scorer, self._budget = scorer, budget
+        methods = {
+            scorer: f"windows {windowing.WINDOWING_VERSION} {budget}"
+            f" {windowing.OVERLAP_TOKENS} {windowing.MAX_SENTENCE_TOKENS}"
+            f" {windowing.SUPPORTED_PROBABILITY} {windowing.MAX_WINDOWS}"
+        }
+        if settings.fulltext:
+            methods[FULLTEXT] = f"fulltext {_FULLTEXT_CHARS}"
+        fingerprints = {
+            scorer: hashlib.sha256(f"{model.fingerprint} {method}".encode()).hexdigest()[:12]
+            for scorer, method in methods.items()
+        }
+        super().__init__(workers or CpuWorkers(settings.workers), fingerprints)
+
+    def _score_each(
+        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> dict[str, Awaitable[Finding]]:
+        runs: dict[str, Awaitable[Finding]] = {self._scorer: self._score_windows(turn, trace, cost)}
+        if FULLTEXT in self._fingerprints:
+            runs[FULLTEXT] = self._score_fulltext(turn, trace, cost)
+        return runs
+
     def _length(self, premise: str, hypothesis: str) -> int:
-        return len(_call_model(self._model.encode, premise, hypothesis))
+        return len(call_model(self._model.encode, premise, hypothesis))
 
     def _support(self, premise: str, hypothesis: str) -> float:
-        value = _call_model(self._model.score, premise, hypothesis)
+        value = call_model(self._model.score, premise, hypothesis)
         if not 0 <= value <= 1:
             raise ModelError("the model gave no probability")
         return value
 
-    async def _score_windows(
-        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
-    ) -> tuple[float, dict[str, Any]] | NoScore:
-        texts, answer = _passage_texts(trace), trace.answer or ""
-        count = partial(_call_model, self._model.count)
-        prepare = partial(
-            windowing.plan_windows, answer, texts, count, self._length, self._max_pairs
-        )
+    async def _score_windows(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
+        texts, answer = passage_texts(trace), trace.answer or ""
+        count = partial(call_model, self._model.count)
+        bounds = (self._max_pairs, self._budget)
+        prepare = partial(windowing.plan_windows, answer, texts, count, self._length, *bounds)
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
         (plan,) = await turn.run([CpuTask(weight, prepare)], cost)
         if not plan.sentences:
@@ -158,7 +184,7 @@ class HhemTier:
         self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
     ) -> tuple[float, dict[str, Any]]:
         """One pair: all passages in one text, cut where the reference cuts it, and the answer."""
-        premise, answer = " ".join(_passage_texts(trace)), trace.answer or ""
+        premise, answer = " ".join(passage_texts(trace)), trace.answer or ""
         if len(answer) > MAX_ANSWER:
             raise TextTooLong
         cut = premise[:_FULLTEXT_CHARS]
@@ -173,7 +199,8 @@ class HhemTier:
         return value, detail
 
 
-def _passage_texts(trace: Trace) -> list[str]:
+def passage_texts(trace: Trace) -> list[str]:
+    """Return the texts of the passages, empty where there is none."""
     return [passage.text or "" for passage in trace.passages or ()]
 
 
@@ -188,7 +215,7 @@ def find_missing_reason(trace: Trace) -> NoScore | None:
         return NoScore("no_passages_captured")
     if not trace.passages:
         return NoScore("no_passages", applies=False)
-    texts = _passage_texts(trace)
+    texts = passage_texts(trace)
     if trace.answer is None or not any(text and not text.isspace() for text in texts):
         return NoScore("no_text")
     start = " ".join(text[:100] for text in texts[:2])
@@ -201,10 +228,10 @@ def find_missing_reason(trace: Trace) -> NoScore | None:
     return None
 
 
-def _call_model(call: Callable[..., T], *texts: str) -> T:
+def call_model(call: Callable[..., T], *arguments: Any) -> T:
     """Call the model; any error becomes a `ModelError`, without the trace's text."""
     try:
-        return call(*texts)
+        return call(*arguments)
     except ModelError:
         raise
     except Exception as error:  # runtime and tokenizer share no base

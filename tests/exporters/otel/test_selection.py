@@ -9,6 +9,7 @@ from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.exporters.otel.encoding import MODEL_SCORERS, ResultSelection, tier_of_scorer
 from ragmeter.scorers.hhem import tier
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, read_manifest
 from tests.exporters.otel.scores import done, score
 
 SCORES = [
@@ -71,7 +72,8 @@ def test_an_explanation_is_bounded() -> None:
 
 
 def test_the_scorers_of_the_model_tier_are_those() -> None:
-    assert {tier.HHEM, tier.FULLTEXT} == MODEL_SCORERS
+    mini = read_manifest(BUNDLED_FOLDER).name
+    assert {tier.HHEM, tier.FULLTEXT, mini} == MODEL_SCORERS
     assert (tier_of_scorer("builtin"), tier_of_scorer("hhem"), tier_of_scorer("judge")) == (
         "cheap",
         "model",

@@ -302,6 +302,34 @@ def test_hostile_text_stays_text_and_is_bounded() -> None:
         assert len(page.text) < 1_000_000
 
 
+def test_words_that_nothing_supports_are_marked_with_the_nearest_evidence() -> None:
+    agent = everything()
+    answer = "It was built <b>in 1902</b> by Victoria."
+
+    def span(start: Any, end: Any, text: str, evidence: Any = None) -> dict[str, Any]:
+        return {"start": start, "end": end, "text": text, "evidence": evidence}
+
+    at = answer.index("Victoria")
+    spans = [
+        span(at, at + 8, "Victoria", {"passage_id": "kb<2>", "text": 'Anne "built" <it>'}),
+        span(0, 2, "It"),
+        span(0, 6, "It was"),  # overlaps
+        span(3, 6, "moved"),  # of another text
+        *[span(start, 9, "x") for start in (-4, None, 10**9, "3")],
+        "no span",
+    ]
+    document = agent.documents[("bot", "t-1")]
+    document["trace"] = {**document["trace"], "answer": answer}
+    document["results"][0] = {**document["results"][0], "detail": {"unsupported_spans": spans}}
+    page = traced(agent)
+    marks = [attrs["title"] for tag, attrs in page.tags if tag == "mark"]
+    assert marks == [
+        "Nothing in the passages supports this.",
+        'Nothing supports this. Nearest, in kb<2>: Anne "built" <it>',
+    ]
+    assert answer in page.text
+
+
 def test_errors_have_a_page() -> None:
     page = Page(error_page(404, "Not Found", "<b>gone</b>"))
     assert "404 Not Found" in page.text

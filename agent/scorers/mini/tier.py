@@ -1,0 +1,176 @@
+"""Grounding by a model of tokens: a calibrated value, and the words that nothing supports."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
+
+from ragmeter.core.score import NoScore
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.grounding import grounding_features, grounding_probability
+from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
+from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
+from ragmeter.scorers.hhem.model import consistency_probability
+from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
+from ragmeter.scorers.hhem.windowing import TextTooLong
+from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
+from ragmeter.scorers.mini.model import AnswerReading, TokenModel, TokenRisk
+from ragmeter.trace import Trace
+
+MAX_SPANS = 10  # in a result, the worst first
+_MAX_SPAN_TEXT = 200
+# Characters of passages that are searched for the nearest evidence of spans: some 10 ms.
+_MAX_EVIDENCE_CHARS = 100_000
+_ODDS_LIMIT = 12.0  # of the lexical score: 1 may come out of rounding
+_LETTER, _WORD, _WORD_END = re.compile(r"\w"), re.compile(r"\w+"), re.compile(r"\w+\Z")
+_MAX_WORD = 100  # characters by which a token is made whole: some scripts have no spaces
+# What may lie between two words of one span.
+_GAP = re.compile(r"[\s\"'(),./:;-]{0,3}")
+# Of a token of a row in tokens of a pair of HHEM, which take four times the work.
+_WINDOW_WEIGHT = 0.25
+_CHARS_PER_WEIGHT = 250  # to read and conclude
+# Characters of passages: to compare more with the answer would hold Python's lock for a second.
+MAX_PASSAGE_CHARS = 250_000
+
+_Place = tuple[int, int]
+
+
+class TokenTier(LocalModelTier):
+    """Scores `grounding` by a model of the kind `tokens`; it is opened at the first trace.
+
+    Args:
+        model: The model.
+        workers: Threads; one by default, so that the tier never takes more than a core.
+    """
+
+    def __init__(self, model: TokenModel, workers: CpuWorkers | None = None) -> None:
+        super().__init__(workers or CpuWorkers(1), {model.manifest.name: model.fingerprint})
+        self._model = model
+
+    def _score_each(
+        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> dict[str, Awaitable[Finding]]:
+        return {self._model.manifest.name: self._score_tokens(turn, trace, cost)}
+
+    async def _score_tokens(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
+        texts, answer = passage_texts(trace), trace.answer or ""
+        if len(answer) > MAX_ANSWER or sum(map(len, texts)) > MAX_PASSAGE_CHARS:
+            raise TextTooLong
+        if not any(claim.content for claim in parse_answer(answer).claims):
+            return NoScore("no_claims", applies=False)
+        weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_WEIGHT
+        read = partial(call_model, self._model.read, trace.query or "", texts, answer)
+        (reading,) = await turn.run([CpuTask(weight, read)], cost)
+        tasks = [
+            CpuTask(
+                _WINDOW_WEIGHT * (len(chunk.ids) + window[1] - window[0]),
+                partial(call_model, self._model.score_window, reading, chunk, window),
+            )
+            for chunk, window in reading.rows
+        ]
+        supports = await turn.run(tasks, cost)
+        conclude = partial(conclude_trace, trace, reading, supports)
+        (result,) = await turn.run([CpuTask(weight, conclude)], cost)
+        return result
+
+
+def conclude_trace(
+    trace: Trace, reading: AnswerReading, supports: Sequence[tuple[list[float], float]]
+) -> tuple[float, dict[str, Any]]:
+    """Return the value of a trace, from 0 to 1, and its detail."""
+    manifest = reading.model.manifest
+    risk, tokens = reading.conclude(supports)
+    weights = manifest.calibration
+    lexical = lexical_odds(trace) if weights.lexical else 0.0
+    odds = weights.intercept - weights.model * risk + weights.lexical * lexical
+    value = consistency_probability((0.0, odds))
+    answer, texts = trace.answer or "", passage_texts(trace)
+    ids = [passage.id for passage in trace.passages or ()]
+    spans = unsupported_spans(answer, tokens, manifest.span_risk)
+    worst = sorted(spans, key=lambda span: -span.risk)[:MAX_SPANS]
+    detail: dict[str, Any] = {"model": round(-risk, 3), "windows": len(supports)}
+    if weights.lexical:
+        detail["lexical"] = round(lexical, 3)
+    if spans:
+        evidence = EvidenceFinder(texts) if texts else None
+        detail["unsupported"] = len(spans)
+        detail["unsupported_spans"] = [
+            {
+                "start": span.start,
+                "end": span.end,
+                "text": answer[span.start : span.end][:_MAX_SPAN_TEXT],
+                "risk": round(span.risk, 2),
+                **(evidence.nearest(answer, span, ids) if evidence else {}),
+            }
+            for span in worst
+        ]
+    if blank := sum(not text or text.isspace() for text in texts):
+        detail["passages_without_text"] = blank
+    return value, detail
+
+
+def lexical_odds(trace: Trace) -> float:
+    """Return the log odds of the built-in score that an answer is grounded."""
+    features, _ = grounding_features(trace)
+    value = grounding_probability(features.values, features.sentences)
+    odds = math.log(value / (1 - value)) if 0 < value < 1 else math.copysign(99, value - 0.5)
+    return max(-_ODDS_LIMIT, min(_ODDS_LIMIT, odds))
+
+
+def unsupported_spans(answer: str, tokens: Sequence[TokenRisk], at: float) -> list[TokenRisk]:
+    """Join the tokens of a risk of `at` or more to spans of whole words, in their order."""
+    spans: list[TokenRisk] = []
+    for token in tokens:
+        if token.risk < at:
+            continue
+        before = _WORD_END.search(answer, max(0, token.start - _MAX_WORD), token.start)
+        after = _WORD.match(answer, token.end, token.end + _MAX_WORD)
+        start, end = token.start, token.end
+        if before and _LETTER.match(answer, start):
+            start = before.start()
+        if after and _LETTER.match(answer, end - 1):
+            end = after.end()
+        if spans and (start <= spans[-1].end or _GAP.fullmatch(answer, spans[-1].end, start)):
+            last = spans.pop()
+            spans.append(TokenRisk(last.start, max(end, last.end), max(token.risk, last.risk)))
+        else:
+            spans.append(TokenRisk(start, end, token.risk))
+    return [span for span in spans if _LETTER.search(answer, span.start, span.end)]
+
+
+class EvidenceFinder:
+    """Finds the sentence of the passages that is nearest to a place in an answer."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._sentences: list[tuple[int, _Place, frozenset[str]]] = []
+        budget = _MAX_EVIDENCE_CHARS
+        for number, text in enumerate(texts):
+            text = text[: max(0, budget)]
+            budget -= len(text)
+            for start, end in find_sentence_spans(text):
+                stems = frozenset(content_stems(tokenize(text[start:end])))
+                self._sentences.append((number, (start, end), stems))
+
+    def nearest(self, answer: str, span: TokenRisk, ids: Sequence[str]) -> dict[str, Any]:
+        """Return `evidence`: the place and text that share most with the sentence of a span."""
+        around = [
+            place
+            for place in find_sentence_spans(answer)
+            if place[0] < span.end > span.start < place[1]
+        ]
+        start, end = around[0] if around else (span.start, span.end)
+        wanted = frozenset(content_stems(tokenize(answer[start:end])))
+        best, most = None, 0.0
+        for number, place, stems in self._sentences:
+            shared = sum(idf[stem] for stem in sorted(wanted & stems))
+            if shared > most:
+                best, most = (number, place), shared
+        if best is None:
+            return {}
+        number, (start, end) = best
+        text = self._texts[number][start:end][:_MAX_SPAN_TEXT]
+        return {"evidence": {"passage_id": ids[number], "start": start, "end": end, "text": text}}

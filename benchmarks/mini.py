@@ -1,0 +1,74 @@
+"""What the embedded grounding model costs: CPU time of one thread, by row and by trace.
+
+    python -m benchmarks.mini --data DIR [--traces N]
+
+A row of 512 tokens is the longest; of each of the development sets N traces are scored whole, with
+the lexical score, the spans and their evidence. Times are CPU time; on a busy machine caches and
+clock still differ, so compare two versions in alternating runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, median
+
+from benchmarks.devdata import grounding_rows
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
+from ragmeter.scorers.mini.tier import conclude_trace
+from ragmeter.trace import Trace
+
+__all__ = ["main"]
+
+ROUNDS = 15
+
+
+def score(model: TokenModel, trace: Trace) -> int:
+    """Score as the tier does; return the number of rows."""
+    texts = [passage.text or "" for passage in trace.passages or ()]
+    reading = model.read(trace.query or "", texts, trace.answer or "")
+    conclude_trace(trace, reading, [model.score_window(reading, *row) for row in reading.rows])
+    return len(reading.rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--traces", type=int, default=60, help="of each set")
+    options = parser.parse_args()
+    model = load_model(BUNDLED_FOLDER)
+    assert isinstance(model, TokenModel)
+    model.open()
+    reading = model.read("word " * 60, ["word " * 309], "said " * 160)
+    times = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        model.score_window(reading, *reading.rows[0])
+        times.append(time.process_time() - began)
+    print(
+        f"row of 512 tokens: median {1e3 * median(times):.1f} ms, least {1e3 * min(times):.1f} ms"
+    )
+    by_set: dict[str, list[Trace]] = defaultdict(list)
+    for row in grounding_rows(options.data):
+        by_set[row.name].append(row.trace)
+    print("| set | rows a trace | ms a trace: mean | median | most |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    everything = []
+    for name, traces in sorted(by_set.items()):
+        rows, costs = 0, []
+        for trace in traces[:: max(1, len(traces) // options.traces)][: options.traces]:
+            began = time.process_time()
+            rows += score(model, trace)
+            costs.append(1e3 * (time.process_time() - began))
+        everything += costs
+        print(
+            f"| {name} | {rows / len(costs):.1f} | {mean(costs):.0f} | {median(costs):.0f}"
+            f" | {max(costs):.0f} |"
+        )
+    print(f"all: mean {mean(everything):.0f} ms, median {median(everything):.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""The tier of a model of tokens: its values, the spans in their details, which model is used."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.tiers import ScoringCost, TierScorer
+from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.scorers.mini import model as folders
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenRisk
+from ragmeter.scorers.mini.tier import MAX_SPANS, unsupported_spans
+from ragmeter.scoring import slow_tiers
+from tests.scorers.mini.folders import write_folder
+from tests.traces import make_trace
+
+PASSAGES = [
+    {"id": "a", "text": "It is free on Sundays. The museum opened in 1902 in Paris."},
+    {"id": "b", "text": "Every day the museum is open in the morning."},
+]
+
+
+def own(folder: Path, kind: str = "tokens", **manifest: Any) -> Settings:
+    path = write_folder(folder, kind, **manifest)
+    return load_settings(environ={}, overrides={"models": {"path": str(path)}})
+
+
+def score(settings: Settings, **trace: Any) -> Score:
+    async def main() -> list[Score]:
+        tier = slow_tiers.ConfiguredTiers(settings).scorers["model"]
+        cost = ScoringCost()
+        async with tier:  # type: ignore[attr-defined]
+            scores = await tier.score(make_trace(**{"passages": PASSAGES, **trace}), cost)
+        assert cost.seconds >= 0
+        return scores
+
+    (found,) = asyncio.run(main())
+    assert found.metric == "grounding"
+    return found
+
+
+def test_the_words_that_nothing_supports_are_in_the_detail_with_the_nearest_evidence(
+    tmp_path: Path,
+) -> None:
+    answer = "It is free on sundays . The museum opened in 1950 in rome ."
+    found = score(own(tmp_path), answer=answer)
+    assert (found.scorer, found.state) == ("tiny", ScoreState.SCORED)
+    assert found.value is not None
+    assert found.fingerprint
+    detail = found.detail or {}
+    assert detail["unsupported"] == 2
+    spans = detail["unsupported_spans"]
+    assert [span["text"] for span in spans] == ["1950", "rome"]
+    assert answer[spans[0]["start"] : spans[0]["end"]] == "1950"
+    assert spans[0]["evidence"]["passage_id"] == "a"
+    assert spans[0]["evidence"]["text"] == "The museum opened in 1902 in Paris."
+    text = PASSAGES[0]["text"]
+    start, end = spans[0]["evidence"]["start"], spans[0]["evidence"]["end"]
+    assert text[start:end] == spans[0]["evidence"]["text"]
+    assert score(own(tmp_path), answer="it is free on sundays").value > found.value  # type: ignore[operator]
+
+
+def test_the_combination_with_the_lexical_score_is_that_of_the_manifest(tmp_path: Path) -> None:
+    alone = own(tmp_path / "a", calibration={"model": 0, "lexical": 0, "intercept": 1})
+    assert score(alone, answer="The museum opened in 1902").value == pytest.approx(0.7311, abs=1e-4)
+    lexical = own(tmp_path / "b", calibration={"model": 0, "lexical": 1})
+    good = score(lexical, answer="The museum opened in 1902 in Paris.")
+    bad = score(lexical, answer="Queen Victoria paid for the museum in Berlin.")
+    assert good.value > bad.value  # type: ignore[operator]
+    assert "lexical" in (good.detail or {})
+
+
+def test_a_model_of_pairs_is_a_scorer_of_its_name(tmp_path: Path) -> None:
+    found = score(own(tmp_path, "pairs"), answer="the museum opened in rome")
+    assert (found.scorer, found.state) == ("tiny", ScoreState.SCORED)
+    assert found.value == pytest.approx(0.018, abs=1e-3)
+
+
+def test_a_model_of_pairs_reads_long_passages_in_windows_of_its_own_size(tmp_path: Path) -> None:
+    settings = own(tmp_path, "pairs", window=256, chunk=64)
+    filler = "It is free on sundays. " * 200
+    passages = [{"id": "a", "text": f"{filler} The museum opened in rome. {filler}"}]
+    found = score(settings, passages=passages, answer="the museum opened in rome")
+    assert (found.state, (found.detail or {})["of"]) == (ScoreState.SCORED, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "reason"),
+    [
+        ({"answer": "the museum " * 2_000}, ScoreState.UNSCORED, "too_long"),
+        ({"passages": [{"id": "a", "text": "x" * 300_000}]}, ScoreState.UNSCORED, "too_long"),
+        ({"answer": "I don't know."}, ScoreState.NOT_APPLICABLE, "no_answer"),
+        ({"passages": []}, ScoreState.NOT_APPLICABLE, "no_passages"),
+        ({"passages": None}, ScoreState.UNSCORED, "no_passages_captured"),
+        ({"answer": "It was so."}, ScoreState.NOT_APPLICABLE, "no_claims"),
+    ],
+)
+def test_there_is_no_value_without_what_it_needs(
+    tmp_path: Path, change: dict[str, Any], state: ScoreState, reason: str
+) -> None:
+    found = score(own(tmp_path), **change)
+    assert (found.state, found.reason, found.value) == (state, reason, None)
+
+
+def test_details_are_bounded_and_follow_the_content_policy(tmp_path: Path) -> None:
+    found = score(own(tmp_path), answer="the museum rome is free " * 400)
+    spans = (found.detail or {})["unsupported_spans"]
+    assert (len(spans), (found.detail or {})["unsupported"]) == (MAX_SPANS, 400)
+    assert len(json.dumps(found.detail)) < 5_000
+    settings = load_settings(environ={}, overrides={"privacy": {"content": "none"}})
+    kept = ContentPolicy(settings.privacy).results([found.to_dict()])
+    assert "rome" not in json.dumps(kept)
+    assert "Paris" not in json.dumps(kept)
+
+
+def test_spans_are_whole_words_and_join_over_spaces() -> None:
+    answer = "Built by Victoria-Anne, in 1950!"
+    marked = [(9, 12), (18, 19), (19, 22), (22, 23), (27, 29), (31, 32)]
+    tokens = [TokenRisk(start, end, 1.0 + start) for start, end in marked]
+    spans = unsupported_spans(answer, tokens, 0.5)
+    assert [answer[s.start : s.end] for s in spans] == ["Victoria-Anne,", "1950!"]
+    assert spans[0].risk == 23.0
+    assert unsupported_spans(answer, tokens, 99) == []
+    assert unsupported_spans("!!", [TokenRisk(0, 2, 1.0)], 0) == []
+
+
+def test_marking_takes_no_longer_than_the_text_grows() -> None:
+    answer = "館" * 20_000  # each a token, and no spaces
+    tokens = [TokenRisk(at, at + 1, 1.0) for at in range(0, len(answer), 200)]
+    spans = unsupported_spans(answer, tokens, 0.0)
+    assert all(span.end - span.start <= 20_000 for span in spans)
+    every = [TokenRisk(at, at + 1, 1.0) for at in range(len(answer))]
+    assert unsupported_spans(answer, every, 0.0) == [TokenRisk(0, len(answer), 1.0)]
+
+
+def test_the_embedded_model_is_used_where_no_other_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def pairs(**overrides: Any) -> list[tuple[str, str]]:
+        settings = load_settings(environ={}, overrides={"models": {"cpu_share": 0.1}, **overrides})
+        tier: TierScorer | None = slow_tiers.build_model_tier(settings)
+        return list(tier.pairs) if tier is not None else []
+
+    assert BUNDLED_FOLDER.is_dir()
+    assert pairs() == [("grounding", "mini")]
+    assert pairs(models={"cpu_share": 0}) == []
+    monkeypatch.setattr(folders, "find_spec", lambda name: None)
+    assert pairs() == []
+    assert "the package numpy is missing" in caplog.text
+
+
+def test_the_tier_has_one_model() -> None:
+    with pytest.raises(ConfigError, match="set one"):
+        load_settings(environ={}, overrides={"hhem": {"path": "a"}, "models": {"path": "b"}})

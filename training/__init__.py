@@ -1,0 +1,1 @@
+"""How the embedded grounding model is made and measured."""
