@@ -110,6 +110,16 @@ def _calls() -> list[Panel]:
             limits=thresholds.health("RagmeterSamplingScaledDown"),
         ),
         lines(
+            "Seconds of a call",
+            "The 95th percentile of the attempts that ended in a completion or a timeout, which"
+            " counts as long as it was waited for.",
+            {
+                "{{judge}}": "histogram_quantile(0.95, sum by (judge, le) (rate("
+                f"{target('ragmeter_judge_duration_seconds_bucket')}[{INTERVAL}])))"
+            },
+            unit="s", size=THIRD, alerts=DOWN,
+        ),
+        lines(
             "Of all that, for canaries",
             "Share of the calls, tokens and money that canaries take; judge.budget.canaries bounds"
             " it (0.1 by default) where there is a budget.",
@@ -118,7 +128,7 @@ def _calls() -> list[Panel]:
                 "tokens": _of_canaries("tokens"),
                 "cost": _of_canaries("cost_usd"),
             },
-            unit="percentunit", size=(24, 6),
+            unit="percentunit", size=(16, 7),
         ),
     ]  # fmt: skip
 
