@@ -20,7 +20,7 @@ class Plan:
     rate: float = 20.0
     overload: float = 10.0
     judged: float = 0.3
-    memory_mb: int = 512
+    memory_mb: int = 768
     patience: float = 180.0
 
     def __post_init__(self) -> None:
