@@ -10,6 +10,7 @@ import re
 from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.text import ENGLISH, detect_script
+from ragmeter.metrics.text_index import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.trace import Trace
 
 _REFUSALS = ENGLISH["refusals"]
@@ -30,9 +31,13 @@ _SHORT_SENTENCE = 25  # an opening sentence shorter than this ("I see.") is read
 _FURTHER_CLAIM_CHARS = 200  # so much text after a refusal makes claims worth checking
 
 
+def _strip(text: str) -> str:
+    return strip_markers(strip_format(text))
+
+
 def _opening(answer: str) -> tuple[str, int]:
     """Return the first sentence in lower case (two if it is short) and its end in the answer."""
-    head = answer[:_OPENING_CHARS].lower().replace("’", "'")
+    head = _strip(answer[:_OPENING_CHARS]).lower().replace("’", "'")
     start = len(head) - len(head.lstrip())
     for end in _END.finditer(head, start):
         if end.end() - start >= _SHORT_SENTENCE:
@@ -55,7 +60,8 @@ def abstains(answer: str) -> bool:
 
 def has_further_claims(answer: str) -> bool:
     """Return whether an abstaining answer goes on to make claims."""
-    return len(answer.strip()) - _opening(answer)[1] >= _FURTHER_CLAIM_CHARS
+    rest = _strip(answer[:MAX_ANSWER])[_opening(answer)[1] :]
+    return len(" ".join(rest.split())) >= _FURTHER_CLAIM_CHARS
 
 
 def is_english(text: str) -> bool:

@@ -165,9 +165,7 @@ def _grounding(
     features = extract_features(pages, answer, positions, query)
     ids = [passage.id for passage in trace.passages or ()]
     detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)
-    return make_scored(
-        name, trace, grounding.grounding_probability(features.values, features.sentences), detail
-    )
+    return make_scored(name, trace, grounding.grounding_probability(features), detail)
 
 
 def _citations(

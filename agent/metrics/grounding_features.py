@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ragmeter.metrics.coverage import Coverage, measure_coverage
 from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
-from ragmeter.metrics.text import ENGLISH, STOP_WORDS, idf, stem_word
+from ragmeter.metrics.text import ENGLISH, NEGATIONS, STOP_WORDS, idf, stem_word
 from ragmeter.metrics.text_index import AnswerText, PassageIndex, QueryText
 
 SENTENCE_FEATURES = (
@@ -73,8 +73,15 @@ ANSWER_FEATURES = (
     "hours_agreed",
     "novel_forms",  # share of the answer's distinct words, as written, that no passage has
 )
+CONTRADICTIONS = (
+    "unbacked_negations",  # log of the negations that no passage has beside the same words
+    "unbacked_in_record",  # the same, of an answer from a record
+    "strayed_numbers",  # log of the numbers whose neighbours stay away from them in the passages
+)
 NEAR = 3  # content stems: within a clause
 PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
+
+_MAX_NEGATIONS, _MAX_WINDOWS = 40, 400  # of an answer, and of its passages: each meets each
 
 _DIGITS = {
     stem_word(word): str(number)
@@ -86,8 +93,7 @@ _COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
 _TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
 _META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
 _HEDGES = frozenset(ENGLISH["hedges"].split())
-_NEGATIONS = frozenset(ENGLISH["negations"].split())
-_MARKED = _HEDGES | _NEGATIONS
+_MARKED = _HEDGES | NEGATIONS
 _NO_CONFLICTS = RecordConflicts()
 _COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
 
@@ -100,6 +106,7 @@ class AnswerFeatures:
     sentences: list[
         list[float]
     ]  # by sentence, in the order of SENTENCE_FEATURES; empty for records
+    contradictions: list[float]  # in the order of CONTRADICTIONS
     coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
@@ -142,6 +149,7 @@ def extract_features(
     forms = set(words)
     new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
+    unbacked = _count_unbacked(pages, answer) if negations else 0.0
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
         1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
@@ -172,7 +180,7 @@ def extract_features(
         coverage.in_order / coverage.follows if coverage.follows else 0.5,
         hedges / max(5, len(words)),
         log(hedges),
-        negations / max(5, len(words)),
+        (negations - unbacked) / max(5, len(words)),
         1.0 if pages.structured else 0.0,
         _share(sum([rarity for rarity, w in query_rarity if w not in positions]), query_mass),
         _share(sum([rarity for rarity, w in query_rarity if w in repeated]), query_mass),
@@ -189,7 +197,14 @@ def extract_features(
     sentences = (
         [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
     )
-    return AnswerFeatures(values, sentences, coverage, numbers, names)
+    denials = log(unbacked)
+    contradictions = (
+        # the numbers of a record have other neighbours there
+        [0.0, denials, 0.0]
+        if pages.structured
+        else [denials, 0.0, log(_count_strayed(answer, positions, pages.stream))]
+    )
+    return AnswerFeatures(values, sentences, contradictions, coverage, numbers, names)
 
 
 def sentence_features(
@@ -243,6 +258,43 @@ def sentence_features(
             ]
         )
     return rows
+
+
+def _count_unbacked(pages: PassageIndex, answer: AnswerText) -> float:
+    """Sum up over negations the share of the words near them that no negation of a passage has.
+
+    Negations that speak of the passages ("the article does not say") do not count.
+    """
+    unbacked = 0.0
+    windows: list[frozenset[str]] | None = None
+    for denied in answer.denied[:_MAX_NEGATIONS]:
+        if denied and _META_WORDS.isdisjoint(denied):
+            if windows is None:
+                windows = [window for passage in pages.passages for window in passage.negated]
+                del windows[_MAX_WINDOWS:]
+            most = max([len(denied.intersection(window)) for window in windows], default=0)
+            unbacked += 1 - most / len(denied)
+    return unbacked
+
+
+def _count_strayed(
+    answer: AnswerText, positions: Mapping[str, list[int]], stream: Sequence[str]
+) -> float:
+    """Sum up over numbers the share of the words near them that are not near them in a passage."""
+    strayed, wide = 0.0, 2 * NEAR
+    for claim in answer.claims if answer.numbers else ():
+        stems = claim.stems
+        for i, word in enumerate(stems):
+            if word[0] > "9":
+                continue
+            near = {w for w in stems[max(0, i - NEAR) : i + NEAR + 1] if w != word}
+            if near:
+                both = [
+                    len(near.intersection(stream[max(0, at - wide) : at + wide + 1]))
+                    for at in positions.get(word, ())
+                ]
+                strayed += 1 - max(both, default=0) / len(near)
+    return strayed
 
 
 def _near_matches(pages: PassageIndex, words: Set[str]) -> set[str]:

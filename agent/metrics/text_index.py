@@ -22,6 +22,7 @@ from ragmeter.metrics.structured import (
 )
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
+    NEGATIONS,
     WordCutter,
     compile_pattern,
     content_stems,
@@ -40,15 +41,39 @@ _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"(\d)(?=(,\d{3}))")
 _NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
-_ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
-# "Sure! Here is a summary of the article in 200 words:" claims nothing.
-_PREAMBLE = re.compile(
-    r"\s{0,9}(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]\s{0,9})?"
-    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
-    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s"
-    r"|\s{0,9}(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s",
+# A number or letter of a list, after other signs as in "- [ ] 2." and "> 3)".
+_ITEM = re.compile(
+    r"(?:[^\w\n]{0,9}(?:\d{1,2}(?:[.)]|\ufe0f?\u20e3)|[a-z]\)|[①-⑳]"
+    r"|(?:[Ss]tep|STEP) \d{1,2}\s{0,3}[.:)–—-])(?:\s+|\Z)){1,2}"
+)
+_ENUMERATED = re.compile(r"(?:^|\s)\(?(\d{1,2})[.)](?=\s)")
+_LIST_START = re.compile(r"(?:(?:^|[.:;!?,\n])\s*|\()\Z")
+# `[text](address)` keeps its text; a number is a citation, and its address is no text.
+_LINK = re.compile(r"(?<=\])\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\)")
+_TAG = re.compile(r"<sup>[^<>\n]{1,40}</sup>|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>", re.I)
+_TABLE_HEAD = re.compile(
+    r"^[^\n]{0,1000}\n[ \t]{0,9}\|?(?:[ \t]{0,9}:?-{1,99}:?[ \t]{0,9}\|){1,40}[ :\t-]{0,99}$", re.M
+)
+_ROW_NUMBER = re.compile(r"^[ \t]{0,9}\|[ \t]{0,9}(\d{1,3})\.?[ \t]{0,9}(?=\|)", re.M)
+# Markdown's signs; the signs of lists and quotations are no words anyway.
+_SIGNS = ("*", "_", "`", "#", "~")
+BIBLIOGRAPHY = re.compile(
+    r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
     re.IGNORECASE,
 )
+_LISTS = re.compile(r"[Ss](?:ource|OURCE)|[Rr]ef|REF|[Cc]itation|CITATION|[Bb]ibl|BIBL")
+_WORD_START = re.compile(r"(?=\w)")
+# "Sure! Here is a summary of the article in 200 words:" claims nothing.
+_PREAMBLE = re.compile(
+    r"(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:][^\w\n]{0,9}\n?[^\w\n]{0,9})?"
+    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
+    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s+"
+    r"|(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s+",
+    re.IGNORECASE,
+)
+_SCOPE = 6  # words that a negation may deny, stop words included
+_NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
+_DENIALS = NEGATIONS.union(("false", "null"))  # of a record
 MAX_PASSAGES = 400  # no model is given more
 _MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
 MAX_ANSWER = 20_000  # characters
@@ -60,7 +85,7 @@ _MAX_QUERY = 4_000  # characters
 class PassageText:
     """The parsed text of one passage; traces share it, so it never changes."""
 
-    __slots__ = ("_numbers", "_record", "forms", "stems", "structured", "text")
+    __slots__ = ("_negated", "_numbers", "_record", "forms", "stems", "structured", "text")
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
@@ -70,6 +95,7 @@ class PassageText:
         self.stems.append("")  # ends it in a stream of passages: it matches nothing
         self._numbers: frozenset[str] | None = None
         self._record: RecordEntries | None = None
+        self._negated: list[frozenset[str]] | None = None
 
     def compact(self) -> None:
         """Drop duplicate forms and share the others with all passages."""
@@ -81,6 +107,18 @@ class PassageText:
         if self._record is None:
             self._record = read_entries(self.text)
         return self._record
+
+    @property
+    def negated(self) -> list[frozenset[str]]:
+        """The content stems near each negation, before or after it."""
+        if self._negated is None:
+            words = tokenize(self.text)
+            signs = _DENIALS if self.structured else NEGATIONS
+            self._negated = [
+                frozenset(content_stems(words[max(0, at - _SCOPE) : at + _SCOPE + 1]))
+                for at in compress(range(len(words)), map(signs.__contains__, words))
+            ]
+        return self._negated
 
     def has_number(self, form: str) -> bool:
         """Return whether the text has a number of this canonical form."""
@@ -315,6 +353,7 @@ class AnswerText:
     words: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    denied: list[frozenset[str]] = field(default_factory=list)
     _content: frozenset[str] | None = None
 
     @property
@@ -325,32 +364,93 @@ class AnswerText:
         return self._content
 
 
+def find_bibliography(text: str) -> int:
+    """Return where a list of sources begins after the answer proper, or the text's length."""
+    cut = BIBLIOGRAPHY.search(text) if _LISTS.search(text) else None
+    return cut.start() if cut and text[: cut.start()].strip() else len(text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
+def _blank_tag(match: re.Match[str]) -> str:
+    return "\n".ljust(len(match.group())) if match.group()[:3].lower() == "<br" else _blank(match)
+
+
+def _blank_ordinals(pattern: re.Pattern[str], text: str) -> str:
+    """Replace the numbers 1, 2, 3, … of a list by spaces."""
+    runs: list[list[re.Match[str]]] = []
+    for match in pattern.finditer(text):
+        if match[1] == "1" and (
+            pattern is _ROW_NUMBER or _LIST_START.search(text, max(0, match.start(1) - 40), match.start(1))
+        ):
+            runs.append([match])
+        elif runs and int(match[1]) == len(runs[-1]) + 1:
+            runs[-1].append(match)
+    for match in (match for run in runs if len(run) > 1 for match in run):
+        text = text[: match.start()] + _blank(match).replace(" ", "\n", match.group()[0] == "\n") + text[match.end() :]
+    return text
+
+
+def strip_format(text: str) -> str:
+    """Replace markup by spaces, so that an answer reads the same in every format.
+
+    The answer is Markdown, in prose, lists or tables, some with HTML. Citation markers stay: they
+    tell where a sentence ends. All characters keep their places.
+    """
+    if "](" in text:
+        text = _LINK.sub(_blank, text)
+    if "<" in text:
+        text = _TAG.sub(_blank_tag, text)
+    if "|" in text:
+        text = _TABLE_HEAD.sub(_blank, text)
+        text = _blank_ordinals(_ROW_NUMBER, text).replace("|", " ")
+    for sign in _SIGNS:
+        if sign in text:
+            text = text.replace(sign, " ")
+    if "2." in text or "2)" in text:
+        text = _blank_ordinals(_ENUMERATED, text)
+    return text
+
+
+def strip_markers(text: str) -> str:
+    """Replace citation markers, and all else in square brackets, by spaces."""
+    return _MARKER.sub(_blank, text) if "[" in text or "【" in text else text
+
+
 def parse_answer(text: str) -> AnswerText:
-    """Split an answer into sentences without citation markers, list signs and preamble.
+    """Split an answer into sentences, without its format, preamble and list of sources.
 
     Offsets refer to the text as given; only its first 20,000 characters are read.
     """
     text = text[:MAX_ANSWER]
-    preamble = _PREAMBLE.match(text)
-    if preamble and preamble.end() < len(text.rstrip()):
+    text = strip_format(text[: find_bibliography(text)])
+    bare = strip_markers(text)
+    begin = _ITEM.match(bare) or _WORD_START.search(bare)
+    preamble = begin and _PREAMBLE.match(bare, begin.end())
+    if preamble and preamble.end() < len(bare.rstrip()):
         text = " " * preamble.end() + text[preamble.end() :]
+        bare = strip_markers(text)
     spans = find_sentence_spans(text)
-    if "[" in text or "【" in text:
-        text = _MARKER.sub(lambda match: " " * len(match.group()), text)
+    text = bare
     cut_words = WordCutter(text).cut
     rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = AnswerText()
     firsts = set()
     for start, end in spans:
-        item = None if text[start].isupper() else _ITEM.match(text, start, end)
+        item = None if text[start].isupper() and text[start] != "S" else _ITEM.match(text, start, end)
         first = item.end() if item else start
         words = cut_words(first, end)
         if not words:
             continue
         out.words += words
         stems = content_stems(words)
+        if not NEGATIONS.isdisjoint(words):
+            out.denied += _denied(words)
         content = dict(zip(stems, map(rarity, stems, rarest)))  # noqa: B905
-        out.claims.append(AnswerSentence(start, end, text[first:end].strip(), stems, content))
+        claim = " ".join(text[first:end].split())
+        out.claims.append(AnswerSentence(start, end, claim, stems, content))
         while first < end and not text[first].isalnum():
             first += 1
         firsts.add(first)
@@ -362,6 +462,14 @@ def parse_answer(text: str) -> AnswerText:
     if names:
         out.names = content_stems(tokenize(" ".join(names)))
     return out
+
+
+def _denied(words: list[str]) -> list[frozenset[str]]:
+    """Return the content stems near each negation."""
+    return [
+        frozenset(content_stems(words[max(0, at - _SCOPE) : at + 1 + _SCOPE])).difference(_NEGATION_STEMS)
+        for at in compress(range(len(words)), map(NEGATIONS.__contains__, words))
+    ]
 
 
 def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:

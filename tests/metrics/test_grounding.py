@@ -133,7 +133,7 @@ def test_agreement_with_people_on_a_real_extract_holds() -> None:
             trace(query=row["query"], passages=row["passages"], answer=row["answer"])
         )
         (bad if row["hallucinated"] else good).append(
-            grounding.grounding_probability(got.values, got.sentences)
+            grounding.grounding_probability(got)
         )
     pairs = [(g, b) for g in good for b in bad]
     auroc = sum(g > b for g, b in pairs) / len(pairs)
