@@ -243,7 +243,9 @@ def extract_numbers(text: str) -> list[tuple[str, str]]:
 # with one character class, which the engine looks for fast, and repeat within bounds: a megabyte
 # of spaces or brackets is scanned once.
 _BREAK = (
-    re.compile(r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s? {0,3}[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?"),
+    re.compile(
+        r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s? {0,3}[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?"
+    ),
     re.compile(r"[.!?\n](?:[\"')\]]{0,3}(?:\s? {0,3}\[[^\[\]\n]{1,40}\]){0,5})?"),  # for ASCII
 )
 _ABBREVIATION = re.compile(
