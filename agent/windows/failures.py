@@ -18,10 +18,9 @@ from ragmeter.windows.worst import UNSCORED_METRIC
 _PIPELINE_REASONS = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
 _REFERENCE_REASONS = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
 
-# Reasons of `unscored` that are properties of the trace and not faults of the scorer. Older rows
-# have `unsupported_language`, where it is `not_applicable` with the reason `language` now.
+# Reasons of `unscored` that are properties of the trace and not faults of the scorer.
 TRACE_REASONS = frozenset(
-    {"no_query", "no_text", "not_labelled", "not_reported", "unsupported_language"}
+    {"no_query", "no_text", "not_labelled", "not_reported"}
     | _REFERENCE_REASONS
     | (MISSING_REASONS - _PIPELINE_REASONS)
 )
