@@ -5,7 +5,8 @@
 The model is the mean of two log odds over the features of `ragmeter.metrics.grounding_features`, a
 ridge logistic regression and boosted trees of depth two, plus a share of the log odds of its
 sentences by `ragmeter.metrics.grounding_features`: a ridge logistic regression on the sentences of
-prose answers in which people marked spans, put together by `ragmeter.metrics.grounding.together`.
+prose answers in which people marked spans, put together by
+`ragmeter.metrics.grounding.combine_log_odds`, and the weights of contradictions, which are set.
 Each set keeps an offset of its own in
 fitting, so that the model learns to rank within a task rather than to tell tasks apart; one slope
 and intercept on out-of-fold scores then make it a probability. Sets weigh by the root of their
@@ -25,7 +26,11 @@ import numpy.typing as npt
 
 from benchmarks.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
 from benchmarks.fitting import Boosted, Logistic, fit_boosted, fit_logistic, sigmoid
-from ragmeter.metrics.grounding import combine_log_odds, grounding_features
+from ragmeter.metrics.grounding import (
+    combine_log_odds,
+    grounding_features,
+    weigh_contradictions,
+)
 from ragmeter.metrics.grounding_features import ANSWER_FEATURES, SENTENCE_FEATURES
 
 __all__ = [
@@ -44,6 +49,7 @@ FOLDS = 5
 Mask = npt.NDArray[np.bool_]
 
 
+ANSWER_L2 = 5.0
 SENTENCE_L2 = 60.0
 SHARE = 1.0  # of the sentences' log odds; from 0.5 to 1.2 the agreement hardly changes
 
@@ -56,6 +62,7 @@ class Sentences:
     x: Floats
     owner: npt.NDArray[np.intp]
     bad: npt.NDArray[np.intp]
+    contradictions: Floats  # log odds by answer, which are not fitted
 
 
 @dataclass(slots=True)
@@ -76,21 +83,27 @@ class Fitted:
                     for i in np.flatnonzero(held)
                 ]
             )
-        return out
+        return np.asarray(out + sentences.contradictions[held], float)
 
 
 def matrix(data: Sequence[Labelled]) -> tuple[Floats, Floats, npt.NDArray[np.str_], Sentences]:
     """Features, labels (1 hallucinated), set names, sentences."""
-    x, rows, owner, bad = [], [], [], []
+    x, rows, owner, bad, contradictions = [], [], [], [], []
     for i, row in enumerate(data):
         reading, claims = grounding_features(row.trace)
         x.append(reading.values)
+        contradictions.append(weigh_contradictions(reading.contradictions))
         rows += reading.sentences
         owner += [i] * len(reading.sentences)
         for claim in claims[: len(reading.sentences)]:
             marked = row.spans and any(a < claim.end and b > claim.start for a, b in row.spans)
             bad.append(-1 if row.spans is None else int(bool(marked)))
-    sentences = Sentences(np.array(rows, float), np.array(owner, np.intp), np.array(bad, np.intp))
+    sentences = Sentences(
+        np.array(rows, float),
+        np.array(owner, np.intp),
+        np.array(bad, np.intp),
+        np.array(contradictions, float),
+    )
     y = np.array([row.bad for row in data], float)
     return np.array(x, float), y, np.array([row.name for row in data]), sentences
 
@@ -126,7 +139,8 @@ def fit(
     for name in np.unique(sets):
         rate = (y[sets == name].sum() + 1) / ((sets == name).sum() + 2)
         base[sets == name] = np.log(rate / (1 - rate))
-    return Fitted(fit_logistic(x, y, w, columns(sets)), fit_boosted(x, y, w, base), by_sentence)
+    logistic = fit_logistic(x, y, w, columns(sets), l2=ANSWER_L2)
+    return Fitted(logistic, fit_boosted(x, y, w, base), by_sentence)
 
 
 def cross_validate(

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.devdata import Floats, auroc, band_auroc, fold_of, grounding_rows
 from benchmarks.fit_grounding import FOLDS, Fitted, Mask, Sentences, calibrate, fit, matrix
 from benchmarks.fitting import fit_logistic, sigmoid
-from ragmeter.metrics.grounding import grounding_features
+from ragmeter.metrics.grounding import grounding_features, weigh_contradictions
 from ragmeter.metrics.grounding_features import SENTENCE_FEATURES
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
@@ -98,8 +98,9 @@ def score_lexical(folder: Path, answers: list[Answer]) -> None:
         features, _ = grounding_features(answer.trace)
         rows = np.array(features.sentences, float).reshape(-1, len(SENTENCE_FEATURES))
         zeros = np.zeros(len(rows), np.intp)
+        weighed = np.array([weigh_contradictions(features.contradictions)])
         raw = models[answer.fold].raw(
-            np.array([features.values]), Sentences(rows, zeros, zeros), one
+            np.array([features.values]), Sentences(rows, zeros, zeros, weighed), one
         )
         answer.lexical = -float(slope * raw[0] + intercept)
 

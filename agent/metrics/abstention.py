@@ -8,8 +8,16 @@ from __future__ import annotations
 import re
 
 from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
+from ragmeter.metrics.language import (
+    ENGLISH_CODE,
+    LANGUAGES,
+    NOT_MEASURED,
+    READ_BY_ENGLISH,
+    identify_language,
+)
 from ragmeter.metrics.operational import has_empty_answer
-from ragmeter.metrics.text import ENGLISH, detect_script
+from ragmeter.metrics.text import ENGLISH
+from ragmeter.metrics.text_index import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.trace import Trace
 
 _REFUSALS = ENGLISH["refusals"]
@@ -23,16 +31,28 @@ _REFUSAL = re.compile(
 _CUES: tuple[str, ...] = tuple(_REFUSALS["cues"])
 _END = re.compile(r"[.!?](?=\s)|\n")
 _ASKS = re.compile(_REFUSALS["asks"])
-_ENGLISH = frozenset(ENGLISH["common_words"])
-_LONG_TEXT_WORDS = 25  # English text of this length without a word above is very rare
+
+# By language other than English: plain words of which a refusal has one, and its pattern.
+_FOREIGN: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {}
+for _code, _raw in LANGUAGES["refusals"].items():
+    _rules = "|".join(_raw["rules"])
+    for _name in ("SOURCE", "THING"):
+        _rules = _rules.replace(f"<{_name}>", re.sub(r"\s*\n?\s*\|", "|", _raw[_name]).strip())
+    _FOREIGN[_code] = tuple(_raw["cues"]), re.compile(_rules)
+# The languages of answers whose refusals are recognised; too short an answer may be of any.
+REFUSAL_LANGUAGES = frozenset((*READ_BY_ENGLISH, *_FOREIGN))
 _OPENING_CHARS = 600  # characters that may hold the opening sentence
 _SHORT_SENTENCE = 25  # an opening sentence shorter than this ("I see.") is read with the next one
 _FURTHER_CLAIM_CHARS = 200  # so much text after a refusal makes claims worth checking
 
 
+def _strip(text: str) -> str:
+    return strip_markers(strip_format(text))
+
+
 def _opening(answer: str) -> tuple[str, int]:
     """Return the first sentence in lower case (two if it is short) and its end in the answer."""
-    head = answer[:_OPENING_CHARS].lower().replace("’", "'")
+    head = _strip(answer[:_OPENING_CHARS]).lower().replace("’", "'")
     start = len(head) - len(head.lstrip())
     for end in _END.finditer(head, start):
         if end.end() - start >= _SHORT_SENTENCE:
@@ -40,14 +60,23 @@ def _opening(answer: str) -> tuple[str, int]:
     return head[start:], len(head)
 
 
-def abstains(answer: str) -> bool:
-    """Return whether the answer refuses, says that it does not know, or only asks back."""
+def abstains(answer: str, language: str | None = None) -> bool:
+    """Return whether the answer refuses, says that it does not know, or only asks back.
+
+    Args:
+        answer: The text.
+        language: Its language, by `identify_language`, if the caller has it already.
+    """
     head, _ = _opening(answer)
     for cue in _CUES:
         if cue in head:
             if _REFUSAL.search(head):
                 return True
             break
+    if (identify_language(answer) if language is None else language) != ENGLISH_CODE:
+        for cues, refusal in _FOREIGN.values():
+            if any(cue in head for cue in cues) and refusal.search(head):
+                return True
     if len(answer) < _OPENING_CHARS and answer.rstrip().endswith("?"):
         return _ASKS.search(answer.lower()) is not None
     return False
@@ -55,38 +84,32 @@ def abstains(answer: str) -> bool:
 
 def has_further_claims(answer: str) -> bool:
     """Return whether an abstaining answer goes on to make claims."""
-    return len(answer.strip()) - _opening(answer)[1] >= _FURTHER_CLAIM_CHARS
+    rest = _strip(answer[:MAX_ANSWER])[_opening(answer)[1] :]
+    return len(" ".join(rest.split())) >= _FURTHER_CLAIM_CHARS
 
 
-def is_english(text: str) -> bool:
-    """Return whether the text may be English, as the rules are; a short Latin text may be."""
-    kind = detect_script(text)
-    if kind != "latin":
-        return not kind
-    text = text[:1000]
-    if " the " in text or " of " in text or " to " in text:  # the usual case, quickly
-        return True
-    words = text.lower().split()
-    return len(words) < _LONG_TEXT_WORDS or not _ENGLISH.isdisjoint(words)
+def answered_value(trace: Trace, language: str | None = None) -> float | None:
+    """Return 1 if answered, else 0; None if the answer was not captured. Status plays no role.
 
-
-def answered_value(trace: Trace) -> float | None:
-    """Return 1 if answered, else 0; None if the answer was not captured. Status plays no role."""
+    Args:
+        trace: The trace.
+        language: That of the answer, if the caller has it already.
+    """
     if has_empty_answer(trace):
         return 0.0
     if trace.abstained is not None:
         return 0.0 if trace.abstained else 1.0
     if trace.answer is None:
         return None
-    return 0.0 if abstains(trace.answer) else 1.0
+    return 0.0 if abstains(trace.answer, language) else 1.0
 
 
-def score_answered(trace: Trace, answered: float | None) -> Score:
-    """Make the score of `answered` from `answered_value(trace)`."""
+def score_answered(trace: Trace, answered: float | None, language: str) -> Score:
+    """Make the score of `answered` from `answered_value(trace)` and the answer's language."""
     if trace.status != "ok":
         return make_not_applicable("answered", trace, trace.status)
     if answered is None:
         return make_unscored("answered", trace, "no_text")
-    if answered and trace.abstained is None and not is_english(trace.answer or ""):
-        return make_unscored("answered", trace, "unsupported_language")
+    if answered and trace.abstained is None and language not in REFUSAL_LANGUAGES:
+        return make_not_applicable("answered", trace, NOT_MEASURED.reason)
     return make_scored("answered", trace, answered)

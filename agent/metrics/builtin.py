@@ -27,9 +27,14 @@ from ragmeter.metrics.citations import Citations, resolve_citations
 from ragmeter.metrics.cited_statements import missing_citation_reason
 from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.grounding_features import extract_features
+from ragmeter.metrics.language import (
+    NOT_MEASURED,
+    READ_BY_ENGLISH,
+    identify_answer,
+    identify_language,
+)
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.metrics.registry import custom_metrics
-from ragmeter.metrics.text import detect_script
 from ragmeter.metrics.text_index import (
     AnswerText,
     PassageIndex,
@@ -55,17 +60,18 @@ class PreparedTrace:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._derived: tuple[Trace, float | None, Citations] | None = None
+        self._derived: tuple[Trace, float | None, Citations, str] | None = None
 
-    def derive(self) -> tuple[Trace, float | None, Citations]:
-        """Return the trace without missing fields, its value of `answered`, and its citations."""
+    def derive(self) -> tuple[Trace, float | None, Citations, str]:
+        """Return the trace without missing fields, its value of `answered`, citations, language."""
         if self._derived is None:
             visible = bare = hide_missing_fields(self.trace)
             if visible is not self.trace:
                 # ids tell a citation from other brackets even where texts of passages are missing
                 bare = visible.model_copy(update={"passages": self.trace.passages})
-            answered = abstention.answered_value(visible)
-            self._derived = visible, answered, resolve_citations(bare)
+            language = identify_answer(visible)
+            answered = abstention.answered_value(visible, language)
+            self._derived = visible, answered, resolve_citations(bare), language
         return self._derived
 
 
@@ -74,11 +80,11 @@ def score_cheap(prepared: PreparedTrace) -> list[Score]:
 
     This runs on every trace and takes some tens of microseconds without users' metrics.
     """
-    trace, answered, cited = prepared.derive()
+    trace, answered, cited, language = prepared.derive()
     scores = [
         *operational.score_operational(prepared.trace),
-        abstention.score_answered(trace, answered),
-        *citations.score_citations(trace, answered, cited),
+        abstention.score_answered(trace, answered, language),
+        *citations.score_citations(trace, answered, cited, language),
         *(metric.score(trace) for metric in custom_metrics(CUSTOM_SCORER)),
     ]
     return restore_missing_reasons(prepared.trace, scores)
@@ -89,7 +95,9 @@ def score_builtin(prepared: PreparedTrace) -> list[Score]:
     return restore_missing_reasons(prepared.trace, _score_quality(*prepared.derive()))
 
 
-def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
+def _score_quality(
+    trace: Trace, answered: float | None, cited: Citations, language: str
+) -> list[Score]:
     pages = PassageIndex.read([p.text or "" for p in trace.passages]) if trace.passages else None
     wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
     answer = parse_answer(trace.answer or "") if wanted else AnswerText()
@@ -98,8 +106,8 @@ def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> li
     positions = limit_positions(all_positions)
     return [
         _relevance(trace, pages, query, all_positions),
-        _grounding(trace, answered, pages, answer, query, positions),
-        *_citations(trace, answered, cited, pages, answer, positions),
+        _grounding(trace, answered, language, pages, answer, query, positions),
+        *_citations(trace, answered, cited, language, pages, answer, positions),
     ]
 
 
@@ -117,15 +125,15 @@ def _relevance(
         return make_unscored(name, trace, "no_text")
     if not query.words:  # stop words alone
         return make_unscored(name, trace, "no_query")
-    if detect_script(trace.query) != pages.script:
-        return make_unscored(name, trace, "unsupported_language")
+    if not {identify_language(trace.query), pages.language} <= READ_BY_ENGLISH:
+        return make_not_applicable(name, trace, NOT_MEASURED.reason)
     grades = relevance.grade_passages(pages, query.words, positions)
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}
     return make_scored(name, trace, sum(known) / len(known), detail)
 
 
-def _no_evidence(trace: Trace, pages: PassageIndex | None) -> NoScore | None:
+def _no_evidence(trace: Trace, pages: PassageIndex | None, language: str) -> NoScore | None:
     """Return why an answer can't be compared with its passages, None if it can."""
     if trace.passages is None:
         return NoScore("no_passages_captured")
@@ -133,14 +141,15 @@ def _no_evidence(trace: Trace, pages: PassageIndex | None) -> NoScore | None:
         return NoScore("no_passages", applies=False)
     if not pages.has_text or trace.answer is None:
         return NoScore("no_text")
-    if detect_script(trace.answer) not in (pages.script, ""):
-        return NoScore("unsupported_language")
+    if not {language, pages.language} <= READ_BY_ENGLISH:
+        return NOT_MEASURED
     return None
 
 
 def _grounding(
     trace: Trace,
     answered: float | None,
+    language: str,
     pages: PassageIndex | None,
     answer: AnswerText,
     query: QueryText,
@@ -155,7 +164,7 @@ def _grounding(
         and abstention.has_further_claims(trace.answer or "")
     ):
         reason = None  # "The documents don't say. However, …": what follows is checked
-    reason = reason or _no_evidence(trace, pages)
+    reason = reason or _no_evidence(trace, pages, language)
     if reason is None and not answer.content:
         reason = NoScore("no_claims", applies=False)
     if reason is not None or pages is None:
@@ -165,22 +174,21 @@ def _grounding(
     features = extract_features(pages, answer, positions, query)
     ids = [passage.id for passage in trace.passages or ()]
     detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)
-    return make_scored(
-        name, trace, grounding.grounding_probability(features.values, features.sentences), detail
-    )
+    return make_scored(name, trace, grounding.grounding_probability(features), detail)
 
 
 def _citations(
     trace: Trace,
     answered: float | None,
     cited: Citations,
+    language: str,
     pages: PassageIndex | None,
     answer: AnswerText,
     positions: Mapping[str, list[int]],
 ) -> list[Score]:
     reason = missing_citation_reason(trace, answered, cited)
     if reason is None and trace.passages:
-        reason = _no_evidence(trace, pages)
+        reason = _no_evidence(trace, pages, language)
     if reason is None and not answer.claims:
         reason = NoScore("no_claims", applies=False)
     if reason is not None:

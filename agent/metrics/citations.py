@@ -18,6 +18,7 @@ from ragmeter.core.score import (
     make_scored,
     make_unscored,
 )
+from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH
 from ragmeter.metrics.text import ENGLISH
 from ragmeter.trace import Passage, Trace
 
@@ -102,8 +103,13 @@ def resolve_citations(trace: Trace) -> Citations:
     return Citations(_inline(trace.answer, _Resolver(passages)), explicit=False)
 
 
-def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Return the scores of presence, fabrication and source indicators, in this order."""
+def score_citations(
+    trace: Trace, answered: float | None, cited: Citations, language: str
+) -> list[Score]:
+    """Return the scores of presence, fabrication and source indicators, in this order.
+
+    `language` is that of the answer, by `ragmeter.metrics.language`.
+    """
     out: list[Score] = []
     stop = make_answer_score("citation_presence", trace, answered)
     cites = bool(cited.marks)
@@ -125,6 +131,8 @@ def score_citations(trace: Trace, answered: float | None, cited: Citations) -> l
     stop = make_answer_score("source_indicators", trace, answered)
     if stop is None and trace.answer is None:
         stop = make_unscored("source_indicators", trace, "no_text")
+    if stop is None and language not in READ_BY_ENGLISH:
+        stop = make_not_applicable("source_indicators", trace, NOT_MEASURED.reason)
     if stop is None:
         stop = make_scored("source_indicators", trace, source_indicator_quality(trace.answer or ""))
     out.append(stop)

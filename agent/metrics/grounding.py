@@ -27,6 +27,10 @@ from ragmeter.trace import Trace
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 _MAX_DETAIL_ITEMS = 10
+# By the contradictions of an answer, in log odds. They are set and not fitted: in the labelled
+# sets such errors are rare, and yet an answer must lose by a false "not" or a wrong number. More
+# costs the agreement with people more than 0.005 (`python -m benchmarks.fit_grounding`).
+CONTRADICTION_WEIGHTS = (0.45, 0.2, 0.35)
 _CLIP = 4.0  # standard deviations, as in fitting
 _Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
 
@@ -67,7 +71,8 @@ class _PiecewiseLine:
 class _GroundingModel:
     """The fitted parameters.
 
-    The log odds are half the line and half the trees, plus a share of the sentences' combined odds.
+    The log odds are half the line and half the trees, plus a share of the sentences' combined odds
+    and those of contradictions.
     `roots` are trees by root feature and cut: the stumps below and above it, equal ones merged.
     """
 
@@ -125,21 +130,23 @@ def combine_log_odds(odds: Sequence[float]) -> float:
     return math.log(sum(map(math.exp, [2 * x for x in odds])) / len(odds)) / 2
 
 
-def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -> float:
-    """Compute the probability, in (0, 1), that people find nothing unsupported in an answer.
+def weigh_contradictions(contradictions: Sequence[float]) -> float:
+    """Return the log odds by the contradictions of an answer, in the order of `CONTRADICTIONS`."""
+    total: float = sum(map(mul, CONTRADICTION_WEIGHTS, contradictions))
+    return total
 
-    Args:
-        values: Features of the answer, in the order of `ANSWER_FEATURES`.
-        sentences: Features of each sentence, in the order of `SENTENCE_FEATURES`.
-    """
-    model = _load_model()
+
+def grounding_probability(features: AnswerFeatures) -> float:
+    """Compute the probability, in (0, 1), that people find nothing unsupported in an answer."""
+    model, values, sentences = _load_model(), features.values, features.sentences
     linear = model.line.at(values)
     worst = combine_log_odds([model.sentence.at(row) for row in sentences])
     grown = 0.0
     for f, cut, below, above in model.roots:
         for g, c, a, b in below if values[f] <= cut else above:
             grown += a if values[g] <= c else b
-    odds = model.slope * ((linear + grown) / 2 + model.share * worst) + model.intercept
+    raw = (linear + grown) / 2 + model.share * worst + weigh_contradictions(features.contradictions)
+    odds = model.slope * raw + model.intercept
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 

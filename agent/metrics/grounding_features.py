@@ -28,7 +28,7 @@ SENTENCE_FEATURES = (
     "first",
     "novel_names",
     "novel_numbers",
-    "moved_numbers",  # numbers of a passage with other neighbours there
+    "strayed_numbers",  # numbers of a passage with other words near them there
     "novel_times",
 )
 ANSWER_FEATURES = (
@@ -60,7 +60,7 @@ ANSWER_FEATURES = (
     "order",  # share of copied stretches that follow the passages' order
     "hedges_share",
     "hedges",
-    "negations_share",
+    "about_passages",  # share of words that say what the passages do not mention
     "structured",
     "query_missing",  # idf share of the query that no passage has; that the answer repeats
     "query_repeated",
@@ -73,8 +73,16 @@ ANSWER_FEATURES = (
     "hours_agreed",
     "novel_forms",  # share of the answer's distinct words, as written, that no passage has
 )
+CONTRADICTIONS = (
+    "unbacked_negations",  # log of the negations that no passage has beside the same words
+    "unbacked_in_record",  # the same, of an answer from a record
+    "strayed_numbers",  # log of the numbers whose neighbours stay away from them in the passages
+)
+_MISSING, _STRAYED = map(SENTENCE_FEATURES.index, ("novel_numbers", "strayed_numbers"))
 NEAR = 3  # content stems: within a clause
 PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
+
+_MAX_NEGATIONS, _MAX_WINDOWS = 40, 400  # of an answer, and of its passages: each meets each
 
 _DIGITS = {
     stem_word(word): str(number)
@@ -85,9 +93,8 @@ _NUMERALS = _DIGITS | {digits: word for word, digits in _DIGITS.items()}
 _COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
 _TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
 _META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
+_SAY_WORDS = _META_WORDS.union(map(stem_word, ENGLISH["say_words"].split()))
 _HEDGES = frozenset(ENGLISH["hedges"].split())
-_NEGATIONS = frozenset(ENGLISH["negations"].split())
-_MARKED = _HEDGES | _NEGATIONS
 _NO_CONFLICTS = RecordConflicts()
 _COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
 
@@ -100,6 +107,7 @@ class AnswerFeatures:
     sentences: list[
         list[float]
     ]  # by sentence, in the order of SENTENCE_FEATURES; empty for records
+    contradictions: list[float]  # in the order of CONTRADICTIONS
     coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
@@ -120,9 +128,7 @@ def extract_features(
         for form, raw in answer.numbers
         if form not in query.numbers and not pages.has_number(form, raw)
     ]
-    marked = list(filter(_MARKED.__contains__, words))
-    hedges = sum(map(_HEDGES.__contains__, marked))
-    negations = len(marked) - hedges
+    hedges = sum(map(_HEDGES.__contains__, words))
     record = (
         find_conflicts(
             read_record([p.record for p in pages.passages]),
@@ -142,6 +148,7 @@ def extract_features(
     forms = set(words)
     new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
+    unbacked, about_passages = _weigh_negations(pages, answer) if answer.denied else (0.0, 0)
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
         1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
@@ -172,7 +179,7 @@ def extract_features(
         coverage.in_order / coverage.follows if coverage.follows else 0.5,
         hedges / max(5, len(words)),
         log(hedges),
-        negations / max(5, len(words)),
+        about_passages / max(5, len(words)),
         1.0 if pages.structured else 0.0,
         _share(sum([rarity for rarity, w in query_rarity if w not in positions]), query_mass),
         _share(sum([rarity for rarity, w in query_rarity if w in repeated]), query_mass),
@@ -189,7 +196,14 @@ def extract_features(
     sentences = (
         [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
     )
-    return AnswerFeatures(values, sentences, coverage, numbers, names)
+    denials = log(unbacked)
+    contradictions = (
+        # the numbers of a record have other neighbours there
+        [0.0, denials, 0.0]
+        if pages.structured
+        else [denials, 0.0, log(sum([row[_MISSING] + row[_STRAYED] for row in sentences]))]
+    )
+    return AnswerFeatures(values, sentences, contradictions, coverage, numbers, names)
 
 
 def sentence_features(
@@ -216,7 +230,8 @@ def sentence_features(
         # in the order of the text, so that the same answer always gives the same digits
         new = list(filter(novel.__contains__, content)) if novel else ()
         new_mass = mass = 0.0
-        name_count = time_count = missing = moved = 0
+        name_count = time_count = missing = 0
+        strayed = 0.0
         if new:
             mass = sum(content.values())
             new_mass = sum(map(content.__getitem__, new))
@@ -225,7 +240,7 @@ def sentence_features(
             if novel_times:
                 time_count = len(novel_times.intersection(new))
         if numbers and not numbers.isdisjoint(content):
-            missing, moved = _numbers(stems, numbers, novel, positions, stream)
+            missing, strayed = _numbers(stems, numbers, novel, positions, stream)
         rows.append(
             [
                 log(new_mass),
@@ -238,11 +253,32 @@ def sentence_features(
                 0.0 if at else 1.0,
                 float(name_count),
                 float(missing),
-                float(moved),
+                strayed,
                 float(time_count),
             ]
         )
     return rows
+
+
+def _weigh_negations(pages: PassageIndex, answer: AnswerText) -> tuple[float, int]:
+    """Weigh the answer's negations by the words near them.
+
+    Returns:
+        The sum of the shares of words that are near no negation of a passage, and the number of
+        negations that speak of the passages ("the article does not mention"), which need none.
+    """
+    unbacked, about_passages = 0.0, 0
+    windows: list[frozenset[str]] | None = None
+    for denied, after in answer.denied[:_MAX_NEGATIONS]:
+        if not (_SAY_WORDS.isdisjoint(after) or _META_WORDS.isdisjoint(denied)):
+            about_passages += 1
+        elif denied:
+            if windows is None:
+                windows = [window for passage in pages.passages for window in passage.negated]
+                del windows[_MAX_WINDOWS:]
+            most = max([len(denied.intersection(window)) for window in windows], default=0)
+            unbacked += 1 - most / len(denied)
+    return unbacked, about_passages
 
 
 def _near_matches(pages: PassageIndex, words: Set[str]) -> set[str]:
@@ -258,20 +294,28 @@ def _numbers(
     novel: Container[str],
     positions: Mapping[str, list[int]],
     stream: Sequence[str],
-) -> tuple[int, int]:
-    """Count the numbers that no passage has, and those that have other neighbours there."""
-    missing = moved = 0
+) -> tuple[int, float]:
+    """Count the numbers that no passage has, and sum up how far others stray in the passages.
+
+    A number strays by the share of the stems near it that are not near it in any passage.
+    """
+    missing, strayed, wide = 0, 0.0, 2 * NEAR
     for i, word in enumerate(stems):
         if word not in numbers:
             continue
         if word in novel:
             missing += 1
         elif at := positions.get(word):
-            neighbours = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
-            moved += bool(neighbours) and not any(
-                not neighbours.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in at
-            )
-    return missing, moved
+            near = {w for w in stems[max(0, i - NEAR) : i + NEAR + 1] if w != word}
+            most, size = 0, len(near)
+            for p in at:
+                both = len(near.intersection(stream[max(0, p - wide) : p + wide + 1]))
+                if both > most:
+                    most = both
+                    if both == size:
+                        break
+            strayed += 1 - most / size if size else 0.0
+    return missing, strayed
 
 
 def _share(part: float, whole: float) -> float:

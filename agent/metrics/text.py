@@ -37,6 +37,7 @@ def load_yaml(name: str) -> Any:
 # Word lists and patterns.
 ENGLISH = load_yaml("english.yaml")
 STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
+NEGATIONS = frozenset(ENGLISH["negations"].split())
 # by their last letter, as most words end in none of them
 _SUFFIXES: dict[str, list[tuple[str, int]]] = {}
 for _suffix, _keep in ENGLISH["suffixes"].items():
@@ -242,12 +243,14 @@ def extract_numbers(text: str) -> list[tuple[str, str]]:
 # with one character class, which the engine looks for fast, and repeat within bounds: a megabyte
 # of spaces or brackets is scanned once.
 _BREAK = (
-    re.compile(r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s?[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?"),
-    re.compile(r"[.!?\n](?:[\"')\]]{0,3}(?:\s?\[[^\[\]\n]{1,40}\]){0,5})?"),  # for ASCII
+    re.compile(
+        r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s? {0,3}[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?"
+    ),
+    re.compile(r"[.!?\n](?:[\"')\]]{0,3}(?:\s? {0,3}\[[^\[\]\n]{1,40}\]){0,5})?"),  # for ASCII
 )
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|cf|No|Inc|Ltd|Co|Fig|al|approx"
-    r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m|\d{1,2})\.\Z"
+    r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m)\.\Z|^\s*\d{1,2}\.\Z"
 )
 _SHORT_SENTENCE = frozenset(ENGLISH["abbreviation_ends"].split())
 
@@ -267,7 +270,7 @@ def find_sentence_spans(text: str) -> list[tuple[int, int]]:
                 sign == "."
                 and end == at + 1
                 and (text[max(0, at - 2) : at] in _SHORT_SENTENCE or not text[at - 1].islower())
-                and _ABBREVIATION.search(text, max(start, at - 8), end)
+                and _ABBREVIATION.search(text[max(start, at - 8) : end])
             ):
                 continue
         piece = text[start:end].lstrip()

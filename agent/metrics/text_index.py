@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import compress, repeat
 from sys import intern
 
+from ragmeter.metrics.language import UNKNOWN, identify_passage
 from ragmeter.metrics.structured import (
     RecordEntries,
     looks_structured,
@@ -22,10 +23,10 @@ from ragmeter.metrics.structured import (
 )
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
+    NEGATIONS,
     WordCutter,
     compile_pattern,
     content_stems,
-    detect_script,
     extract_numbers,
     find_sentence_spans,
     idf,
@@ -40,15 +41,53 @@ _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"(\d)(?=(,\d{3}))")
 _NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
-_ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
-# "Sure! Here is a summary of the article in 200 words:" claims nothing.
-_PREAMBLE = re.compile(
-    r"\s{0,9}(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]\s{0,9})?"
-    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
-    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s"
-    r"|\s{0,9}(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s",
+# A number or letter of a list, after other signs as in "- [ ] 2." and "> 3)".
+_ITEM = re.compile(
+    r"(?:[^\w\n]{0,9}(?:\d{1,2}(?:[.)]|\ufe0f?\u20e3)|[a-z]\)|[①-⑳]"
+    r"|(?:[Ss]tep|STEP) \d{1,2}\s{0,3}[.:)–—-])(?:\s+|\Z)){1,2}"
+)
+_BULLET = re.compile(r"(?:[-–—•‣◦▪●○→✓✔>+] )+")
+_ENUMERATED = re.compile(r"(?:^|\s)\(?(\d{1,2})[.)](?=\s)")
+_LIST_START = re.compile(r"(?:(?:^|[.:;!?,\n])\s*|\()\Z")
+# `[text](address)` keeps its text; a number is a citation, and its address is no text.
+_LINK = re.compile(
+    r"\[([^\[\]\n]{1,200})\](\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\))", re.IGNORECASE
+)
+_TAG = re.compile(r"<sup>[^<>\n]{1,40}</sup>|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>", re.I)
+_TABLE_HEAD = re.compile(
+    r"^[^\n]{0,1000}\n[ \t]{0,9}\|?(?:[ \t]{0,9}:?-{1,99}:?[ \t]{0,9}\|){1,40}[ :\t-]{0,99}$", re.M
+)
+_ROW_NUMBER = re.compile(r"^[ \t]{0,9}\|[ \t]{0,9}(\d{1,3})\.?[ \t]{0,9}(?=\|)", re.M)
+# Markdown's signs; the signs of lists and quotations are no words anyway.
+_SIGNS = ("*", "_", "`", "#", "~")
+BIBLIOGRAPHY = re.compile(
+    r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
     re.IGNORECASE,
 )
+# Plain words of which a list of sources has one: looking for them is quicker than the pattern.
+_SOURCES = (
+    "ource",
+    "OURCE",
+    "eference",
+    "EFERENCE",
+    "itation",
+    "ITATION",
+    "ibliograph",
+    "IBLIOGRAPH",
+)
+_WORD_START = re.compile(r"(?=\w)")
+# "Sure! Here is a summary of the article in 200 words:" claims nothing.
+_PREAMBLE = re.compile(
+    r"(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]"
+    r"[^\w\n]{0,9}\n?[^\w\n]{0,9})?"
+    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
+    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s+"
+    r"|(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s+",
+    re.IGNORECASE,
+)
+_SCOPE = 6  # words that a negation may deny, stop words included
+_NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
+_DENIALS = NEGATIONS.union(("false", "null"))  # of a record
 MAX_PASSAGES = 400  # no model is given more
 _MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
 MAX_ANSWER = 20_000  # characters
@@ -60,7 +99,10 @@ _MAX_QUERY = 4_000  # characters
 class PassageText:
     """The parsed text of one passage; traces share it, so it never changes."""
 
-    __slots__ = ("_numbers", "_record", "forms", "stems", "structured", "text")
+    __slots__ = (
+        *("_language", "_negated", "_numbers", "_record"),
+        *("forms", "stems", "structured", "text"),
+    )
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
@@ -70,6 +112,8 @@ class PassageText:
         self.stems.append("")  # ends it in a stream of passages: it matches nothing
         self._numbers: frozenset[str] | None = None
         self._record: RecordEntries | None = None
+        self._negated: list[frozenset[str]] | None = None
+        self._language: str | None = None
 
     def compact(self) -> None:
         """Drop duplicate forms and share the others with all passages."""
@@ -81,6 +125,25 @@ class PassageText:
         if self._record is None:
             self._record = read_entries(self.text)
         return self._record
+
+    @property
+    def language(self) -> str:
+        """The language of the text, as of `identify_passage`."""
+        if self._language is None:
+            self._language = identify_passage(self.text)
+        return self._language
+
+    @property
+    def negated(self) -> list[frozenset[str]]:
+        """The content stems near each negation, before or after it."""
+        if self._negated is None:
+            words = self.forms if isinstance(self.forms, list) else tokenize(self.text)
+            signs = _DENIALS if self.structured else NEGATIONS
+            self._negated = [
+                frozenset(content_stems(words[max(0, at - _SCOPE) : at + _SCOPE + 1]))
+                for at in compress(range(len(words)), map(signs.__contains__, words))
+            ]
+        return self._negated
 
     def has_number(self, form: str) -> bool:
         """Return whether the text has a number of this canonical form."""
@@ -157,7 +220,6 @@ class PassageIndex:
     starts: list[int]
     owner: list[int]
     structured: bool
-    _script: str | None = None
     _flat: str | None = None
     _vocabulary: frozenset[str] | None = None
     _groups: set[str] | None = None
@@ -198,11 +260,9 @@ class PassageIndex:
         return len(self.stream) > len(self.starts)
 
     @property
-    def script(self) -> str:
-        """The script of the first passages with letters, as of `detect_script`."""
-        if self._script is None:
-            self._script = detect_script(" ".join([p.text[:100] for p in self.passages[:2]]))
-        return self._script or detect_script(" ".join(self.texts))
+    def language(self) -> str:
+        """The language of the first two passages, of the second where the first tells none."""
+        return next(filter(None, (passage.language for passage in self.passages[:2])), UNKNOWN)
 
     @property
     def flat(self) -> str:
@@ -315,6 +375,7 @@ class AnswerText:
     words: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    denied: list[tuple[frozenset[str], frozenset[str]]] = field(default_factory=list)
     _content: frozenset[str] | None = None
 
     @property
@@ -325,43 +386,134 @@ class AnswerText:
         return self._content
 
 
+def find_bibliography(text: str) -> int:
+    """Return where a list of sources begins after the answer proper, or the text's length."""
+    cut = BIBLIOGRAPHY.search(text) if any(map(text.__contains__, _SOURCES)) else None
+    return cut.start() if cut and text[: cut.start()].strip() else len(text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
+def _unlink(match: re.Match[str]) -> str:
+    label, address = match.groups()
+    left, right = "[]" if label.strip(" ^").isdecimal() else "  "
+    return left + label + right + " " * len(address)
+
+
+def _blank_tag(match: re.Match[str]) -> str:
+    return "\n".ljust(len(match.group())) if match.group()[:3].lower() == "<br" else _blank(match)
+
+
+def _blank_ordinals(pattern: re.Pattern[str], text: str) -> str:
+    """Replace the numbers 1, 2, 3, … of a list by spaces."""
+    runs: list[list[re.Match[str]]] = []
+    for match in pattern.finditer(text):
+        if match[1] == "1" and (
+            pattern is _ROW_NUMBER
+            or _LIST_START.search(text, max(0, match.start(1) - 40), match.start(1))
+        ):
+            runs.append([match])
+        elif runs and int(match[1]) == len(runs[-1]) + 1:
+            runs[-1].append(match)
+    for match in (match for run in runs if len(run) > 1 for match in run):
+        text = (
+            text[: match.start()]
+            + _blank(match).replace(" ", "\n", match.group()[0] == "\n")
+            + text[match.end() :]
+        )
+    return text
+
+
+def strip_format(text: str) -> str:
+    """Replace markup by spaces, so that an answer reads the same in every format.
+
+    The answer is Markdown, in prose, lists or tables, some with HTML. Citation markers stay: they
+    tell where a sentence ends. All characters keep their places.
+    """
+    if "](" in text:
+        text = _LINK.sub(_unlink, text)
+    if "<" in text:
+        text = _TAG.sub(_blank_tag, text)
+    if "|" in text:
+        text = _TABLE_HEAD.sub(_blank, text)
+        text = _blank_ordinals(_ROW_NUMBER, text).replace("|", " ")
+    for sign in _SIGNS:
+        if sign in text:
+            text = text.replace(sign, " ")
+    if ("2." in text and "1." in text) or ("2)" in text and "1)" in text):
+        text = _blank_ordinals(_ENUMERATED, text)
+    return text
+
+
+def strip_markers(text: str) -> str:
+    """Replace citation markers, and all else in square brackets, by spaces."""
+    return _MARKER.sub(_blank, text) if "[" in text or "【" in text else text
+
+
 def parse_answer(text: str) -> AnswerText:
-    """Split an answer into sentences without citation markers, list signs and preamble.
+    """Split an answer into sentences, without its format, preamble and list of sources.
 
     Offsets refer to the text as given; only its first 20,000 characters are read.
     """
     text = text[:MAX_ANSWER]
-    preamble = _PREAMBLE.match(text)
-    if preamble and preamble.end() < len(text.rstrip()):
+    text = strip_format(text[: find_bibliography(text)])
+    bare = strip_markers(text)
+    begin = _ITEM.match(bare) or _WORD_START.search(bare)
+    preamble = begin and _PREAMBLE.match(bare, begin.end())
+    if preamble and preamble.end() < len(bare.rstrip()):
         text = " " * preamble.end() + text[preamble.end() :]
+        bare = strip_markers(text)
     spans = find_sentence_spans(text)
-    if "[" in text or "【" in text:
-        text = _MARKER.sub(lambda match: " " * len(match.group()), text)
+    text = bare
     cut_words = WordCutter(text).cut
     rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = AnswerText()
     firsts = set()
     for start, end in spans:
-        item = None if text[start].isupper() else _ITEM.match(text, start, end)
+        item = (
+            None if text[start].isupper() and text[start] != "S" else _ITEM.match(text, start, end)
+        )
         first = item.end() if item else start
+        if item and _DIGIT.search(item.group()):
+            text = text[:start] + " " * (first - start) + text[first:]
         words = cut_words(first, end)
         if not words:
             continue
         out.words += words
         stems = content_stems(words)
         content = dict(zip(stems, map(rarity, stems, rarest)))  # noqa: B905
-        out.claims.append(AnswerSentence(start, end, text[first:end].strip(), stems, content))
+        claim = text[first:end].strip()
+        if "  " in claim:
+            claim = " ".join(claim.split())
+        if bullet := None if claim[0].isalnum() else _BULLET.match(claim):
+            claim = claim[bullet.end() :]
+        out.claims.append(AnswerSentence(start, end, claim, stems, content))
         while first < end and not text[first].isalnum():
             first += 1
         firsts.add(first)
-        if item and _DIGIT.search(item.group()):
-            text = text[:start] + " " * (item.end() - start) + text[item.end() :]
+    out.denied = _denied(out.words)
     if _DIGIT.search(text):
         out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
     names = [m.group() for m in _NAME[text.isascii()].finditer(text) if m.start() not in firsts]
     if names:
         out.names = content_stems(tokenize(" ".join(names)))
     return out
+
+
+def _denied(words: list[str]) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Return the content stems near each negation, and those right after it."""
+    if NEGATIONS.isdisjoint(words):
+        return []
+    return [
+        (
+            frozenset(content_stems(words[max(0, at - _SCOPE) : at + 1 + _SCOPE]))
+            - _NEGATION_STEMS,
+            frozenset(content_stems(words[at + 1 : at + 4])),
+        )
+        for at in compress(range(len(words)), map(NEGATIONS.__contains__, words))
+    ]
 
 
 def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:

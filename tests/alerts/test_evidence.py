@@ -234,7 +234,6 @@ def test_failed_results_fire_and_resolve(restart: bool) -> None:
         ("no_text", ScoreState.UNSCORED),
         ("no_passages_captured", ScoreState.UNSCORED),
         ("not_reported", ScoreState.UNSCORED),
-        ("unsupported_language", ScoreState.UNSCORED),
         ("judge_error", ScoreState.NOT_APPLICABLE),
         ("judge_error", ScoreState.SAMPLED_OUT),
         ("judge_error", ScoreState.SHED),

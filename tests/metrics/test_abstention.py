@@ -56,10 +56,10 @@ def test_states_of_answered() -> None:
     assert outcome("answered", status="timeout") == ("not_applicable", None, "timeout")
 
 
-def test_rules_are_english_and_say_so() -> None:
-    french = "Ouvrez les paramètres puis cliquez sur le bouton rouge. " * 4
-    assert outcome("answered", answer=french) == ("unscored", None, "unsupported_language")
-    assert outcome("answered", answer="打开设置，然后点击忘记密码。")[2] == "unsupported_language"
+def test_answers_in_a_language_without_rules_are_not_measured() -> None:
+    swedish = "Öppna inställningarna och klicka på knappen för att återställa lösenordet."
+    assert outcome("answered", answer=swedish) == ("not_applicable", None, "language")
+    assert outcome("answered", answer="打开设置，然后点击忘记密码。")[2] == "language"
 
 
 def test_an_abstention_that_goes_on_claiming_is_still_checked() -> None:

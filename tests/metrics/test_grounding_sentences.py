@@ -27,7 +27,7 @@ def rows(answer: str, passage: str = PASSAGE, query: str = "") -> list[dict[str,
 def test_each_sentence_has_a_row_and_copies_have_nothing_novel() -> None:
     got = rows(PASSAGE)
     assert len(got) == 3
-    assert all(row["novel"] == row["novel_mass"] == row["moved_numbers"] == 0 for row in got)
+    assert all(row["novel"] == row["novel_mass"] == row["strayed_numbers"] == 0 for row in got)
     assert [row["first"] for row in got] == [1, 0, 0]
     assert got[2]["place"] == pytest.approx(2 / 3)
 
@@ -47,9 +47,9 @@ def test_additions_are_told_apart_by_kind() -> None:
     assert row["novel_times"] == 1
 
 
-def test_a_number_that_counts_something_else_has_moved() -> None:
-    assert rows("The avalanche killed 347 guides in spring.")[0]["moved_numbers"] == 1
-    assert rows("There were 347 permits issued.")[0]["moved_numbers"] == 0
+def test_a_number_that_counts_something_else_strays() -> None:
+    assert rows("The avalanche killed 347 guides in spring.")[0]["strayed_numbers"] >= 0.5
+    assert rows("There were 347 permits issued.")[0]["strayed_numbers"] == 0
 
 
 def test_sentences_lean_towards_the_worst_one() -> None:

@@ -31,7 +31,7 @@ def test_each_sentence_has_what_it_cites_once() -> None:
 
 def test_a_list_of_sources_is_left_out() -> None:
     found = statements(f"{FIRST} [1].\n\nSources:\n[1] The handbook\n[9] Another book")
-    assert [s.claim.text for s in found.items] == [f"{FIRST}    ."]
+    assert [s.claim.text for s in found.items] == [f"{FIRST} ."]
     assert found.dangling == 0
 
 

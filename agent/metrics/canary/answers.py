@@ -11,7 +11,13 @@ import unicodedata
 from collections.abc import Sequence
 
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.abstention import is_english
+from ragmeter.metrics.abstention import REFUSAL_LANGUAGES
+from ragmeter.metrics.language import (
+    NOT_MEASURED,
+    READ_BY_ENGLISH,
+    identify_answer,
+    identify_language,
+)
 from ragmeter.metrics.text import (
     NUMBER_PATTERN,
     STOP_WORDS,
@@ -275,8 +281,8 @@ def abstention_accuracy(
         return NoScore("answerable", applies=False)
     if answered is None:
         return NoScore("no_text")
-    if answered and trace.abstained is None and not is_english(trace.answer or ""):
-        return NoScore("unsupported_language")
+    if answered and trace.abstained is None and identify_answer(trace) not in REFUSAL_LANGUAGES:
+        return NOT_MEASURED
     return 1.0 - answered
 
 
@@ -287,6 +293,6 @@ def unanswerable_hallucination(accuracy: float | NoScore) -> float | NoScore:
 
 def acknowledges_conflict(answer: str) -> bool | NoScore:
     """Return whether the answer has words that say that its sources disagree."""
-    if not is_english(answer):
-        return NoScore("unsupported_language")
+    if identify_language(answer) not in READ_BY_ENGLISH:
+        return NOT_MEASURED
     return _CONFLICT.search(answer[:_MAX_CONFLICT_CHARS].lower()) is not None

@@ -257,7 +257,7 @@ def _without_markers(trace: Trace) -> str:
 
 
 def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
-    visible, answered, citations = prepared.derive()
+    visible, answered, citations, _ = prepared.derive()
     attributed: float | NoScore
     handled: float | NoScore
     if visible.answer is None and not citations.explicit:

@@ -16,7 +16,7 @@ from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import NoScore, Score, ScoreState, find_answer_reason
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics import abstention
-from ragmeter.metrics.text import detect_script
+from ragmeter.metrics.language import find_language_reason
 from ragmeter.metrics.text_index import MAX_ANSWER
 from ragmeter.scorers.hhem import windowing
 from ragmeter.scorers.hhem.model import HhemModel, ModelError
@@ -218,14 +218,7 @@ def find_missing_reason(trace: Trace) -> NoScore | None:
     texts = passage_texts(trace)
     if trace.answer is None or not any(text and not text.isspace() for text in texts):
         return NoScore("no_text")
-    start = " ".join(text[:100] for text in texts[:2])
-    script = detect_script(start) or detect_script(" ".join(texts))
-    # the language of both together: an answer alone is often too short to tell
-    if "other" in (detect_script(trace.answer), script) or not abstention.is_english(
-        f"{trace.answer[:400]} {' '.join(texts)[:600]}"
-    ):
-        return NoScore("unsupported_language")
-    return None
+    return find_language_reason(trace)
 
 
 def call_model(call: Callable[..., T], *arguments: Any) -> T:

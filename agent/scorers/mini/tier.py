@@ -115,7 +115,7 @@ def conclude_trace(
 def lexical_odds(trace: Trace) -> float:
     """Return the log odds of the built-in score that an answer is grounded."""
     features, _ = grounding_features(trace)
-    value = grounding_probability(features.values, features.sentences)
+    value = grounding_probability(features)
     odds = math.log(value / (1 - value)) if 0 < value < 1 else math.copysign(99, value - 0.5)
     return max(-_ODDS_LIMIT, min(_ODDS_LIMIT, odds))
 

@@ -9,6 +9,7 @@ from ragmeter.metrics.canary.answers import (
     acknowledges_conflict,
     unanswerable_hallucination,
 )
+from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.trace import Reference
 from tests.metrics.help import trace
 
@@ -25,7 +26,7 @@ REFUSAL = "I'm sorry, but the documents do not mention the capital of Mars."
         ({"answer": "It is Olympus City.", "abstained": True}, 1.0),
         ({"answer": REFUSAL, "abstained": False}, 0.0),
         ({"answer": None}, NoScore("no_text")),
-        ({"answer": "密码重置"}, NoScore("unsupported_language")),
+        ({"answer": "密码重置"}, NOT_MEASURED),
         ({"answer": "密码重置", "abstained": True}, 1.0),
     ],
 )
@@ -56,7 +57,7 @@ def test_questions_that_can_be_answered_have_no_abstention_accuracy(
         ("Sources are inconsistent here.", True),
         ("Refunds take 30 days.", False),
         ("A difference engine.", False),
-        ("密码重置", NoScore("unsupported_language")),
+        ("密码重置", NOT_MEASURED),
     ],
 )
 def test_saying_that_sources_disagree(answer: str, found: bool | NoScore) -> None:

@@ -143,7 +143,7 @@ def test_cite_newer_needs_to_know_which_is_newer() -> None:
         assert conflict_handled(passages("b"), rule, False) == NoScore("no_dates")
 
 
-LANGUAGE = NoScore("unsupported_language")
+LANGUAGE = NoScore("language", applies=False)
 
 
 @pytest.mark.parametrize(

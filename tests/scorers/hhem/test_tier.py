@@ -150,10 +150,10 @@ def test_padding_up_to_50_kb_turns_no_sentence() -> None:
         ({"passages": None}, "unscored", "no_passages_captured"),
         ({"passages": []}, "not_applicable", "no_passages"),
         ({"passages": [{"id": "a"}, {"id": "b", "text": " "}]}, "unscored", "no_text"),
-        ({"answer": "Нажмите на кнопку."}, "unscored", "unsupported_language"),
-        ({"passages": [{"id": "a", "text": "价格上涨。"}]}, "unscored", "unsupported_language"),
+        ({"answer": "Нажмите на кнопку."}, "not_applicable", "language"),
+        ({"passages": [{"id": "a", "text": "价格上涨。"}]}, "not_applicable", "language"),
         ({"answer": GERMAN[:40], "passages": [{"id": "a", "text": GERMAN}]},
-         "unscored", "unsupported_language"),
+         "not_applicable", "language"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_scored_says_why_and_asks_nothing(
