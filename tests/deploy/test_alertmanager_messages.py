@@ -49,15 +49,18 @@ async def mailbox() -> AsyncIterator[tuple[str, list[bytes]]]:
         yield f"{host}:{port}", messages
 
 
-def settings(stub: Stub, smarthost: str) -> dict[str, Any]:
+def settings(folder: Path, stub: Stub, smarthost: str) -> dict[str, Any]:
     """The shipped receivers with addresses of our own, and without waiting."""
+    (secret := folder / "secret").write_text(f"{stub.url}/slack")
     tree: dict[str, Any] = yaml.safe_load((FOLDER / "receivers.yml").read_text("utf-8"))
     tree["templates"] = [str(FOLDER / "ragmeter.tmpl")]
     tree["route"] |= {"group_wait": "200ms", "group_interval": "300ms"}
     (everyone,) = tree["receivers"]
-    everyone["slack_configs"][0]["api_url"] = f"{stub.url}/slack"
-    everyone["pagerduty_configs"][0]["url"] = f"{stub.url}/pagerduty"
-    everyone["opsgenie_configs"][0]["api_url"] = f"{stub.url}/opsgenie/"
+    everyone["slack_configs"][0]["api_url_file"] = str(secret)
+    pager = {"url": f"{stub.url}/pagerduty", "routing_key_file": str(secret)}
+    everyone["pagerduty_configs"][0] |= pager
+    opsgenie = {"api_url": f"{stub.url}/opsgenie/", "api_key_file": str(secret)}
+    everyone["opsgenie_configs"][0] |= opsgenie
     everyone["email_configs"][0] |= {"smarthost": smarthost, "require_tls": False}
     return tree
 
@@ -86,7 +89,7 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
 
     async def scenario() -> tuple[Stub, list[bytes]]:
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):
-            own = settings(stub, host)
+            own = settings(tmp_path, stub, host)
             async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
                 sender = Alertmanager(
                     *(client, url, lambda: [fell, failing]),
