@@ -51,7 +51,8 @@ lock: setup  ## write the locks of requirements/ anew
 	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
 
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page
-	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
+	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl \
+		--feedback examples/mtrag-labels.jsonl
 
 test: setup  ## the fast tests
 	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null  # tests of what is missing are skipped

@@ -2,6 +2,8 @@
 
     python -m benchmarks.make_example --data DIR --out examples/mtrag.jsonl
 
+and beside it `mtrag-labels.jsonl`, what people said of its answers.
+
 `DIR` holds `grounding_mtrag_human.jsonl.gz` and `abstention_mtrag_un.jsonl.gz`. Texts are copied
 whole or not at all; `examples/NOTICE.md` says which traces are left out and why. Two things are
 made up, because the sources have no clock: the timestamps and with them the order.
@@ -100,6 +102,21 @@ def convert(row: dict[str, Any], service: str, timestamp: datetime) -> dict[str,
     return trace
 
 
+def label(trace: dict[str, Any]) -> dict[str, Any] | None:
+    """What people said of an answer, as feedback; all answers of that set were judged."""
+    verdict = {"yes": True, "no": False}.get(trace["tags"].get("human_faithful"))
+    if verdict is None:
+        return None
+    return {
+        "trace_id": trace["trace_id"],
+        "service": trace["service"],
+        "timestamp": END.isoformat().replace("+00:00", "Z"),
+        "scorer": "people",
+        "probability": 1,
+        "verdict": {"grounded": verdict},
+    }
+
+
 def _passage(row: dict[str, Any]) -> dict[str, Any]:
     passage = {key: row[key] for key in ("id", "text", "rank")}
     if row.get("title"):
@@ -143,10 +160,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for trace in traces:
         Trace.model_validate(trace)
-    options.out.write_text(
-        "".join(json.dumps(trace, ensure_ascii=False) + "\n" for trace in traces),
-        encoding="utf-8",
-    )
+    labels = [one for one in map(label, traces) if one is not None]
+    for path, lines in (
+        (options.out, traces),
+        (options.out.with_name(f"{options.out.stem}-labels.jsonl"), labels),
+    ):
+        path.write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines),
+            encoding="utf-8",
+        )
     print(f"{len(traces)} traces, {options.out.stat().st_size} bytes: {options.out}")
     for reason, number in sorted(left_out.items()):
         print(f"left out {number}: {reason}", file=sys.stderr)

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
 from math import isfinite
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
+from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.breakdown.breakdown import (
@@ -28,20 +33,34 @@ from ragmeter.breakdown.breakdown import (
     build_document,
 )
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
+from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
-from ragmeter.exporters.page.rendering import csp, error_page, service_page, status_page, trace_page
+from ragmeter.exporters.page.rendering import (
+    csp,
+    error_page,
+    label_page,
+    service_page,
+    status_page,
+    trace_page,
+)
 from ragmeter.exporters.page.views import (
+    LabelView,
     base_view,
     default_segment_window,
+    people_estimates,
     service_breakdown,
     service_view,
     status_view,
     trace_view,
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
+from ragmeter.ingest.native import DecodeFailure
+from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.labelling import LabelPool, PoolTrace, mark_unsupported
 from ragmeter.server.listener import SECURITY_HEADERS
 from ragmeter.windows.windows import Windows
 
@@ -189,6 +208,13 @@ def _shown(text: str) -> str:
     return repr(text[:_MAX_SHOWN_CHARS])
 
 
+_T = TypeVar("_T")
+
+LABEL_PATH = "/label/{service:[^/]+}"
+MAX_DRAW = 1000  # traces of one draw
+_FORM_SECONDS = 30.0  # in which the body of a form must arrive
+_CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
+
 REFUSALS_METRIC = "ragmeter_http_refused_total"
 NAME = "ragmeter"  # of the agent, on its pages
 
@@ -222,16 +248,35 @@ class RefusalsCollector(Collector):
         yield family
 
 
+class LabelSource(Protocol):
+    """The agent where it draws traces to be labelled and takes the labels."""
+
+    def labels(self) -> LabelPool:
+        """Return the traces that may be drawn; hold the lock of the agent."""
+
+    def accept_feedback(
+        self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool
+    ) -> int:
+        """Make labels durable; may raise `StateUnavailable` or `QueueFull`."""
+
+
 def metrics_app(
-    agent: AgentView, *, refused: Mapping[str, Mapping[str, int]] | None = None
+    agent: AgentView,
+    *,
+    refused: Mapping[str, Mapping[str, int]] | None = None,
+    labels: LabelSource | None = None,
 ) -> web.Application:
-    """Make the application of the metrics port; `refused` is for `RefusalsCollector`."""
+    """Make the application of the metrics port; `refused` is for `RefusalsCollector`.
+
+    With `labels` there is a page on which people label traces.
+    """
     registry = process_registry()
     if refused is not None:
         registry.register(RefusalsCollector(refused))
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
-    handlers = _MetricsPortHandlers(agent, PrometheusExporter(agent, registry=registry))
+    exporter = PrometheusExporter(agent, registry=registry)
+    handlers = _MetricsPortHandlers(agent, exporter, labels is not None)
     app.add_routes(
         [
             web.get("/", handlers.status),
@@ -245,12 +290,191 @@ def metrics_app(
             web.get("/readyz", handlers.readyz),
         ]
     )
+    if labels is not None:
+        desk = _LabelHandlers(agent, labels)
+        app.add_routes(
+            [
+                web.get(LABEL_PATH, desk.show),
+                web.post(LABEL_PATH, desk.take),
+                web.post("/v1/labels", desk.questions),
+            ]
+        )
     return app
 
 
-class _MetricsPortHandlers:
-    def __init__(self, agent: AgentView, exporter: PrometheusExporter) -> None:
+class _LabelHandlers:
+    """The page on which people label traces, and what `ragmeter label` asks for.
+
+    A form carries a token that only this page has: no page of another site can make a browser send
+    labels in the name of its user, besides what the listener checks.
+    """
+
+    def __init__(self, agent: AgentView, labels: LabelSource) -> None:
         self._agent = agent
+        self._labels = labels
+        self._key = secrets.token_bytes(32)
+
+    def _token(self, service: str, trace_id: str) -> str:
+        text = f"{service}\0{trace_id}".encode("utf-8", "surrogatepass")
+        return hmac.new(self._key, text, sha256).hexdigest()
+
+    def _is_own(self, service: str, fields: Mapping[str, str]) -> bool:
+        token = fields.get("token", "").encode("utf-8", "surrogatepass")
+        own = self._token(service, fields.get("trace", "")).encode()
+        return hmac.compare_digest(token, own)
+
+    def _left(self, service: str) -> list[PoolTrace]:
+        with self._agent.lock():
+            return self._labels.labels().state(service)[0]
+
+    def _forget(self, service: str, trace_id: str) -> None:
+        with self._agent.lock():
+            self._labels.labels().forget(service, trace_id)
+
+    def _agreement(self, service: str) -> list[ScorerAgreement]:
+        with self._agent.lock():
+            rows = list(self._labels.labels().labelled)
+        return compare_with_people(
+            [(row.labels, row.scores) for row in rows if row.service == service]
+        )
+
+    def _view(self, service: str, problem: str = "") -> LabelView | None:
+        base = base_view(self._agent)
+        if service not in base.services:
+            return None
+        with self._agent.lock():
+            left, drawn, waiting = self._labels.labels().state(service)
+        view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
+        view.waiting, view.agreement = waiting, self._agreement(service)
+        view.estimates = people_estimates(self._agent, service, base.windows[-1])
+        for one in left:
+            view.trace = trace_view(self._agent, service, one.trace_id)
+            if view.trace is not None:
+                break
+            self._forget(service, one.trace_id)
+        if view.trace is not None:
+            answer = view.trace.trace.get("answer")
+            if isinstance(answer, str):
+                view.answer = mark_unsupported(answer, view.trace.results)
+        view.token = self._token(service, view.trace.trace_id if view.trace else "")
+        return view
+
+    async def show(self, request: web.Request, problem: str = "") -> web.Response:
+        """Show the next trace of the draw, or the form that makes one."""
+        service = request.match_info["service"]
+        view = await asyncio.to_thread(self._view, service, problem)
+        if view is None:
+            raise web.HTTPNotFound(text="No trace of this service is in any window.")
+        response = _html(label_page(view, NAME), 400 if problem else 200)
+        # with no-referrer a browser would send the form with `Origin: null`
+        response.headers["Referrer-Policy"] = "same-origin"
+        return response
+
+    async def take(self, request: web.Request) -> web.Response:
+        """Take the labels of a form, or make a draw; then show the next trace."""
+        service = request.match_info["service"]
+        if request.content_type != "application/x-www-form-urlencoded":
+            raise web.HTTPUnsupportedMediaType
+        form = await _in_time(request.post())
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+        trace_id = fields.get("trace", "")
+        if not self._is_own(service, fields):
+            return await self.show(request, "This form is too old. Nothing was stored.")
+        if not trace_id:
+            await asyncio.to_thread(self._draw, service, fields.get("count", ""))
+            raise web.HTTPSeeOther(request.rel_url.raw_path)
+        left = await asyncio.to_thread(self._left, service)
+        drawn = {one.trace_id: one for one in left}
+        try:
+            verdict = Verdict.model_validate(
+                {name: _CHOICES[fields[name]] for name in Verdict.model_fields if fields.get(name)}
+            )
+        except (KeyError, ValidationError):
+            return await self.show(request, "This form is not complete. Nothing was stored.")
+        if verdict.grounded is None and verdict.answered is not False:
+            why = "An answer that claims nothing does not attempt the question: answer one anew."
+            return await self.show(request, why)
+        if trace_id in drawn:
+            document = await asyncio.to_thread(self._agent.evidence, service, trace_id)
+            feedback = Feedback(
+                trace_id=trace_id,
+                # as it was sent: the name of the page is bounded
+                service=((document or {}).get("trace") or {}).get("service"),
+                timestamp=datetime.now(UTC),
+                scorer=PEOPLE,
+                probability=drawn[trace_id].probability,
+                verdict=verdict,
+            )
+            try:
+                await asyncio.to_thread(
+                    lambda: self._labels.accept_feedback([feedback], "page", live=True)
+                )
+            except (StateUnavailable, QueueFull) as error:
+                return await self.show(request, f"Nothing was stored: {error}")
+        raise web.HTTPSeeOther(request.rel_url.raw_path)
+
+    def _draw(self, service: str, count: object) -> None:
+        try:
+            number = min(MAX_DRAW, int(str(count)))
+        except ValueError:
+            return
+        if number > 0:
+            with self._agent.lock():
+                self._labels.labels().draw(service, number)
+
+    async def questions(self, request: web.Request) -> web.Response:
+        """Return the traces to label as JSON, after a draw of `count` if none are left.
+
+        The body is {"service": NAME, "count": NUMBER}; both may be missing.
+        """
+        try:
+            body = await _in_time(request.json())
+            assert isinstance(body, dict)
+        except (ValueError, AssertionError, RecursionError):
+            return web.json_response({"error": "the body is a JSON object"}, status=400)
+        base = await asyncio.to_thread(base_view, self._agent)
+        names = [name for name in base.services if body.get("service") in (None, name)]
+        if len(names) != 1:
+            known = ", ".join(base.services[:20]) or "none"
+            why = f"name one service that has traces (--service): {_shown(known)}"
+            return web.json_response({"error": why}, status=400)
+        await asyncio.to_thread(self._draw, names[0], body.get("count", 0))
+        document = await asyncio.to_thread(self._document, names[0], base.windows[-1])
+        return web.Response(text=_dump(document), content_type=_JSON)
+
+    def _document(self, service: str, window: str) -> dict[str, Any]:
+        questions = []
+        for one in self._left(service):
+            kept = self._agent.evidence(service, one.trace_id)
+            if kept is None:
+                self._forget(service, one.trace_id)
+            else:
+                questions.append({**kept, "probability": one.probability})
+        rows = people_estimates(self._agent, service, window)
+        return {
+            "questions": questions,
+            "window": window,
+            "note": "no trace waits to be labelled: traces enter with the share of sampling.people,"
+            " and each is drawn once at most",
+            "estimates": [
+                [spec.name, scorer, one.value, one.lower, one.upper, one.samples]
+                for spec, scorer, one in rows
+            ],
+            "agreement": self._agreement(service),
+        }
+
+
+async def _in_time(reading: Coroutine[Any, Any, _T]) -> _T:
+    try:
+        return await asyncio.wait_for(reading, _FORM_SECONDS)
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+
+
+class _MetricsPortHandlers:
+    def __init__(self, agent: AgentView, exporter: PrometheusExporter, labels: bool) -> None:
+        self._agent = agent
+        self._labels = labels
         self._exporter = exporter
         self._scrapes = asyncio.Semaphore(RENDERERS)
         self._pages = asyncio.Semaphore(RENDERERS)
@@ -268,7 +492,10 @@ class _MetricsPortHandlers:
 
     async def status(self, request: web.Request) -> web.Response:
         return await self._page(
-            request, _HTML, lambda: status_page(status_view(self._agent), NAME), ""
+            request,
+            _HTML,
+            lambda: status_page(status_view(self._agent), NAME, labels=self._labels),
+            "",
         )
 
     async def service(self, request: web.Request) -> web.Response:
@@ -276,7 +503,7 @@ class _MetricsPortHandlers:
 
         def render() -> str | None:
             view = service_view(self._agent, service)
-            return None if view is None else service_page(view, NAME)
+            return None if view is None else service_page(view, NAME, labels=self._labels)
 
         return await self._page(
             request, _HTML, render, "No trace of this service is in any window."
@@ -357,7 +584,11 @@ def _dump(document: dict[str, Any]) -> str:
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update({**SECURITY_HEADERS, "Content-Security-Policy": csp()})
+    referrer = response.headers.get("Referrer-Policy")
+    forms = referrer is not None  # of a page that posts to itself
+    response.headers.update({**SECURITY_HEADERS, "Content-Security-Policy": csp(forms=forms)})
+    if referrer is not None:
+        response.headers["Referrer-Policy"] = referrer
 
 
 @web.middleware

@@ -27,12 +27,17 @@ from ragmeter.config.inputs import FeedbackSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.feedback import HUMAN, RESERVED_SCORERS
+from ragmeter.core.feedback import HUMAN, PEOPLE, RESERVED_SCORERS
 from ragmeter.core.label_bounds import NameAdmission
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.series import split_scorer
-from ragmeter.metrics.labelled import label_results, label_scores, labelled_metric_names
+from ragmeter.metrics.labelled import (
+    label_results,
+    label_scores,
+    labelled_metric_names,
+    unlabelled_results,
+)
 from ragmeter.metrics.ranking import rank_order
 from ragmeter.store.pending import (
     FeedbackChanges,
@@ -157,6 +162,7 @@ class FeedbackJoin:
             trace = FeedbackTrace(
                 *(scored.trace_id, scored.service, one.segments, at, scored.probability),
                 one.passages,
+                cheap=_helping_scores(scored),
             )
             key = trace_key(scored.trace_id)
             remembered.append(NewRememberedTrace(key, one.service, at, trace.dump()))
@@ -256,16 +262,23 @@ class FeedbackJoin:
         """Replace the results of a scorer in the windows as far as they changed."""
         new = trace.by_scorer[scorer]
         labels = new.labels()
-        scores = label_scores(labels_by_rank(trace, labels), labels.answer, self._ks)
+        ranked = labels_by_rank(trace, labels)
+        scores = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         new.counted = tuple(scores.items())
         new.weighed = trace.probability * (new.probability[1] if new.probability else 1.0)
         same = set(old.counted) & set(new.counted) if old.weighed == new.weighed else set()
 
         def changed_results(feedback: ScorerFeedback) -> ScoredTrace:
             values = [value for value in feedback.counted if value not in same]
+            cheap = feedback.drawn_from(trace, scorer)
+            results = label_results(values, scorer, feedback.weighed, cheap)
+            if feedback is old and (cheap := new.drawn_from(trace, scorer)) is not None:
+                # a drawn trace was counted as sampled out until its labels came
+                counted = dict(old.counted) if old.probability else {}
+                results += unlabelled_results([m for m in scores if m not in counted], cheap)
             return ScoredTrace(
                 *(trace.trace_id, trace.service, trace.timestamp, "ok"),
-                label_results(values, scorer, feedback.weighed),
+                results,
                 trace.probability,
                 partial=True,
             )
@@ -283,6 +296,14 @@ class FeedbackJoin:
         """Return the feedback that waits for a trace."""
         rows = map(self._rows.row, self._waiting.waiting_for(trace))
         return [row for row in rows if row is not None]
+
+
+def _helping_scores(scored: ScoredTrace) -> dict[str, float] | None:
+    """Return the value of `FeedbackTrace.cheap`."""
+    drawn = [score for score in scored.results if score.scorer == PEOPLE]
+    if not drawn:
+        return None
+    return {score.metric: score.cheap for score in drawn if score.cheap is not None}
 
 
 def _count_outcome(aggregator: Aggregator, outcome: str) -> None:
@@ -341,11 +362,11 @@ class WaitingFeedback:
 class _ScorerAdmission:
     """Admits scorers of labels, each until every window has forgotten it.
 
-    The agent's own name for people, and those of the settings, always have a place.
+    The agent's own names for people, and those of the settings, always have a place.
     """
 
     def __init__(self, settings: FeedbackSettings, ks: Sequence[int]) -> None:
-        self._names = NameAdmission(settings.scorers, [HUMAN, *settings.reserved])
+        self._names = NameAdmission(settings.scorers, [HUMAN, PEOPLE, *settings.reserved])
         self._labelled = set(map(base_name, labelled_metric_names(ks)))
 
     def admit(self, scorer: str, windows: Windows) -> bool:

@@ -21,16 +21,22 @@ from typing import Any, NamedTuple
 
 from ragmeter.core.feedback import (
     ANSWER_LABELS,
+    CANNOT_TELL,
     MAX_PASSAGES,
     PASSAGE_LABELS,
+    PEOPLE,
+    VERDICT_LABELS,
     AnswerLabels,
     Feedback,
     PassageLabels,
+    Verdict,
 )
+from ragmeter.metrics.labelled import LabelValue
 
-# By (passage id or hash, label): (Unix time of the label, yes or no). The labels of the answer
-# have an empty id.
-TimedLabels = dict[tuple[str, str], tuple[float, bool]]
+# By (passage id or hash, label): (Unix time of the label, 0 no, 1 yes or 2 cannot tell). The labels
+# of the answer and of the whole trace have an empty id.
+TimedLabels = dict[tuple[str, str], tuple[float, int]]
+_CANNOT_TELL = 2
 
 _ANSWER_KEY = ""
 
@@ -38,21 +44,26 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes a
 
 
 class MergedLabels(NamedTuple):
-    """The labels that hold, of passages by id or hash and of the answer."""
+    """The labels that hold, of passages by id or hash, of the answer and of the whole trace."""
 
     passages: dict[str, PassageLabels]
     answer: AnswerLabels
+    verdict: Verdict = Verdict()
 
 
 def read_labels(feedback: Feedback) -> TimedLabels:
     """Return the labels of a feedback."""
     at = feedback.timestamp.timestamp()
     by_passage = {_ANSWER_KEY: feedback.answer, **feedback.passages}
-    return {
-        (passage, name): (at, value)
+    given = {
+        (passage, name): (at, int(value))
         for passage, labels in by_passage.items()
         for name, value in labels.given.items()
     }
+    for name, verdict in feedback.verdict.given.items():
+        code = int(verdict) if isinstance(verdict, bool) else _CANNOT_TELL
+        given[_ANSWER_KEY, name] = (at, code)
+    return given
 
 
 def merge_labels(old: TimedLabels, new: TimedLabels) -> TimedLabels:
@@ -63,11 +74,17 @@ def merge_labels(old: TimedLabels, new: TimedLabels) -> TimedLabels:
 def effective_labels(labels: TimedLabels) -> MergedLabels:
     """Return the labels that hold."""
     by_passage: dict[str, dict[str, bool]] = {}
+    verdict: dict[str, Any] = {}
     for (passage, name), (_, value) in labels.items():
-        by_passage.setdefault(passage, {})[name] = value
+        if name in VERDICT_LABELS:
+            verdict[name] = CANNOT_TELL if value == _CANNOT_TELL else bool(value)
+        else:
+            by_passage.setdefault(passage, {})[name] = bool(value)
     answer = AnswerLabels(**by_passage.pop(_ANSWER_KEY, {}))
     return MergedLabels(
-        {passage: PassageLabels(**given) for passage, given in by_passage.items()}, answer
+        {passage: PassageLabels(**given) for passage, given in by_passage.items()},
+        answer,
+        Verdict(**verdict),
     )
 
 
@@ -79,9 +96,9 @@ def dump_labels(labels: TimedLabels) -> list[Any]:
 def load_labels(saved: Iterable[Any]) -> TimedLabels:
     """Return the labels of a dump, without those that this version does not know."""
     return {
-        (passage, name): (float(at), bool(value))
+        (passage, name): (float(at), int(value))
         for passage, name, at, value in saved
-        if name in (PASSAGE_LABELS if passage else ANSWER_LABELS)
+        if name in (PASSAGE_LABELS if passage else (*ANSWER_LABELS, *VERDICT_LABELS))
     }
 
 
@@ -135,12 +152,12 @@ class ScorerFeedback:
     Args:
         probability: The latest (Unix time, probability) given.
         counted: (metric, value) in the windows under the probability `weighed`; a value is None
-            if the metric does not apply.
+            if the metric does not apply, and a text says why it is missing.
     """
 
     label_values: TimedLabels = field(default_factory=dict)
     probability: tuple[float, float] | None = None
-    counted: tuple[tuple[str, float | None], ...] = ()
+    counted: tuple[tuple[str, LabelValue], ...] = ()
     weighed: float = 1.0
 
     def add(self, labels: FeedbackLabels) -> ScorerFeedback:
@@ -152,6 +169,10 @@ class ScorerFeedback:
             self.counted,
             self.weighed,
         )
+
+    def drawn_from(self, trace: FeedbackTrace, scorer: str) -> dict[str, float] | None:
+        """Return the built-in scores of a trace that was drawn to be labelled by people."""
+        return trace.cheap if scorer == PEOPLE and self.probability is not None else None
 
     def labels(self) -> MergedLabels:
         """Return the labels that hold."""
@@ -166,6 +187,8 @@ class FeedbackTrace:
         probability: The upstream inclusion probability of the trace.
         passages: The hashes of its passages in rank order; None: not captured.
         by_scorer: The feedback by scorer.
+        cheap: Where people's labels are drawn (`sampling.people`), the built-in scores by metric of
+            theirs that they help to estimate; else None.
     """
 
     trace_id: str
@@ -175,6 +198,7 @@ class FeedbackTrace:
     probability: float
     passages: tuple[str, ...] | None
     by_scorer: dict[str, ScorerFeedback] = field(default_factory=dict)
+    cheap: dict[str, float] | None = None
 
     def restrict(self, labels: FeedbackLabels) -> FeedbackLabels:
         """Return the labels without those of passages of other traces."""
@@ -190,12 +214,15 @@ class FeedbackTrace:
             for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
-        return _encode([*body, self.passages, feedback]).encode("ascii")
+        cheap = [] if self.cheap is None else [self.cheap]
+        return _encode([*body, self.passages, feedback, *cheap]).encode("ascii")
 
     @classmethod
     def load(cls, body: bytes) -> FeedbackTrace:
         """Return the trace of a dump."""
-        trace_id, service, segments, timestamp, probability, passages, feedback = json.loads(body)
+        trace_id, service, segments, timestamp, probability, passages, feedback, *cheap = (
+            json.loads(body)
+        )
         by_scorer = {
             scorer: ScorerFeedback(
                 load_labels(labels),
@@ -206,7 +233,8 @@ class FeedbackTrace:
             for scorer, labels, given, counted, weighed in feedback
         }
         names = None if passages is None else tuple(passages)
-        return cls(trace_id, service, tuple(segments), timestamp, probability, names, by_scorer)
+        head = (trace_id, service, tuple(segments), timestamp, probability)
+        return cls(*head, names, by_scorer, *cheap)
 
 
 def labels_by_rank(trace: FeedbackTrace, labels: MergedLabels) -> list[PassageLabels | None]:

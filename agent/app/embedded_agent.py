@@ -91,7 +91,8 @@ async def serve_agent(
     limits = settings.limits
     bodies = BodyReader(limits.body_bytes)
     endpoint = TracesEndpoint(agent, bodies, limits.trace_bytes)
-    page = metrics_app(agent, refused=access.refused)
+    draws = settings.sampling.draws_people and settings.feedback.traces > 0
+    page = metrics_app(agent, refused=access.refused, labels=agent if draws else None)
     traces = web.Application()
     indexing = IndexEndpoint(agent, bodies)
     labels = FeedbackEndpoint(agent, bodies)

@@ -22,6 +22,7 @@ from ragmeter.cli.canaries import canary_app
 from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
+from ragmeter.cli.label import label
 from ragmeter.cli.models import model_app
 from ragmeter.cli.options import (
     OFFLINE_UNUSED,
@@ -53,7 +54,7 @@ from ragmeter.trace import SCHEMA, Trace
 
 # The commands by section of `ragmeter --help`, each section in the order of use.
 SECTIONS = {
-    "Measure a service": ("run", "worker", "watch", "tail", "replay", "inspect"),
+    "Measure a service": ("run", "worker", "watch", "tail", "label", "replay", "inspect"),
     "Evaluate files": ("score", "report", "segments", "backtest"),
     "Operate": ("canary", "baseline", "kafka", "model"),
     "Reference": ("config", "metrics", "rules", "schema"),
@@ -91,6 +92,7 @@ app.add_typer(kafka_app, name="kafka")
 app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
 app.command()(inspect)
+app.command()(label)
 app.command()(worker)
 app.command()(watch)
 app.command()(tail)

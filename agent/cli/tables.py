@@ -20,6 +20,10 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 WORST_METRICS = ("grounding", "relevance", "citation_f1")
 WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
 MAX_TEXT = 70
+_OWN_ERROR = (
+    "Intervals of builtin and mini cover sampling, not the scorer's own error: docs/agreement.md"
+    " has its agreement with people, `ragmeter label` that with yours."
+)
 NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
@@ -102,6 +106,8 @@ def windows_table(view: AgentView, service: str) -> Table:
     )
     for row in _window_rows(view, service):
         add_text_row(table, *row)
+    table.caption = _OWN_ERROR
+    table.caption_justify = "left"
     return table
 
 

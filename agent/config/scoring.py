@@ -33,6 +33,7 @@ class SamplingRates(SettingsSection):
     builtin: Share = 1.0
     model: Share = 0.05
     judge: Share = 0.05
+    people: float = Field(0, ge=0, le=1)
 
 
 class SamplingRatios(SettingsSection):
@@ -54,6 +55,11 @@ class SamplingSettings(SamplingRates):
     low_share: float = Field(0.2, gt=0, le=0.5)
     new_seconds: float = Field(3600, ge=0)
     rare_share: float = Field(0.02, ge=0, le=0.2)
+
+    @property
+    def draws_people(self) -> bool:
+        """Whether traces are drawn to be labelled by people, of any service."""
+        return any(rates.people for rates in (self, *self.services.values()))
 
 
 class HhemSettings(SettingsSection):

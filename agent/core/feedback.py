@@ -9,7 +9,7 @@ from others are filled in: a passage that is sufficient evidence is topically re
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +19,7 @@ SCHEMA = "ragmeter.feedback/1"
 
 HUMAN = "human"  # the default scorer of feedback
 ANNOTATION = "annotation"  # the scorer of the agent's annotation judge
+PEOPLE = "people"  # the scorer of `ragmeter label`, which draws the traces it asks about
 
 # The agent's own scorers; labels from outside may not enter their series.
 RESERVED_SCORERS = frozenset((
@@ -105,6 +106,30 @@ class AnswerLabels(_Labels):
     unsafe_content: bool | None = _label("it holds something harmful or against policy")
 
 
+CANNOT_TELL = "cannot_tell"
+_Verdict = bool | Literal["cannot_tell"] | None
+
+
+class Verdict(BaseModel):
+    """What `ragmeter label` asks about a trace as a whole; None is not asked.
+
+    A person who was asked and cannot tell says so: the value is missing, and the interval is
+    widened by it. To leave such traces out would bend the estimate to the easy ones.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    grounded: _Verdict = _label("the passages support every claim of the answer")
+    answered: _Verdict = _label("it attempts the question")
+    relevant: _Verdict = _label("the passages bear on the query")
+
+    @property
+    def given(self) -> dict[str, bool | str]:
+        """The labels that are not missing."""
+        return {name: value for name, value in self if value is not None}
+
+
+VERDICT_LABELS = tuple(Verdict.model_fields)
 PASSAGE_LABELS = tuple(PassageLabels.model_fields)
 ANSWER_LABELS = tuple(AnswerLabels.model_fields)
 
@@ -134,9 +159,11 @@ class Feedback(BaseModel):
     )
     passages: dict[_Id, PassageLabels] = Field(default={}, max_length=MAX_PASSAGES)
     answer: AnswerLabels = AnswerLabels()
+    verdict: Verdict = Verdict()
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.answer.given and not any(one.given for one in self.passages.values()):
+        given = (self.answer.given, self.verdict.given)
+        if not any(given) and not any(one.given for one in self.passages.values()):
             raise ValueError("there is no label in it")
         return self

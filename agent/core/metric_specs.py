@@ -17,6 +17,12 @@ MetricKind = Literal["mean", "ratio"]
 MetricTier = Literal["cheap", "model", "judge", "feedback"]
 
 
+# Scorers that estimate what people would say of answers, and others that show that a metric is such
+# a matter: whether an answer has a citation, say, is a fact.
+_ESTIMATING = frozenset(("builtin", "mini"))
+_JUDGING = frozenset(("hhem", "judge", "mini", "umbrela"))
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
     """The definition of one metric.
@@ -52,6 +58,13 @@ class MetricSpec:
     def gauge(self) -> str:
         """The Prometheus name of the point estimate; `_ci_lower` and the rest share its stem."""
         return f"rag_{self.name}_{self.kind}"
+
+    def has_own_error(self, scorer: str) -> bool:
+        """Return whether a scorer without a judge only estimates what people would say.
+
+        Its interval covers sampling, and not that error.
+        """
+        return scorer in _ESTIMATING and not _JUDGING.isdisjoint(self.scorers)
 
     @property
     def range(self) -> str:

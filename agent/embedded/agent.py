@@ -28,7 +28,7 @@ from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
-from ragmeter.core.feedback import Feedback
+from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.core.process import Watchdog, is_unready
 from ragmeter.embedded.commits import AgentOutputs, Clocks
 from ragmeter.embedded.intake import (
@@ -50,6 +50,7 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span
+from ragmeter.sampling.labelling import LabelPool
 from ragmeter.scoring.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
 from ragmeter.store.rows import StoreOptions
@@ -374,7 +375,14 @@ class EmbeddedAgent:
 
         self._worker.write(add)
         self._worker.wake()
+        for item in items:
+            if isinstance(item, Feedback) and item.scorer == PEOPLE:
+                self._worker.labels_given(item)
         return sum(isinstance(item, Feedback) for item in items)
+
+    def labels(self) -> LabelPool:
+        """Return the traces that people may be asked to label. Hold `lock()`."""
+        return self._worker.labels
 
     def index(
         self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -25,6 +26,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
 from ragmeter.embedded.tier_worker import FinishedDraw
 from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.pending import FeedbackChanges
 from ragmeter.store.rows import OutboxItem, StateCommit, TierDraw
 from ragmeter.store.sqlite import SqliteStore
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 # What an alert quotes of the words that nothing supports: of one trace, and of all.
 _QUOTES_OF_TRACE, _QUOTES = 2, 4
+_POOL_SECONDS = 10.0  # between two copies of the pool in the state: it may be 100 kB
 
 
 class CountedScores(NamedTuple):
@@ -118,6 +121,7 @@ class Commits:
     """The commits of the worker; they run in its thread.
 
     Attributes:
+        pool: The traces that people may be asked to label. Hold the lock.
         upto: The last row of the queue that was committed.
         saved_at: Monotonic time of the last commit.
     """
@@ -130,6 +134,7 @@ class Commits:
     _clocks: Clocks
     _outputs: AgentOutputs
     _writes: RetriedWrites
+    pool: LabelPool
     upto: int = field(init=False, default=0)
 
     def restore(self, meta: Mapping[str, Any], evidence: Sequence[EvidenceKey]) -> None:
@@ -144,6 +149,8 @@ class Commits:
             )
             evidence = []
         self._keeper = EvidenceKeeper(evidence, self._evidence_bytes, self._content)
+        self.pool.load(meta.get("label_pool", {}))
+        self._pool_saved_at = -math.inf
         self.saved_at = self._collected_at = self._clocks.monotonic()
 
     def commit(
@@ -186,16 +193,20 @@ class Commits:
                 also=feedback,
             )
             worst = aggregator.windows.take_new_worst()
+            kept = {trace.key for trace in traces if self.pool.offer(trace.scored)}
+            step.meta |= self._pool_changes()
             idle = self._clocks.monotonic() - self._collected_at
             if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._writes.last:
-                step.forget_evidence = self._keeper.forget(evidence_trace_ids(aggregator))
+                self.pool.expire(aggregator.windows.now or 0.0)
+                shown = evidence_trace_ids(aggregator) | self.pool.keys()
+                step.forget_evidence = self._keeper.forget(shown)
                 self._collected_at = self._clocks.monotonic()
         keyed = [
             (trace.key, trace.load(), trace.scored)
             for trace in traces
-            if trace.scored.partial or trace.key in worst
+            if trace.scored.partial or trace.key in worst or trace.key in kept
         ]
-        step.evidence = self._keeper.rows(worst, keyed, self._earlier_scores)
+        step.evidence = self._keeper.rows(worst | kept, keyed, self._earlier_scores)
         for alert in changes.notifications:
             self._quote_unsupported(alert, step.evidence)
         step.outbox = [
@@ -228,6 +239,19 @@ class Commits:
             words = ", ".join(f"'{quote}'" for quote in quotes[:_QUOTES])
             alert.annotations["unsupported"] = clean_text(words, 300)
             alert.summary = clean_text(f"{alert.summary}; unsupported: {words}", 1_000)
+
+    def _pool_changes(self) -> dict[str, Any]:
+        """Return the part of `meta` that saves the pool, if it is time.
+
+        A crash loses some seconds of it, by chance and whatever the traces' scores.
+        """
+        at = self._clocks.monotonic()
+        if not self.pool.changed or not (
+            self._writes.last or at - self._pool_saved_at >= _POOL_SECONDS
+        ):
+            return {}
+        self.pool.changed, self._pool_saved_at = False, at
+        return {"label_pool": self.pool.dump()}
 
     def _earlier_scores(self, key: EvidenceKey, trace: Trace) -> list[dict[str, Any]]:
         """Return the scores of a trace besides those that a slow tier has just brought."""

@@ -82,6 +82,7 @@ class TierDraws:
             strata=self._strata,
             ks=settings.judge.k,
             judge_canaries=settings.judge.budget.canaries > 0,
+            people=settings.sampling.draws_people,
         )
         self._pending: Counter[Tier] = Counter()
         # All tiers, always: one that is no longer configured may have pending draws, and the table

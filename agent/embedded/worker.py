@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from random import Random
 from typing import Any, TypeVar
 
 from ragmeter.aggregate.aggregator import (
@@ -23,6 +24,7 @@ from ragmeter.aggregate.aggregator import (
     Aggregator,
     restore_aggregator,
 )
+from ragmeter.aggregate.evidence import scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome
@@ -39,6 +41,7 @@ from ragmeter.core.errors import (
     UnknownVersion,
     process_isolated,
 )
+from ragmeter.core.feedback import Feedback
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
@@ -56,6 +59,7 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.sampling.labelling import LabelPool
 from ragmeter.scoring.processes import (
     SamplingTerms,
     ScoredBody,
@@ -90,7 +94,8 @@ class Worker:
     """The thread that owns the aggregator.
 
     Attributes:
-        lock: Held while `aggregator` is read or changed.
+        lock: Held while `aggregator` or `labels` is read or changed.
+        labels: The traces that people may be asked to label.
         refused: Why the last write of another thread failed, until one succeeds.
         fatal: Why the worker has ended; None in health.
         oldest_received: Unix time at which the oldest trace in progress was received.
@@ -137,10 +142,12 @@ class Worker:
         self._ahead = BatchesAhead(store, self._pool, self._count_restarts)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         evidence_bytes = settings.limits.evidence_bytes
-        self._commits = Commits(
-            store, self.draws, content, evidence_bytes, self.lock, clocks, outputs, self._writes
-        )
         self.feedback = FeedbackJoin(settings, FeedbackTable(store))
+        self.labels = LabelPool(settings.sampling, self.feedback.horizon, Random())
+        self._commits = Commits(
+            *(store, self.draws, content, evidence_bytes, self.lock, clocks, outputs),
+            *(self._writes, self.labels),
+        )
         self._start_aggregator()
         self._stopping = False
         self.ended = False
@@ -220,6 +227,16 @@ class Worker:
         with self.lock:
             self._settings = self._settings.model_copy(update={"sampling": settings})
             self.aggregator.resample(settings)
+            self.labels.resample(settings)
+
+    def labels_given(self, feedback: Feedback) -> None:
+        """Remember people's labels beside the scores of their trace, and ask no more about it."""
+
+        def results(service: str) -> list[dict[str, Any]]:
+            return scores_in_evidence(self._store.evidence(service, feedback.trace_id))
+
+        with self.lock:
+            self.labels.label(feedback.trace_id, feedback.verdict.given, results)
 
     def wake(self) -> None:
         """Fetch from the queue now: something was added."""

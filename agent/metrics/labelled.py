@@ -8,11 +8,12 @@ label that is missing gives no result, not even `unscored`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from ragmeter.core.feedback import AnswerLabels, PassageLabels
+from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, AnswerLabels, PassageLabels, Verdict
 from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.core.score import NoScore, Score, ScoreState
+from ragmeter.core.tiers import MetricScorer
 from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, reciprocal_rank_at
 
 # The label that each metric is the share of. The built-in scorer gives `citation_presence` and
@@ -29,6 +30,21 @@ LABEL_BY_METRIC = {
     "incompleteness": "incomplete",
     "unsafe_content": "unsafe_content",
 }
+
+# The metric that each label of a whole trace is the share of.
+VERDICT_METRICS = {
+    "grounded": "grounding",
+    "answered": "answered",
+    "relevant": "context_relevancy",
+}
+# What the draw of `ragmeter label` gives.
+PEOPLE_PAIRS: tuple[MetricScorer, ...] = tuple((name, PEOPLE) for name in VERDICT_METRICS.values())
+# The stratum of all traces that people may be asked about.
+PEOPLE_STRATUM = "people"
+
+# The value of a metric that labels give: None if it does not apply, a text says why it is missing.
+LabelValue = float | str | None
+
 _FABRICATED = "citation_fabricated"  # a share of the answers that cite only
 _NOT_LABELLED = NoScore("not_labelled")
 _SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
@@ -113,13 +129,31 @@ def score_passage_labels(labels: RankedLabels, ks: Sequence[int]) -> dict[str, f
 
 def labelled_metric_names(ks: Sequence[int]) -> list[str]:
     """Return the names of all metrics that labels can give."""
-    return [*labelled_passage_metrics(ks), *LABEL_BY_METRIC]
+    return [*labelled_passage_metrics(ks), *LABEL_BY_METRIC, *VERDICT_METRICS.values()]
+
+
+def verdict_values(verdict: Verdict) -> dict[str, LabelValue]:
+    """Return the metrics that the labels of a whole trace give.
+
+    An answer that does not attempt the question and has no label `grounded` claims nothing:
+    grounding does not apply.
+    """
+    values: dict[str, LabelValue] = {
+        VERDICT_METRICS[label]: CANNOT_TELL if value == CANNOT_TELL else float(value)
+        for label, value in verdict.given.items()
+    }
+    if verdict.answered is False and verdict.grounded is None:
+        values["grounding"] = None
+    return values
 
 
 def label_scores(
-    passages: Sequence[PassageLabels | None], answer: AnswerLabels, ks: Sequence[int]
-) -> dict[str, float | None]:
-    """Return the metrics that the labels suffice for, None where one does not apply.
+    passages: Sequence[PassageLabels | None],
+    answer: AnswerLabels,
+    ks: Sequence[int],
+    verdict: Verdict | None = None,
+) -> dict[str, LabelValue]:
+    """Return the metrics that the labels suffice for.
 
     `passages` are labels in rank order; without any there are no metrics of retrieval.
     """
@@ -127,24 +161,45 @@ def label_scores(
     if any(one is not None and one.given for one in passages):
         scores |= score_passage_labels(passages, ks)
     scores |= score_answer_labels(answer)
-    return {
+    values: dict[str, LabelValue] = {
         name: None if isinstance(value, NoScore) else value
         for name, value in scores.items()
         if not (isinstance(value, NoScore) and value.applies)
     }
+    return values if verdict is None else values | verdict_values(verdict)
+
+
+def unlabelled_results(metrics: Collection[str], cheap: Mapping[str, float]) -> list[Score]:
+    """Make the results of a trace without people's labels, of those that they could give."""
+    return [
+        Score(*pair, ScoreState.SAMPLED_OUT, stratum=PEOPLE_STRATUM, cheap=cheap.get(pair[0]))
+        for pair in PEOPLE_PAIRS
+        if pair[0] in metrics
+    ]
 
 
 def label_results(
-    values: Iterable[tuple[str, float | None]], scorer: str, probability: float
+    values: Iterable[tuple[str, LabelValue]],
+    scorer: str,
+    probability: float,
+    cheap: Mapping[str, float] | None = None,
 ) -> list[Score]:
-    """Make results of a scorer from values of `label_scores`."""
-    return [
-        Score(
-            metric,
-            scorer,
-            ScoreState.NOT_APPLICABLE if value is None else ScoreState.SCORED,
-            value,
-            probability=probability,
-        )
-        for metric, value in values
-    ]
+    """Make results of a scorer from values of `label_scores`.
+
+    Args:
+        values: The values by metric.
+        scorer: Who labelled.
+        probability: Inclusion probability of the trace.
+        cheap: For labels of a drawn trace the built-in scores by metric of `PEOPLE_PAIRS`.
+    """
+    results = []
+    for metric, value in values:
+        score = Score(metric, scorer, ScoreState.NOT_APPLICABLE, probability=probability)
+        if isinstance(value, str):
+            score.state, score.reason = ScoreState.UNSCORED, value
+        elif value is not None:
+            score.state, score.value = ScoreState.SCORED, value
+        if cheap is not None and (metric, PEOPLE) in PEOPLE_PAIRS:
+            score.stratum, score.cheap = PEOPLE_STRATUM, cheap.get(metric)
+        results.append(score)
+    return results

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
 from ragmeter.core.score import JUDGE_SCORER, NoScore, most_common_reason
 from ragmeter.trace import Passage
@@ -84,10 +85,11 @@ CONTEXT_SPECS = (
         name="context_relevancy",
         kind="mean",
         tier="judge",
-        scorers=(UMBRELA,),
+        scorers=(UMBRELA, PEOPLE),
         meaning="how relevant the retrieved passages are on average",
-        formula="mean grade / 3; not applicable where nothing was retrieved",
-        needs="grades 0 to 3 of the passages",
+        formula="`umbrela`: mean grade / 3; not applicable where nothing was retrieved; `people`: 1"
+        " if the passages bear on the query",
+        needs="`umbrela`: grades 0 to 3 of the passages; `people`: a label `relevant`",
         source="RAG Guardian",
         helped_by="relevance",
     ),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.aggregate.consistency import Agreement, AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
@@ -28,19 +28,33 @@ from ragmeter.breakdown.breakdown import BreakdownOptions, build_breakdown, buil
 from ragmeter.breakdown.sources import FileBreakdownSource
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import AnswerVectors
-from ragmeter.core.feedback import Feedback
-from ragmeter.core.score import Score
+from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
+from ragmeter.core.metric_specs import find_helping_spec
+from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.files import MAX_SHOWN
-from ragmeter.metrics.labelled import label_results, label_scores, labelled_metric_names
+from ragmeter.metrics.labelled import (
+    VERDICT_METRICS,
+    label_results,
+    label_scores,
+    labelled_metric_names,
+    unlabelled_results,
+    verdict_values,
+)
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
+from ragmeter.sampling.labelling import SORTED_BY
 from ragmeter.scoring.answer_embedding import AnswerEmbedder
 from ragmeter.trace import Trace
+from ragmeter.windows.intervals import assisted_scorer
+from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 
 log = logging.getLogger(__name__)
 
+MINI_SCORER = "mini"  # the embedded model
+_PEOPLE_METRICS = tuple(VERDICT_METRICS.values())
 _WINDOW = "file"  # the one window of the answer memory, which has no end
 
 
@@ -96,8 +110,75 @@ class FileFeedback:
         probability = joined.probability
         if feedback.probability:
             probability *= feedback.probability[1]
-        values = label_scores(labels_by_rank(joined, labels), labels.answer, self._ks)
+        ranked = labels_by_rank(joined, labels)
+        values = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         return label_results(values.items(), scorer, probability)
+
+
+def read_cheap_scores(scored: ScoredTrace) -> tuple[dict[str, float], str]:
+    """Return the scores that help to estimate people's labels by metric, and whose grounding is.
+
+    That is the embedded model's where it has scored the trace; all others are built-in.
+    """
+    by_pair = {(score.metric, score.scorer): score.value for score in scored.results}
+    named = MINI_SCORER if by_pair.get((SORTED_BY, MINI_SCORER)) is not None else BUILTIN_SCORER
+    cheap: dict[str, float] = {}
+    for metric in _PEOPLE_METRICS:
+        helping = find_helping_spec(metric_specs(), metric)
+        for scorer in (named, BUILTIN_SCORER):
+            value = by_pair.get((helping.name if helping else metric, scorer))
+            if value is not None:
+                cheap.setdefault(metric, value)
+    return cheap, named
+
+
+class PeopleEstimate(NamedTuple):
+    """What people would say of all traces of a file."""
+
+    metric: str
+    scorer: str
+    estimate: Estimate
+
+
+def estimate_people(
+    cheap: Sequence[Mapping[str, float]],
+    labels: Mapping[int, tuple[Verdict, float]],
+    helper: str,
+    min_samples: int = 1,
+) -> list[PeopleEstimate]:
+    """Estimate people's rates over all traces from the labels of some, as the windows do.
+
+    Args:
+        cheap: The helping scores of every trace by metric (`read_cheap_scores`).
+        labels: The labels and the probability of the labelled traces, by their index.
+        helper: Whose the helping scores of grounding are, for the name of the scorer.
+        min_samples: Labels below which there is no estimate.
+
+    Returns:
+        For each question the estimate of the labels alone, then that with the help of the scores.
+    """
+    windows = Windows(["24h"], min_samples=min_samples)
+    traces = [
+        ScoredTrace(str(at), "", 0.0, "ok", unlabelled_results(_PEOPLE_METRICS, scores))
+        for at, scores in enumerate(cheap)
+    ]
+    for at, (verdict, probability) in labels.items():
+        values = verdict_values(verdict).items()
+        results = label_results(values, PEOPLE, probability, cheap[at])
+        traces.append(ScoredTrace(str(at), "", 0.0, "ok", results, partial=True))
+    windows.advance(0.0)
+    for trace in traces:
+        windows.add(trace, "", ())
+    estimates = []
+    for metric in _PEOPLE_METRICS:
+        # the embedded model scores grounding alone
+        helped = f"{PEOPLE}+{helper if metric == SORTED_BY else BUILTIN_SCORER}"
+        for scorer, name in ((PEOPLE, PEOPLE), (assisted_scorer(PEOPLE), helped)):
+            if (metric, scorer) in windows.series(""):
+                estimate = windows.estimate("", "", metric, scorer, "24h")
+                if estimate is not None:
+                    estimates.append(PeopleEstimate(metric, name, estimate))
+    return estimates
 
 
 class FileAnswers:

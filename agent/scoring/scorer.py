@@ -24,6 +24,7 @@ from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import abstention_pairs, canary_judge_pairs, leave_to_judge
+from ragmeter.metrics.labelled import PEOPLE_PAIRS, PEOPLE_STRATUM
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import (
     REST_STRATUM,
@@ -123,6 +124,7 @@ class Scorer:
             computed for every trace.
         strata: Classifies traces before the draw; without it, all are in the stratum `rest`.
         ks: The cut-offs of the retrieval metrics of canaries.
+        people: Whether people's labels are drawn: every trace counts in their strata.
 
     Raises:
         ValueError: There are tiers but no sampler, or a metric is not in the registry.
@@ -137,6 +139,7 @@ class Scorer:
         strata: StratumClassifier | None = None,
         ks: Sequence[int] = (5,),
         judge_canaries: bool = True,
+        people: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if tiers and sampler is None:
@@ -153,10 +156,10 @@ class Scorer:
         self._tiers: dict[Tier, tuple[MetricScorer, ...]] = {
             tier: tuple(pairs) for tier, pairs in (tiers or {}).items()
         }
+        self._people = PEOPLE_PAIRS if people else ()
+        slow = (*self._tiers.values(), self._people)
         self.pairs = [
-            pair
-            for pairs in (self.cheap_pairs, self.builtin_pairs, *self._tiers.values())
-            for pair in pairs
+            pair for pairs in (self.cheap_pairs, self.builtin_pairs, *slow) for pair in pairs
         ]
         self._ks = sorted(set(ks))
         judged = self._tiers.get("judge", ()) if judge_canaries else ()
@@ -176,7 +179,7 @@ class Scorer:
             raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
         self._helped_by = {
             metric: spec.name
-            for pairs in self._tiers.values()
+            for pairs in slow
             for metric, _ in pairs
             if (spec := find_helping_spec(metric_specs(), metric)) is not None
         }
@@ -229,10 +232,14 @@ class Scorer:
         if trace.canary:
             return self._draw_canary(scores)
         results = [*trace.results, *self._builtin_results(scores)]
+        cheap = self._helping_scores(results) if self._helped_by else {}
+        if self._people:
+            # labels come as feedback, if at all; what they stand for is counted now
+            terms = DrawTerms(trace.probability, PEOPLE_STRATUM)
+            results += _make_unknown(self._people, ScoreState.SAMPLED_OUT, terms, cheap)
         if not self._tiers:
-            return CheapScores(_complete_trace(scores, results))
+            return CheapScores(_complete_trace(scores, results), {}, cheap)
         assert self._sampler is not None
-        cheap = self._helping_scores(results)
         # before the draws: the results of a tier must not choose its stratum
         stratum = self._classify(scores, results)
         draws: dict[Tier, DrawTerms] = {}

@@ -43,6 +43,10 @@ PATH_SCOPES: dict[str, AccessScope] = {
     "/v1/index": "send",
 }  # the scope of all other paths is `read`
 
+# Paths that a form on a page of our own posts to; every other POST comes from programs. The handler
+# checks a token that only the page has.
+FORM_PATHS = frozenset(("/label/{service}",))
+
 # Of every response that does not set them itself.
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -147,7 +151,7 @@ class RequestGuard:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
         scope = PATH_SCOPES.get(path, "read")
-        problem = self._find_problem(request, scope)
+        problem = self._find_problem(request, scope, form=path in FORM_PATHS)
         if path in OPEN_PATHS:
             response = await handler(request)
             # the reason for not being ready names paths and addresses: only for permitted clients
@@ -169,11 +173,12 @@ class RequestGuard:
         return response
 
     def _find_problem(
-        self, request: web.Request, scope: AccessScope
+        self, request: web.Request, scope: AccessScope, *, form: bool
     ) -> tuple[str, int, str] | None:
         """Return the reason for a refusal, its status and text; None if the request may pass."""
         access = self._access
-        if request.method not in ("GET", "HEAD") and hdrs.ORIGIN in request.headers:
+        foreign = hdrs.ORIGIN in request.headers and not (form and _is_own_origin(request))
+        if request.method not in ("GET", "HEAD") and foreign:
             # a browser sends `Origin` along, and perhaps a person's stored credentials
             return "origin", 403, "not from a page in a browser"
         transport = request.transport
@@ -191,12 +196,21 @@ class RequestGuard:
             return None
         if not self._open_to_all:
             return "closed", 403, "no token opens this: http.token is not set"
-        # pages that send were refused by their `Origin`; this is about pages that read
+        # pages that send were refused by their `Origin`; this is about pages that read, and forms
         hosts = request.headers.getall(hdrs.HOST, [])
         if scope != "send" and not all(is_own_name(host, access.names) for host in hosts):
             text = "this name is not known to be its own: see http.names, or ask by address"
             return "host", 403, text
         return None
+
+
+def _is_own_origin(request: web.Request) -> bool:
+    """Return whether a page of this very address sent the request.
+
+    The scheme does not count: a proxy may have ended TLS.
+    """
+    origins = request.headers.getall(hdrs.ORIGIN)
+    return len(origins) == 1 and origins[0].partition("://")[2] == request.host
 
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -20,7 +20,7 @@ _REFERENCE_REASONS = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern
 
 # Reasons of `unscored` that are properties of the trace and not faults of the scorer.
 TRACE_REASONS = frozenset(
-    {"no_query", "no_text", "not_labelled", "not_reported"}
+    {"cannot_tell", "no_query", "no_text", "not_labelled", "not_reported"}
     | _REFERENCE_REASONS
     | (MISSING_REASONS - _PIPELINE_REASONS)
 )

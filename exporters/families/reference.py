@@ -85,7 +85,12 @@ def _describe_inference(spec: MetricSpec) -> str:
         return process
     if not scorers & _UNSAMPLED_SCORERS:
         return f"{traffic}, of which a sample is scored"
-    return f"{traffic} where a sample is scored, {process} where every trace is (builtin)"
+    own = [name for name in ("builtin", "mini") if spec.has_own_error(name) and name in scorers]
+    note = f"; of {' and '.join(own)} it covers sampling, not the scorer's own error" * bool(own)
+    return (
+        f"{traffic} where a sample is scored, {process} where every trace is (builtin){note}"
+        f"{' (docs/agreement.md)' * bool(own)}"
+    )
 
 
 _HISTOGRAMS = ("rag_trace_duration_seconds", "ragmeter_judge_duration_seconds")

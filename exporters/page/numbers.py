@@ -172,6 +172,11 @@ def service_url(service: str) -> str:
     return f"/service/{_path_segment(service)}"
 
 
+def label_url(service: str) -> str:
+    """Return the path of the page on which people label the traces of a service."""
+    return f"/label/{_path_segment(service)}"
+
+
 def trace_url(service: str, trace_id: str) -> str:
     """Return the path of the page of a trace."""
     return f"/trace/{_path_segment(service)}/{_path_segment(trace_id)}"

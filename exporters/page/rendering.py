@@ -19,9 +19,22 @@ from markupsafe import Markup
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters.page import numbers, tables
 from ragmeter.exporters.page.alerts import alerts_view, firing_counts
-from ragmeter.exporters.page.numbers import metric_words, one_line, service_url, trace_url, visible
+from ragmeter.exporters.page.numbers import (
+    label_url,
+    metric_words,
+    one_line,
+    service_url,
+    trace_url,
+    visible,
+)
 from ragmeter.exporters.page.traces import trace_excerpt, trace_parts
-from ragmeter.exporters.page.views import PageBase, ServicePageView, StatusView, TraceView
+from ragmeter.exporters.page.views import (
+    LabelView,
+    PageBase,
+    ServicePageView,
+    StatusView,
+    TraceView,
+)
 from ragmeter.exporters.svg import sparkline
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -33,6 +46,9 @@ STATE_NAMES = {
     "shed": "shed",
     "late": "late",
 }
+
+# How well the built-in scorers agree with people, measured.
+AGREEMENT_URL = "https://github.com/ragmeter/ragmeter/blob/main/docs/agreement.md"
 
 _PACKAGE = "ragmeter.exporters.page"
 
@@ -90,6 +106,7 @@ def make_environment() -> Environment:
         "STATE_NAMES": STATE_NAMES,
         "adjusted_p": tables.adjusted_p,
         "breakdown_table": tables.breakdown_table,
+        "AGREEMENT_URL": AGREEMENT_URL,
         "MAX_INDEX_ROWS": tables.MAX_INDEX_ROWS,
         "chunk_tokens": tables.chunk_tokens,
         "seconds_interval": numbers.format_seconds_interval,
@@ -97,6 +114,7 @@ def make_environment() -> Environment:
         "most_frequent": tables.most_frequent,
         "documents_by_type": tables.documents_by_type,
         "service_url": service_url,
+        "label_url": label_url,
         "similarity_rows": tables.similarity_rows,
         "sparkline": sparkline,
         "trace_url": trace_url,
@@ -118,16 +136,19 @@ def _interval(estimate: Any, spec: MetricSpec) -> str:
 REFRESH = 30  # seconds; as often as a Prometheus commonly scrapes
 
 
-def csp() -> str:
-    """Return the Content-Security-Policy: no script, nothing from elsewhere, one style block."""
+def csp(*, forms: bool = False) -> str:
+    """Return the Content-Security-Policy: no script, nothing from elsewhere, one style block.
+
+    With `forms` the page may post to its own address.
+    """
     return (
         f"default-src 'none'; style-src '{load_style_sheet('style.css').hash}'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'"
+        f"form-action '{'self' if forms else 'none'}'; frame-ancestors 'none'"
     )
 
 
-def status_page(view: StatusView, name: str) -> str:
-    """Render the status page; `name` is the title of the agent."""
+def status_page(view: StatusView, name: str, *, labels: bool = False) -> str:
+    """Render the status page; `name` is the title of the agent, `labels` whether it takes some."""
     return _page(
         "status.html",
         name,
@@ -138,11 +159,12 @@ def status_page(view: StatusView, name: str) -> str:
         firing=firing_counts(view.base.alerts),
         services=view.full,
         indexes=view.indexes,
+        labels=labels,
         refresh=REFRESH,
     )
 
 
-def service_page(view: ServicePageView, name: str) -> str:
+def service_page(view: ServicePageView, name: str, *, labels: bool = False) -> str:
     """Render the page of one service."""
     alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
     return _page(
@@ -153,6 +175,7 @@ def service_page(view: ServicePageView, name: str) -> str:
         alerts=alerts_view(alerts, view.base.now),
         services=[view.service],
         indexes=view.indexes,
+        labels=labels,
     )
 
 
@@ -160,6 +183,13 @@ def trace_page(view: TraceView, name: str) -> str:
     """Render the page of one trace."""
     title = f"Trace {one_line(view.trace_id)} · {name}"
     return _page("trace.html", title, view.base, name, page=trace_parts(view))
+
+
+def label_page(view: LabelView, name: str) -> str:
+    """Render the page on which people label traces."""
+    title = f"Label · {one_line(view.service)} · {name}"
+    page = None if view.trace is None else trace_parts(view.trace)
+    return _page("label.html", title, view.base, name, view=view, page=page)
 
 
 def error_page(status: int, reason: str, detail: str) -> str:

@@ -15,6 +15,7 @@ from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
+from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.metric_specs import (
     METRIC_GROUPS,
     OTHER_GROUP,
@@ -23,11 +24,14 @@ from ragmeter.core.metric_specs import (
     display_rank,
     find_spec,
 )
-from ragmeter.core.score import REFERENCE_SCORER
+from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
+from ragmeter.metrics.labelled import PEOPLE_PAIRS
+from ragmeter.metrics.people_agreement import ScorerAgreement
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import GUESSED_FIELDS
+from ragmeter.windows.intervals import assisted_scorer
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
@@ -231,6 +235,51 @@ class TraceView:
     trace_id: str
     trace: dict[str, Any]
     results: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class LabelView:
+    """The page on which people label the traces of a service.
+
+    Args:
+        token: Proof that a form comes from this page.
+        trace: The trace to label; None where none is drawn.
+        answer: Pieces of its answer, each with whether it is marked as unsupported.
+        left: Drawn traces without labels, of `drawn`.
+        waiting: Traces that could be drawn.
+        agreement: How well scorers agree with the labels given so far.
+        estimates: People's rates and the scores beside them, as (metric, scorer, estimate).
+        problem: Why the last form was not taken.
+    """
+
+    base: PageBase
+    service: str
+    token: str = ""
+    trace: TraceView | None = None
+    answer: list[tuple[str, bool]] = field(default_factory=list)
+    left: int = 0
+    drawn: int = 0
+    waiting: int = 0
+    agreement: list[ScorerAgreement] = field(default_factory=list)
+    estimates: list[tuple[MetricSpec, str, Estimate]] = field(default_factory=list)
+    problem: str = ""
+
+
+def people_estimates(
+    agent: AgentView, service: str, window: str
+) -> list[tuple[MetricSpec, str, Estimate]]:
+    """Return people's estimates and those of the cheap tier beside them, by metric and scorer."""
+    rows: list[tuple[MetricSpec, str, Estimate]] = []
+    with agent.lock():
+        windows = agent.windows
+        for metric, _ in PEOPLE_PAIRS:
+            for scorer in (PEOPLE, assisted_scorer(PEOPLE), BUILTIN_SCORER):
+                if (metric, scorer) not in windows.series(service):
+                    continue
+                estimate = windows.estimate(service, "", metric, scorer, window)
+                if estimate is not None:
+                    rows.append((metric_specs()[metric], scorer, estimate))
+    return rows
 
 
 def default_segment_window(names: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ragmeter.aggregate.feedback_records import (
+    FeedbackTrace,
     TimedLabels,
     dump_labels,
     effective_labels,
@@ -98,3 +99,12 @@ def test_labels_of_another_version_are_left_out() -> None:
     assert load_labels(
         [["", "helpful", 1.0, 1], ["", "witty", 1.0, 1], ["p", "helpful", 1.0, 1]]
     ) == {("", "helpful"): (1.0, True)}
+
+
+def test_a_remembered_trace_of_the_version_before_is_read() -> None:
+    trace = FeedbackTrace("t1", "bot", ("model=a",), 5.0, 0.5, ("aa",))
+    saved = trace.dump()
+    assert len(json.loads(saved)) == 7, "as before, where people's labels are not drawn"
+    assert FeedbackTrace.load(saved) == trace
+    trace.cheap = {"grounding": 0.5}
+    assert FeedbackTrace.load(trace.dump()) == trace

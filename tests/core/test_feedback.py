@@ -9,6 +9,7 @@ from ragmeter.core.feedback import (
     ANSWER_LABELS,
     HUMAN,
     PASSAGE_LABELS,
+    PEOPLE,
     RESERVED_SCORERS,
     AnswerLabels,
     Feedback,
@@ -106,7 +107,7 @@ def test_nobody_poses_as_our_scorers_or_breaks_a_name(scorer: str) -> None:
 
 def test_every_scorer_of_ours_is_refused() -> None:
     """By its name, or because nobody's name may have a slash."""
-    ours = {name for spec in metric_specs().values() for name in spec.scorers} - {HUMAN}
+    ours = {name for spec in metric_specs().values() for name in spec.scorers} - {HUMAN, PEOPLE}
     assert {name for name in ours if "/" not in name} <= RESERVED_SCORERS
     for name in ours:
         with pytest.raises(ValidationError):

@@ -102,6 +102,7 @@ class InlineTiers:
             strata=self.strata,
             ks=settings.judge.k,
             judge_canaries=settings.judge.budget.canaries > 0,
+            people=settings.sampling.draws_people,
         )
         self.newest: float | None = None
         self._stack = contextlib.AsyncExitStack()

@@ -38,11 +38,13 @@ def notify(alert: Alert, now: float) -> list[OutboxItem]:
     return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, "{}", now)]
 
 
-def state_of(settings: Settings | None = None, dedupe: float = 48 * 3600) -> PartitionState:
+def state_of(
+    settings: Settings | None = None, dedupe: float = 48 * 3600, scorer: Scorer = SCORER
+) -> PartitionState:
     return PartitionState(
         settings or settings_of(Path("unused")),
         parse_rules([ERRORS]),
-        SCORER.pairs,
+        scorer.pairs,
         dedupe=dedupe,
         clock=lambda: START,
         monotonic=lambda: 0.0,

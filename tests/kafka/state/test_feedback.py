@@ -28,6 +28,7 @@ from ragmeter.kafka.score_records import (
 )
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, split_row_key
+from ragmeter.scoring.scorer import Scorer
 from tests.aggregate.test_feedback_join import agent, said
 from tests.kafka.state.partition import SCORER, apply, commit, crashing, flat, reloaded, state_of
 from tests.traces import START, good
@@ -274,3 +275,69 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
         if name == "ragmeter_feedback_total"
     }
     assert counted(state) == outcomes
+
+
+PEOPLE_SCORER = Scorer(people=True)
+
+
+def drawn_trace(number: int) -> bytes:
+    """The record of a trace that people may be asked about."""
+    answer = "Click Forgot password on the login page [1]." if number % 2 else "I don't know."
+    found = good(number, answer=answer)[0].trace
+    scored = PEOPLE_SCORER.score(found).trace
+    source = SourceOffset(0, 0, number)
+    return encode_score(ScoreRecord(scored, source, ranked_passage_keys(found)))
+
+
+def verdict(number: int, at: int = 1, **labels: Any) -> Feedback:
+    return Feedback.model_validate(
+        {
+            "trace_id": f"t{number}",
+            "service": "bot",
+            "timestamp": START + at,
+            "scorer": "people",
+            "probability": 0.5,
+            "verdict": labels,
+        }
+    )
+
+
+@pytest.mark.parametrize("labels_first", [False, True])
+def test_peoples_labels_stand_for_all_traffic(labels_first: bool) -> None:
+    traces = [drawn_trace(number) for number in range(24)]
+    labels = [
+        label(number, verdict(number, answered=bool(number % 2), relevant="cannot_tell"))
+        for number in range(12)
+    ]
+    log = [*labels, *traces] if labels_first else [*traces, *labels]
+    people: dict[str, Any] = {
+        "settings": settings_of(sampling={"people": 1}),
+        "scorer": PEOPLE_SCORER,
+    }
+    state = state_of(**people)
+    rows: dict[bytes, bytes] = {}
+    apply(state, [decode_scores_message(data) for data in log])
+    commit(state, rows)
+    for one in (state, reloaded(rows, **people)):
+        windows = one.aggregator.windows
+        states = windows.states("bot", "", "answered", "people", "24h")
+        assert (states["scored"], states["sampled_out"]) == (12, 12)
+        alone = windows.estimate("bot", "", "answered", "people", "24h")
+        helped = windows.estimate("bot", "", "answered", "people+builtin", "24h")
+        assert alone is not None and helped is not None  # noqa: PT018
+        assert alone.value == helped.value == 0.5
+        # the built-in score agrees with every label here
+        assert helped.upper - helped.lower < alone.upper - alone.lower
+        assert windows.states("bot", "", "context_relevancy", "people", "24h")["unscored"] == 12
+
+
+def test_a_corrected_verdict_takes_the_place_of_the_first() -> None:
+    log = [
+        drawn_trace(1),
+        label(1, verdict(1, grounded="cannot_tell", answered=True)),
+        label(2, verdict(1, at=2, grounded=False, answered=True)),
+    ]
+    state = state_of(settings_of(sampling={"people": 1}), scorer=PEOPLE_SCORER)
+    apply(state, [decode_scores_message(data) for data in log])
+    states = state.aggregator.windows.states("bot", "", "grounding", "people", "24h")
+    assert {name: number for name, number in states.items() if number} == {"scored": 1}

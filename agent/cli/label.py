@@ -1,0 +1,347 @@
+"""The command `ragmeter label`: draw traces with known probability, and ask people about them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.cli.options import (
+    AgentUrlOption,
+    ConfigOption,
+    exit_on_error,
+    load_or_exit,
+    query_agent,
+    stdout_console,
+)
+from ragmeter.cli.tables import NUMBER_COLUMN
+from ragmeter.config.scoring import JudgeSettings
+from ragmeter.config.settings import Settings
+from ragmeter.console.terminal import (
+    UsageError,
+    add_text_row,
+    build_table,
+    escape_control,
+    print_message,
+    print_tables,
+    stderr,
+)
+from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
+from ragmeter.core.score import ScoredTrace
+from ragmeter.ingest.files import InputFile, read_feedback
+from ragmeter.ingest.native import DecodedTrace, DecodeFailure
+from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
+from ragmeter.sampling.labelling import (
+    LABELS_PER_DRAW,
+    SORTED_BY,
+    Results,
+    draw_slices,
+    mark_unsupported,
+    scorer_values,
+)
+from ragmeter.trace import Trace
+
+QUESTIONS = {
+    "answered": "Does it attempt the question?",
+    "grounded": "Do the passages support every claim of it?",
+    "relevant": "Do the passages bear on the query?",
+}
+_KEYS: dict[str, bool | str] = {"y": True, "n": False, "?": CANNOT_TELL}
+_MAX_CHARS = 4000  # of a text on the terminal
+_MAX_PASSAGES = 20
+_MARK = "bold red underline"
+_SECONDS = 30.0  # for a request to the agent
+
+
+# A trace to label: its native JSON as `trace`, its scores as `results`, and its `probability`.
+_Question = Mapping[str, Any]
+
+
+def label(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Traces to draw from: JSON lines or array, gzip too. None: those of the"
+                       " running agent (sampling.people)."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="File of the labels; what is in it is not asked again."
+                     " Default: FILE.labels.jsonl."),
+    ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="What `ragmeter score` made of FILE: compares all its scorers with you."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=1000, help="How many traces to draw.")
+    ] = LABELS_PER_DRAW,
+    service: Annotated[
+        str | None, typer.Option(help="The service; needed where the agent has several.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Ask nothing: show what the labels say so far.")
+    ] = False,
+    url: AgentUrlOption = None,
+    config: ConfigOption = None,
+) -> None:  # fmt: skip
+    """Draw traces with known probability, and ask you about them.
+
+    The labels give an unbiased estimate of what you would say of all traces (people), a narrower
+    one with the help of the cheap score (people+builtin), and the agreement of every scorer with
+    you. y: yes, n: no, ?: cannot tell, q: stop; the next call goes on.
+    """
+    settings = load_or_exit(config)
+    with exit_on_error():
+        work: _FileDraw | _AgentDraw
+        if file is None:
+            if labels is not None or scores is not None:
+                raise UsageError("--labels and --scores are for a FILE")
+            work = _AgentDraw(settings, url, service)
+        else:
+            out = labels or file.with_name(f"{file.name.removesuffix('.gz')}.labels.jsonl")
+            work = _FileDraw(file, out, scores, count, settings, service)
+        if not show:
+            _ask_all(work.questions(count), work.store)
+        print_tables(work.tables())
+
+
+def _ask_all(questions: Sequence[_Question], store: Callable[[Feedback], None]) -> None:
+    for number, question in enumerate(questions, 1):
+        _print_trace(question, f"{number} of {len(questions)}")
+        verdict = _ask()
+        if verdict is None:
+            print_message(f"{len(questions) - number + 1} left; the same command goes on")
+            return
+        trace = question["trace"]
+        store(
+            Feedback(
+                trace_id=trace["trace_id"],
+                service=trace["service"],
+                timestamp=datetime.now(UTC),
+                scorer=PEOPLE,
+                probability=question["probability"],
+                verdict=verdict,
+            )
+        )
+
+
+def _ask() -> Verdict | None:
+    """Return the labels of a trace, None to stop."""
+    given: dict[str, bool | str] = {}
+    for name, question in QUESTIONS.items():
+        if name == "grounded" and given["answered"] is False:
+            continue  # what claims nothing needs no support
+        while True:
+            stderr.print(f"{question} [y/n/?/q] ", end="", markup=False)
+            key = sys.stdin.readline()
+            if not key or key.strip().lower() == "q":
+                return None
+            if key.strip().lower() in _KEYS:
+                given[name] = _KEYS[key.strip().lower()]
+                break
+    return Verdict.model_validate(given)
+
+
+def _print_trace(question: _Question, place: str) -> None:
+    trace = question["trace"]
+    console = stdout_console(100)
+    console.rule(place)
+
+    def show(title: str, text: Any, results: Results = ()) -> None:
+        console.print(Text(title, style="bold"))
+        if not isinstance(text, str):
+            console.print("not kept", style="dim")
+        else:
+            cut = text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} … [cut]"
+            pieces = mark_unsupported(cut, results)
+            shown = [(escape_control(piece), _MARK if marked else "") for piece, marked in pieces]
+            console.print(Text.assemble(*shown))
+        console.print()
+
+    show("Query", trace.get("query"))
+    passages = trace.get("passages") or []
+    for at, passage in enumerate(passages[:_MAX_PASSAGES], 1):
+        show(f"Passage {at}", passage.get("text"))
+    if len(passages) > _MAX_PASSAGES:
+        console.print(f"{len(passages) - _MAX_PASSAGES} more passages are not shown")
+    show("Answer", trace.get("answer"), question["results"])
+
+
+class _FileDraw:
+    """Labels of the traces of a file, appended to another."""
+
+    def __init__(
+        self,
+        file: Path,
+        labels: Path,
+        scores: Path | None,
+        count: int,
+        settings: Settings,
+        service: str | None,
+    ) -> None:
+        from ragmeter.offline.whole_file import read_cheap_scores
+
+        self._labels = labels
+        traces = _score_file(file, settings)
+        traces = {key: item for key, item in traces.items() if service in (None, key[0])}
+        if not traces:
+            raise UsageError(f"{file}: no trace to draw from")
+        if scores is not None:
+            _join_scores(traces, scores)
+        self._traces = list(traces.values())
+        cheap = [read_cheap_scores(scored) for scored, _ in self._traces]
+        self._cheap = [one for one, _ in cheap]
+        self._helper = Counter(helper for _, helper in cheap).most_common(1)[0][0]
+        self._probability = min(1.0, count / len(self._traces))
+        # the same file gives the same draw, so that another call goes on with it
+        rng = Random(",".join(sorted(trace.trace_id for _, trace in self._traces)))
+        self._drawn = draw_slices([one.get(SORTED_BY) for one in self._cheap], count, rng)
+        self._verdicts = self._read()
+
+    def _read(self) -> dict[int, Verdict]:
+        by_trace = {(one.service, one.trace_id): at for at, (_, one) in enumerate(self._traces)}
+        verdicts: dict[int, Verdict] = {}
+        for item in read_feedback(self._labels) if self._labels.exists() else ():
+            if isinstance(item, DecodeFailure):
+                raise UsageError(f"{self._labels}: not a file of labels: {item.reason}")
+            at = by_trace.get((item.service or "", item.trace_id))
+            if item.scorer != PEOPLE or at is None:
+                continue
+            if item.probability is None or abs(item.probability / self._probability - 1) > 1e-6:
+                raise UsageError(
+                    f"{self._labels}: its labels are of another draw than {len(self._drawn)} of"
+                    f" {len(self._traces)} traces; name another file by --labels"
+                )
+            verdicts[at] = item.verdict
+        return verdicts
+
+    def questions(self, _: int) -> list[_Question]:
+        """Return what is left to label."""
+        left = [self._traces[at] for at in self._drawn if at not in self._verdicts]
+        return [
+            {
+                "trace": trace.model_dump(mode="json"),
+                "results": [score.to_dict() for score in scored.results],
+                "probability": self._probability,
+            }
+            for scored, trace in left
+        ]
+
+    def store(self, feedback: Feedback) -> None:
+        """Append the labels to the file."""
+        with self._labels.open("a", encoding="utf-8") as out:
+            out.write(feedback.model_dump_json(exclude_defaults=True) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        self._verdicts = self._read()
+
+    def tables(self) -> list[Table]:
+        """Return the estimates and the agreement."""
+        from ragmeter.offline.whole_file import estimate_people
+
+        labels = {at: (verdict, self._probability) for at, verdict in self._verdicts.items()}
+        rows = [
+            (metric, scorer, one.value, one.lower, one.upper, one.samples)
+            for metric, scorer, one in estimate_people(self._cheap, labels, self._helper)
+        ]
+        labelled = [
+            (verdict.given, scorer_values(one.to_dict() for one in self._traces[at][0].results))
+            for at, verdict in self._verdicts.items()
+        ]
+        title = f"What you would say of all {len(self._traces):,} traces"
+        return [_estimates_table(title, rows), _agreement_table(compare_with_people(labelled))]
+
+
+class _AgentDraw:
+    """Labels of the traces that a running agent has drawn."""
+
+    def __init__(self, settings: Settings, url: str | None, service: str | None) -> None:
+        self._query = partial(query_agent, settings, url, seconds=_SECONDS)
+        self._service = {} if service is None else {"service": service}
+
+    def questions(self, count: int) -> Sequence[_Question]:
+        """Return what is left to label, after a draw if nothing is."""
+        document = self._query("/v1/labels", "questions", post={**self._service, "count": count})
+        questions: list[_Question] = document["questions"]
+        if not questions:
+            raise UsageError(str(document["note"]))
+        return questions
+
+    def store(self, feedback: Feedback) -> None:
+        """Send the labels to the agent."""
+        post = feedback.model_dump(mode="json", exclude_defaults=True)
+        self._query("/v1/feedback", "accepted", post=post)
+
+    def tables(self) -> list[Table]:
+        """Return the estimates and the agreement."""
+        document = self._query("/v1/labels", "questions", post={**self._service, "count": 0})
+        return [
+            _estimates_table(f"The last {document['window']}", document["estimates"]),
+            _agreement_table([ScorerAgreement(*row) for row in document["agreement"]]),
+        ]
+
+
+def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:
+    """Build a table of rows (metric, scorer, mean, lower, upper, scored traces)."""
+    numbers = ((name, NUMBER_COLUMN) for name in ("mean", "95 % interval", "traces"))
+    table = build_table(title, ("metric", {}), ("scorer", {}), *numbers)
+    for metric, scorer, value, lower, upper, n in rows:
+        limits = f"{lower:.2f} … {upper:.2f}"
+        add_text_row(table, metric, scorer, f"{value:.2f}", limits, f"{n:,}")
+    table.caption = "+…: with the help of that score of all traces, whose error your labels correct"
+    return table
+
+
+def _agreement_table(rows: Iterable[ScorerAgreement]) -> Table:
+    names = ("n", "yes, you", "its mean", "calibration error", "AUROC", "kappa", "threshold")
+    table = build_table(
+        "Agreement with you",
+        *((name, {}) for name in ("label", "metric", "scorer")),
+        *((name, NUMBER_COLUMN) for name in names),
+    )
+    for row in rows:
+        auroc = "–" if row.auroc is None else "{:.2f} ({:.2f} – {:.2f})".format(*row.auroc)
+        add_text_row(
+            table,
+            *(row.label, row.metric, row.scorer, str(row.n), f"{row.yes:.2f}", f"{row.mean:.2f}"),
+            *(f"{row.calibration:.2f}", auroc, f"{row.kappa:.2f}"),
+            "–" if row.threshold is None else f"{row.threshold:.2f}",
+        )
+    table.caption = "threshold: from there on best taken for yes; chosen on these very labels"
+    return table
+
+
+_Scored = tuple[ScoredTrace, Trace]
+
+
+def _score_file(file: Path, settings: Settings) -> dict[tuple[str, str], _Scored]:
+    """Score the traces of a file by the built-in scorers and the local models."""
+    from ragmeter.offline.api import score
+
+    items = InputFile(file).read(settings.limits.trace_bytes)
+    traces = [item.trace for item, _ in items if isinstance(item, DecodedTrace)]
+    traces = [trace for trace in traces if not trace.canary]
+    scored = score(traces, settings.model_copy(update={"judge": JudgeSettings()}))
+    return {
+        (one.service, one.trace_id): (one, trace) for one, trace in zip(scored, traces, strict=True)
+    }
+
+
+def _join_scores(traces: dict[tuple[str, str], _Scored], path: Path) -> None:
+    """Replace the scores of traces by those of a file."""
+    from ragmeter.offline.api import read_scores
+
+    for scored in read_scores(path):
+        key = (scored.service, scored.trace_id)
+        if key in traces:
+            traces[key] = (scored, traces[key][1])

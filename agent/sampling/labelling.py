@@ -1,0 +1,254 @@
+"""Draw the traces that people label, with known probability; pure.
+
+Thirty labels are worth most where they differ most, so a draw cuts the traces, sorted by their
+cheap score, into as many slices as are to be labelled and takes one of each. Every trace has the
+same probability, whatever its score: the mean of the labels has no bias, and the strata by class of
+the cheap score (`ragmeter.windows.intervals`) have about as many labels as their part of the
+traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from ragmeter.config.scoring import SamplingRates, SamplingSettings
+from ragmeter.core.feedback import PEOPLE
+from ragmeter.core.score import ScoredTrace, ScoreState
+from ragmeter.sampling.sampler import uniform_fraction
+
+LABELS_PER_DRAW = 30  # asked for without a number: an hour of work
+
+# The metric by whose built-in score traces are sorted before a draw.
+SORTED_BY = "grounding"
+
+# Traces of all services together that wait to be drawn, with their texts. Twenty times a draw of
+# 30 is enough for slices; each takes up to `limits.evidence_bytes`.
+_MAX_TRACES = 600
+
+_MAX_LABELLED = 500  # whose labels are remembered, to compare them with the scorers
+_SALT = b"people"
+
+EvidenceKey = tuple[str, str]  # (service, trace id)
+Results = Iterable[Mapping[str, Any]]  # scores in their public JSON form
+
+
+def draw_slices(cheap: Sequence[float | None], count: int, rng: Random) -> list[int]:
+    """Draw traces from slices of their cheap score, each with probability `count` / their number.
+
+    Systematic sampling: every number / count-th trace of the sorted order from a random start.
+    Traces without a cheap score are at its end, equal ones in random order.
+
+    Args:
+        cheap: The cheap score of every trace.
+        count: How many to draw; all if there are not more.
+        rng: Source of randomness.
+
+    Returns:
+        Indexes in random order, so that the first of them are a random part of the draw.
+    """
+    order = sorted(
+        range(len(cheap)), key=lambda at: (cheap[at] is None, cheap[at] or 0.0, rng.random())
+    )
+    count = min(count, len(order))
+    start = rng.random()
+    drawn = [order[int((place + start) * len(order) / count)] for place in range(count)]
+    rng.shuffle(drawn)
+    return drawn
+
+
+class PoolTrace(NamedTuple):
+    """A trace of the pool, or of a draw.
+
+    Args:
+        trace_id: Its id.
+        timestamp: Event time in Unix seconds.
+        cheap: Its score `SORTED_BY`.
+        chance: A hash of its id in [0, 1), below `probability` as long as it is in the pool.
+        probability: With which it came so far.
+    """
+
+    trace_id: str
+    timestamp: float
+    cheap: float | None
+    chance: float
+    probability: float
+
+
+class LabelledTrace(NamedTuple):
+    """The labels of a trace, and the values of all scorers by metric and scorer."""
+
+    service: str
+    trace_id: str
+    labels: dict[str, bool | str]
+    scores: dict[str, dict[str, float]]
+
+
+@dataclass(slots=True)
+class _ServicePool:
+    """The traces of one service.
+
+    Args:
+        scale: Part of the configured share at which traces enter.
+        drawn: Of how many traces the last draw took its own.
+    """
+
+    traces: list[PoolTrace] = field(default_factory=list)
+    scale: float = 1.0
+    drawn: list[PoolTrace] = field(default_factory=list)
+    asked: int = 0
+
+
+class LabelPool:
+    """Traces from which people's labels are drawn, drawn ones, and labels that were given.
+
+    A trace enters by a hash of its id, with the share of `sampling.people`; if there are too many,
+    the largest service keeps half of its own. A draw takes some of a service and passes over the
+    others: a trace has one chance, so that its probability is known however often people label.
+
+    Args:
+        settings: The shares by service.
+        horizon: Seconds of event time after which a trace can no longer be labelled.
+        rng: Source of randomness of the draws.
+    """
+
+    def __init__(self, settings: SamplingSettings, horizon: float, rng: Random) -> None:
+        self._rates: Mapping[str, SamplingRates] = settings.services
+        self._default = settings
+        self._horizon = horizon
+        self._rng = rng
+        self._services: dict[str, _ServicePool] = {}
+        self.labelled: list[LabelledTrace] = []
+        self.changed = False
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Let traces enter by other shares from now on."""
+        self._rates, self._default = settings.services, settings
+
+    def offer(self, scored: ScoredTrace) -> bool:
+        """Let a counted trace enter by chance; return whether its text is to be kept."""
+        share = self._rates.get(scored.service, self._default).people
+        if not share or scored.canary or scored.partial:
+            return False
+        pool = self._services.setdefault(scored.service, _ServicePool())
+        chance = uniform_fraction(scored.trace_id, _SALT)
+        if chance >= share * pool.scale:
+            return False
+        drawn = (score.cheap for score in scored.results if score.scorer == PEOPLE)
+        cheap = next(drawn, None)
+        pool.traces.append(
+            PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, share * pool.scale)
+        )
+        self.changed = True
+        if sum(len(one.traces) for one in self._services.values()) > _MAX_TRACES:
+            largest = max(self._services.values(), key=lambda one: len(one.traces))
+            largest.scale /= 2
+            largest.traces = [
+                one._replace(probability=one.probability / 2)
+                for one in largest.traces
+                if one.chance < one.probability / 2
+            ]
+        return True
+
+    def expire(self, now: float) -> None:
+        """Forget traces that can no longer be labelled."""
+        for pool in self._services.values():
+            pool.traces = [one for one in pool.traces if one.timestamp >= now - self._horizon]
+            pool.drawn = [one for one in pool.drawn if one.timestamp >= now - self._horizon]
+
+    def keys(self) -> set[EvidenceKey]:
+        """Return the traces whose texts are to be kept."""
+        return {
+            (service, one.trace_id)
+            for service, pool in self._services.items()
+            for one in (*pool.traces, *pool.drawn)
+        }
+
+    def state(self, service: str) -> tuple[list[PoolTrace], int, int]:
+        """Return what the last draw has left to label, of how many, and how many wait for one."""
+        pool = self._services.get(service, _ServicePool())
+        return list(pool.drawn), pool.asked, len(pool.traces)
+
+    def draw(self, service: str, count: int) -> None:
+        """Draw traces of a service and pass over the others, unless some are left to label."""
+        pool = self._services.get(service)
+        if pool is None or not pool.traces or pool.drawn:
+            return
+        traces, number = pool.traces, min(count, len(pool.traces))
+        chosen = draw_slices([one.cheap for one in traces], number, self._rng)
+        share = number / len(traces)
+        pool.drawn = [
+            traces[at]._replace(probability=traces[at].probability * share) for at in chosen
+        ]
+        pool.traces, pool.scale, pool.asked = [], 1.0, number
+        self.changed = True
+
+    def forget(self, service: str, trace_id: str) -> None:
+        """Ask no more about a trace: its text is gone, or it has labels."""
+        pool = self._services.get(service, _ServicePool())
+        pool.traces = [one for one in pool.traces if one.trace_id != trace_id]
+        pool.drawn = [one for one in pool.drawn if one.trace_id != trace_id]
+        self.changed = True
+
+    def label(
+        self, trace_id: str, labels: Mapping[str, bool | str], results: Callable[[str], Results]
+    ) -> None:
+        """Remember the labels of a trace; `results` gives its scores in a service."""
+        for service, pool in self._services.items():
+            if trace_id in (one.trace_id for one in (*pool.traces, *pool.drawn)):
+                self.forget(service, trace_id)
+                scores = scorer_values(results(service))
+                self.labelled.append(LabelledTrace(service, trace_id, dict(labels), scores))
+                del self.labelled[:-_MAX_LABELLED]
+
+    def dump(self) -> dict[str, Any]:
+        """Return the state, JSON-able."""
+        services = {name: astuple(pool) for name, pool in self._services.items()}
+        return {"services": services, "labelled": self.labelled}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what `dump` gave."""
+        self._services = {
+            name: _ServicePool(_pool_traces(traces), scale, _pool_traces(drawn), asked)
+            for name, (traces, scale, drawn, asked) in state.get("services", {}).items()
+        }
+        self.labelled = [LabelledTrace(*row) for row in state.get("labelled", ())]
+
+
+def _pool_traces(rows: Iterable[Sequence[Any]]) -> list[PoolTrace]:
+    return [PoolTrace(*row) for row in rows]
+
+
+def scorer_values(results: Results) -> dict[str, dict[str, float]]:
+    """Return the values of results in their public JSON form, by metric and scorer."""
+    values: dict[str, dict[str, float]] = {}
+    for item in results:
+        if item["state"] == ScoreState.SCORED and "k" not in item and item["scorer"] != PEOPLE:
+            values.setdefault(item["metric"], {})[item["scorer"]] = item["value"]
+    return values
+
+
+def mark_unsupported(text: str, results: Results) -> list[tuple[str, bool]]:
+    """Cut an answer into pieces, each with whether a scorer found no support for it.
+
+    Args:
+        text: The answer, which may be cut shorter than the one that was scored.
+        results: Its scores; a detail `unsupported_spans` has the `start` and `end` of each.
+    """
+    marked = [False] * len(text)
+    for item in results:
+        detail = item.get("detail")
+        spans = detail.get("unsupported_spans") if item["metric"] == SORTED_BY and detail else None
+        for span in spans if isinstance(spans, list) else ():
+            start, end = span["start"], span["end"]
+            for at in range(max(0, start), min(len(text), end)):
+                marked[at] = True
+    pieces: list[tuple[str, bool]] = []
+    start = 0
+    for at in range(1, len(text) + 1):
+        if at == len(text) or marked[at] != marked[start]:
+            pieces.append((text[start:at], marked[start]))
+            start = at
+    return pieces

@@ -1,0 +1,117 @@
+"""Draws for people's labels: equal probability, spread over the score, one chance a trace."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ragmeter.config.scoring import SamplingSettings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.sampling.labelling import LabelPool, draw_slices, mark_unsupported, scorer_values
+
+
+def pool(people: float = 1.0, horizon: float = 1e9) -> LabelPool:
+    return LabelPool(SamplingSettings(people=people), horizon, random.Random(1))
+
+
+def scored(number: int, service: str = "bot", cheap: float | None = 0.5) -> ScoredTrace:
+    result = Score("grounding", "people", ScoreState.SAMPLED_OUT, stratum="people", cheap=cheap)
+    return ScoredTrace(f"t{number}", service, float(number), "ok", [result])
+
+
+def test_every_trace_is_drawn_with_the_same_probability() -> None:
+    rng = random.Random(3)
+    cheap = [0.1, 0.9, None, 0.5, 0.5, 0.2, 1.0]
+    times = Counter(at for _ in range(7000) for at in draw_slices(cheap, 3, rng))
+    assert all(abs(times[at] / 7000 - 3 / 7) < 0.03 for at in range(7))
+
+
+def test_a_draw_has_one_trace_of_each_slice_and_none_twice() -> None:
+    rng = random.Random(4)
+    cheap = [at / 100 for at in range(100)]
+    for _ in range(50):
+        drawn = draw_slices(cheap, 7, rng)
+        assert len(set(drawn)) == 7
+        assert sorted(at * 7 // 100 for at in drawn) == list(range(7))
+
+
+def test_the_first_of_a_draw_are_a_random_part_of_it() -> None:
+    rng = random.Random(5)
+    first = [draw_slices([at / 10 for at in range(10)], 10, rng)[0] for _ in range(2000)]
+    assert all(abs(first.count(at) / 2000 - 0.1) < 0.03 for at in range(10))
+
+
+def test_no_more_than_there_are() -> None:
+    assert sorted(draw_slices([None, 0.5], 30, random.Random(0))) == [0, 1]
+    assert draw_slices([], 30, random.Random(0)) == []
+
+
+def test_a_full_pool_halves_its_largest_service_and_the_probabilities() -> None:
+    one = pool()
+    for number in range(900):
+        one.offer(scored(number))
+    one.offer(scored(1, "rare"))
+    assert 200 < one.state("bot")[2] <= 600
+    one.draw("rare", 5)
+    assert [drawn.probability for drawn in one.state("rare")[0]] == [1.0]
+    waiting = one.state("bot")[2]
+    one.draw("bot", 30)
+    probabilities = {drawn.probability for drawn in one.state("bot")[0]}
+    assert probabilities == {0.5 * 30 / waiting}
+    # what they stand for is all traffic, but for the chance of the pool
+    assert sum(1 / drawn.probability for drawn in one.state("bot")[0]) == pytest.approx(
+        900, rel=0.1
+    )
+
+
+def test_a_trace_has_one_chance() -> None:
+    one = pool()
+    for number in range(100):
+        one.offer(scored(number))
+    one.draw("bot", 10)
+    first = {drawn.trace_id for drawn in one.state("bot")[0]}
+    one.draw("bot", 10)
+    assert {drawn.trace_id for drawn in one.state("bot")[0]} == first, "some are left to label"
+    for trace_id in first:
+        one.label(trace_id, {"grounded": True}, lambda service: [])
+    assert one.state("bot") == ([], 10, 0)
+    one.draw("bot", 10)
+    assert one.state("bot")[0] == [], "the others were passed over"
+    assert {row.trace_id for row in one.labelled} == first
+
+
+def test_labels_are_kept_beside_the_scores() -> None:
+    one = pool()
+    one.offer(scored(1))
+    one.draw("bot", 1)
+    results: list[dict[str, Any]] = [
+        {"metric": "grounding", "scorer": "builtin", "state": "scored", "value": 0.25},
+        {"metric": "grounding", "scorer": "people", "state": "sampled_out"},
+        {"metric": "ndcg_at_k", "k": 5, "scorer": "umbrela", "state": "scored", "value": 1.0},
+    ]
+    assert scorer_values(results) == {"grounding": {"builtin": 0.25}}
+    one.label("t1", {"grounded": False}, lambda service: results)
+    again = pool()
+    again.load(one.dump())
+    (row,) = again.labelled
+    assert (row.labels, row.scores) == ({"grounded": False}, {"grounding": {"builtin": 0.25}})
+
+
+def test_traces_leave_the_pool_with_the_horizon_and_canaries_never_enter() -> None:
+    one = pool(horizon=10)
+    for number in range(20):
+        one.offer(scored(number))
+    one.expire(25.0)
+    assert one.keys() == {("bot", f"t{number}") for number in range(15, 20)}
+    assert not pool(people=0).offer(scored(1))
+
+
+def test_marks_of_an_answer() -> None:
+    spans = [{"start": 4, "end": 7}, {"start": 6, "end": 900}]
+    results = [{"metric": "grounding", "scorer": "mini", "detail": {"unsupported_spans": spans}}]
+    assert mark_unsupported("The cat sat", results) == [("The ", False), ("cat sat", True)]
+    assert mark_unsupported("The cat", []) == [("The cat", False)]
+    assert mark_unsupported("", results) == []
