@@ -65,6 +65,7 @@ async def run_worker(
     view = WorkerView(
         settings.segments,
         Aggregator(settings, rules, []).windows,
+        dedupe=settings.kafka.dedupe_hours * 3600,
         problems=worker.problems,
         labels=lambda: tiers.instruments.labels() if tiers else (),
         gauges=lambda: [

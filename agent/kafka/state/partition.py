@@ -184,6 +184,11 @@ class PartitionState:
         return [*self.aggregator.gauges(), *self.labels.gauges()]
 
     @property
+    def dedupe_window(self) -> float:
+        """Seconds of event time for which a trace id is known for sure."""
+        return self._ids.window(self.aggregator.windows.now)
+
+    @property
     def control(self) -> SamplingControl:
         """What the score processors should know; its version tells whether it is new."""
         return self.aggregator.control(1)

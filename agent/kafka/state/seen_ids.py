@@ -68,12 +68,15 @@ class SeenIdRows(DedupeIds):
 
     def dump(self) -> list[Any]:
         """Return JSON-able state, which belongs to the rows of the same step."""
-        return [self._key[0], self._clock.start, self._clock.outside]
+        clock = self._clock
+        return [self._key[0], clock.start, clock.outside, self._since, self._newest]
 
     def load(self, saved: list[Any], rows: Iterable[tuple[list[int], bytes]]) -> None:
         """Restore saved state and rows, in an empty object."""
         generation = int(saved[0])
         self._clock.start, self._clock.outside = saved[1], int(saved[2])
+        # older programs save three values
+        self._since, self._newest = saved[3:5] or (None, self._clock.start or 0.0)
         self._key = (generation, 0)
         for (row_generation, number), data in sorted(rows):
             key, age = (row_generation, number), generation - row_generation
