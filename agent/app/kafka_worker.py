@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
+_SILENT_SECONDS = 8.0  # they are asked every 2 to 4 s
 _LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
 
 
@@ -142,6 +143,8 @@ class _WorkerProcess:
         problems = [self.problem, app.fatal if app else None]
         if self.problem is None and app is not None and not app.ready:
             problems.append("the group rebalances or the state is loaded")
+        if app is not None and app.silence > _SILENT_SECONDS:
+            problems.append(f"the brokers have not answered for {app.silence:.0f} s")
         if is_unready(self.stalled, self._settings.limits.stalled_seconds):
             problems.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
         return [text for text in problems if text]

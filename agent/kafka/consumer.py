@@ -8,6 +8,7 @@ offsets here (`acks=False`): owners commit theirs in transactions (`ragmeter.kaf
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -312,15 +313,17 @@ class StateGroup:
                 owner.measure(await consumer.position(TP(*tp)) or 0, end)
 
 
-async def follow_lag(*groups: ScoreGroup | StateGroup) -> None:
-    """Measure the lag of groups now and then, until cancelled."""
+async def follow_lag(answered: Callable[[], None], *groups: ScoreGroup | StateGroup) -> None:
+    """Measure the lag of groups now and then, until cancelled.
+
+    Where the brokers do not answer, the last values stay, and `answered` is not called.
+    """
     while True:
-        for group in groups:
-            try:
-                async with asyncio.timeout(_LAG_SECONDS):
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            async with asyncio.timeout(_LAG_SECONDS):
+                for group in groups:
                     await group.measure()
-            except (KafkaError, TimeoutError):  # the last values stay
-                pass
+            answered()
         await asyncio.sleep(_LAG_SECONDS)
 
 

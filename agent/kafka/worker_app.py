@@ -75,6 +75,7 @@ class WorkerApp:
     ) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         self.fatal: str | None = None
+        self._answered_at = time.monotonic()
         self.sampling = settings.sampling
         self._settings = settings
         notify, announced = outputs
@@ -138,7 +139,7 @@ class WorkerApp:
             publisher.run,
             lambda: follow_control_topic(kafka, records, tiers.strata.apply_control),
             EvidenceFetcher(settings, self.aggregate, preparer, reader).run,
-            lambda: follow_lag(self.score, self.state),
+            lambda: follow_lag(self._answered, self.score, self.state),
             lambda: follow_share(self.score, topics.traces, tiers.set_share),
         ]
         if tiers.instruments.probes is not None:
@@ -192,6 +193,14 @@ class WorkerApp:
     def ready(self) -> bool:
         """Whether both groups have dealt their partitions and all owners work."""
         return self.state.owners.ready and self.score.owners.ready
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the brokers last answered."""
+        return time.monotonic() - self._answered_at
+
+    def _answered(self) -> None:
+        self._answered_at = time.monotonic()
 
     def marks(self) -> dict[object, object]:
         """Return a mark of each partition that has work, for `ragmeter.core.process.Watchdog`."""

@@ -11,6 +11,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, ProducerFenced
 
 from ragmeter.config.kafka import KafkaSettings
+from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
 from ragmeter.kafka.consumer import _Seeks
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, Owners, PartitionOwner
@@ -198,6 +199,46 @@ def test_an_owner_begins_again_with_what_is_committed(
     assert [one for one in log if isinstance(one, tuple)] == [([("out", b"a")], 1)]
     assert group.sought == [0, 0]
     assert group.failed == []
+
+
+def test_an_outage_of_an_hour_ends_no_worker(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    """Commits fail, then no connection opens; pauses take no time here, but are counted."""
+    now = 0.0
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        owner.measure(10, 20)  # there is work
+        stalls.append(max(watchdog.update({TP: owner.mark}).values(), default=0.0))
+        await sleep(0)
+
+    class Away(Producer):
+        async def start(self) -> None:
+            if 0 < now < 3600:
+                raise KafkaConnectionError
+            self.log.append("fence")
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    watchdog, stalls = Watchdog[TopicPartition](lambda: now), list[float]()
+    group = Group(log, 10)
+    monkeypatch.setattr(transactions, "make_producer", lambda *_: Away(log, []))
+    owner = Owner(group, [KafkaConnectionError()])
+
+    async def outlive() -> None:
+        owner.start()
+        async with asyncio.timeout(5):
+            while now < 3600 or not owner.ready:
+                await sleep(0)
+        await owner.close()
+
+    asyncio.run(outlive())
+    assert 200 < len(stalls) < 300, "a try every 15 s at most"
+    assert max(stalls) == 0
+    assert not group.failed
+    assert log.count("fence") == 2
 
 
 def test_a_defect_ends_the_worker(monkeypatch: pytest.MonkeyPatch, log: list[Any]) -> None:
