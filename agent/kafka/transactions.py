@@ -78,16 +78,10 @@ def milliseconds(message: Any) -> float:
 def make_producer(
     kafka: KafkaSettings,
     largest: int,
-    transactional_id: str | None = None,
+    transactional_id: str,
     compression: str | None = None,
 ) -> AIOKafkaProducer:
-    """Make an idempotent producer of records up to `largest` bytes."""
-    options: dict[str, Any] = {"acks": "all", "enable_idempotence": True}
-    if transactional_id is not None:
-        options = {
-            "transactional_id": transactional_id,
-            "transaction_timeout_ms": _TRANSACTION_MS,
-        }
+    """Make a transactional producer of records up to `largest` bytes."""
     return AIOKafkaProducer(
         bootstrap_servers=list(kafka.bootstrap_servers),
         client_id=kafka.client_id,
@@ -96,7 +90,8 @@ def make_producer(
         max_request_size=largest + ENVELOPE,
         compression_type=compression,
         request_timeout_ms=int(SEND_SECONDS * 1000),
-        **options,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=_TRANSACTION_MS,
         **aiokafka_options(kafka),
     )
 

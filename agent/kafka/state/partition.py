@@ -215,6 +215,11 @@ class PartitionState:
         )
 
     @property
+    def spoiled(self) -> bool:
+        """Whether `apply` has failed half-way."""
+        return self._spoiled
+
+    @property
     def moved(self) -> bool:
         """Whether the next step has what somebody waits for: alerts, notifications, promotions."""
         return bool(self._transitions) or self.outbox.changed or self.promotions > self._promoted
