@@ -30,6 +30,7 @@ from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import WorkerBaselines, WorkerView
+from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
 
@@ -57,6 +58,7 @@ async def run_worker(
         KafkaSecurityError: A file of `kafka.security` cannot be used.
         ModelError: The local model cannot be loaded.
     """
+    settings = with_processes(settings)
     access = AccessPolicy(settings, traces=False)
     limit_client_logs()
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())

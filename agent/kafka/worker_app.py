@@ -134,7 +134,7 @@ class WorkerApp:
         reader = TraceTopicReader(kafka, topics.traces)
         self.jobs: list[Job] = [
             self.score.run,
-            lambda: follow_control_topic(kafka, records, tiers.strata.apply_control),
+            lambda: follow_control_topic(kafka, records, tiers.apply_control),
             EvidenceFetcher(settings, self.aggregate, preparer, reader).run,
             lambda: follow_lag(self._answered, self.score, self.state),
             lambda: follow_share(self.score, topics.traces, tiers.set_share),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -154,6 +155,31 @@ def test_the_owner_before_is_fenced_before_offset_and_state_are_read(
     assert log == ["fence", "offset", "load", ([("out", b"7,8,10")], 11)]
     assert group.sought == [7]
     assert not owner.ready
+
+
+def test_every_owner_of_a_partition_opens_the_same_transactional_id(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    """Else it fences nobody. Those of other partitions and groups are others."""
+    opened: list[str] = []
+
+    def producer(**options: Any) -> Producer:
+        opened.append(options["transactional_id"])
+        return Producer(log, [])
+
+    async def open_each() -> None:
+        for tp in (TP, TP, TopicPartition("rag.traces", 4), TopicPartition("rag.spans", 3)):
+            owner = Owner(Group(log, 0))
+            owner.tp = tp
+            owner.start()
+            await until(partial(getattr, owner, "ready"))
+            await owner.close()
+
+    monkeypatch.setattr(transactions, "AIOKafkaProducer", producer)
+    asyncio.run(open_each())
+    first, again, *others = opened
+    assert first == again
+    assert len({first, *others}) == 3
 
 
 def test_where_nothing_is_committed_the_beginning_is(
