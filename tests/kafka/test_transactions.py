@@ -66,12 +66,9 @@ class Group:
         self.failed: list[BaseException] = []
         self.fail: Callable[[BaseException], Coroutine[Any, Any, None]] = self._fail
 
-    async def committed_offset(self, tp: TopicPartition) -> int | None:
+    async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
         self.log.append("offset")
-        return self.offset
-
-    async def first_offset(self, tp: TopicPartition) -> int:
-        return self.first
+        return self.offset, self.first
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         self.sought.append(offset)
