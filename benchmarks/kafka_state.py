@@ -44,7 +44,7 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.processors.aggregate import STEP_SECONDS
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.seen_ids import SeenIdRows
+from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.scoring.scorer import Scorer
 from tests.kafka_server import kafka_server
 

@@ -15,7 +15,7 @@ from ragmeter.breakdown.breakdown import build_document
 from ragmeter.exporters.page.views import service_breakdown
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.seen_ids import SeenIdRows
+from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS

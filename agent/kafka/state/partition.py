@@ -38,13 +38,13 @@ from ragmeter.kafka.state.rows import (
     EvidenceRows,
     OutboxRows,
     Rows,
+    SeenIdRows,
     StateStep,
     dump_json,
     load_rows,
     row_key,
     split_row_key,
 )
-from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.rows import OutboxItem
