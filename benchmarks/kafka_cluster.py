@@ -152,9 +152,19 @@ class Process:
 
     @property
     def cpu(self) -> float:
-        """Seconds of processor time so far, all threads."""
-        fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        """Seconds of processor time so far, of all threads and of its scorer processes."""
+        own = Path(f"/proc/{self._popen.pid}")
+        children = [
+            Path(f"/proc/{child}")
+            for tasks in own.glob("task/*/children")
+            for child in tasks.read_text().split()
+        ]
+        return self.own_cpu + sum(map(_cpu, children))
+
+    @property
+    def own_cpu(self) -> float:
+        """Seconds of processor time so far, without its scorer processes."""
+        return _cpu(Path(f"/proc/{self._popen.pid}"))
 
     @property
     def megabytes(self) -> float:
@@ -185,6 +195,11 @@ def noop(setup: Setup, target: str, kind: str, log: Path) -> Process:
     source = setup.topic("traces")
     arguments = [setup.bootstrap, setup.name, source, target, kind]
     return Process(["-m", "benchmarks.kafka_noop", *arguments], log)
+
+
+def _cpu(process: Path) -> float:
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
 
 
 def worker(setup: Setup, folder: Path, number: int = 0, profile: Path | None = None) -> Process:

@@ -2,9 +2,11 @@
 only decodes and forwards.
 
     python -m benchmarks.kafka_scale [--messages 16000] [--rounds 3] [--workers 1 2 4]
+    python -m benchmarks.kafka_scale --builtin --workers 1 --kinds worker worker+1
 
 A real Kafka of one node. Real traces of 3.5 to 6.5 kB of several services, 100 a second of event
-time; the cheap tier, windows, default rules and drift on, the built-in scorers off. Each round has
+time; the cheap tier, windows, default rules and drift on, the built-in scorers off; `worker+1`
+has a scorer process beside it. Each round has
 every kind once, in turn, with topics and a group of its own; the clock runs from the first message
 after a warm-up until the last is counted and committed (the no-op: until the last is in the other
 topic). Processor time is that of the workers alone, without the broker's and the producer's. Where
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 import time
@@ -55,6 +58,7 @@ class Run(NamedTuple):
     cpu: float
     changelog: float
     messages: int
+    own: float  # of `cpu`, without scorer processes: the most that one worker can do of a core
 
 
 class Kind(NamedTuple):
@@ -78,7 +82,7 @@ def run(
     setup.make_topics()
     target = setup.topic("scores")
     changelog = f"{setup.name}-aggregates"
-    ours = kind.name == "worker"
+    ours = kind.name.startswith("worker")
     all_: list[Process] = []
     for number in range(kind.workers):
         if ours:
@@ -105,7 +109,7 @@ def run(
         produce(setup.bootstrap, traces, warm, partitions)
         until(lambda: counted(len(warm)), all_)
         time.sleep(1.5)  # commits and idle steps behind it
-        used = sum(process.cpu for process in all_)
+        used, own = (sum(process.cpu for process in all_), sum(one.own_cpu for one in all_))
         before = ends(setup.bootstrap, changelog, partitions)
         begun = time.monotonic()
         produce(setup.bootstrap, traces, lines, partitions)
@@ -115,8 +119,9 @@ def run(
         count = max(1, done() - len(warm))
         wall = time.monotonic() - begun
         used = sum(process.cpu for process in all_) - used
+        own = sum(process.own_cpu for process in all_) - own
         rows = ends(setup.bootstrap, changelog, partitions) - before
-        return Run(wall / count, used / count, rows / count, count)
+        return Run(wall / count, used / count, rows / count, count, own / count)
 
 
 def main() -> None:
@@ -143,12 +148,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
         for number in range(options.rounds):
             for kind in kinds:
-                name = f"b{number}-{kind.name.replace(' ', '-')}-{kind.workers}"
+                name = f"b{number}-{re.sub('[ +]', '-', kind.name)}-{kind.workers}"
                 setup = Setup(
                     server.bootstrap,
                     name,
                     options.partitions,
-                    (("builtin_scorers", options.builtin),),
+                    (
+                        ("builtin_scorers", options.builtin),
+                        ("scorers", {"processes": int(kind.name.partition("+")[2] or 0)}),
+                    ),
                 )
                 where = Path(place)
                 try:
@@ -159,8 +167,9 @@ def main() -> None:
                 found[kind][number] = one
                 print(
                     f"<!-- round {number} {kind}: {1 / one.wall:.0f} a second,"
-                    f" {one.cpu * 1e6:.0f} us, {one.changelog:.2f} changelog,"
-                    f" {one.messages} messages, load {os.getloadavg()[0]:.0f} -->",
+                    f" {one.cpu * 1e6:.0f} us ({one.own * 1e6:.0f} without processes),"
+                    f" {one.changelog:.2f} changelog, {one.messages} messages,"
+                    f" load {os.getloadavg()[0]:.0f} -->",
                     flush=True,
                 )
     print(_table({kind: runs for kind, runs in found.items() if runs}))

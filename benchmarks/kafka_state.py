@@ -2,6 +2,8 @@
 
     python -m benchmarks.kafka_state recovery [--services 50] [--hours 24] [--copies 3]
     python -m benchmarks.kafka_state memory [--services 500] [--hours 36]
+    python -m benchmarks.kafka_state ids [--count 1000000]
+    python -m benchmarks.kafka_state written [--rate 220] [--jitter 900]
 
 `recovery`: the states of all partitions are built in this process, as a worker builds them, and
 their rows written to the changelog as a worker writes them, `--copies` times: so much of what was
@@ -10,15 +12,24 @@ Kafka, with an empty changelog and with that one; the difference is what the sta
 
 `memory`: the states of all partitions in this process, with the rows of the table beside them, as
 one worker would hold them if it were alone. Printed at every twelfth of the event time.
+
+`ids`: the known trace ids of one partition: memory, rows in a step of 1,000 traces each, and the
+processor time of loading them at a takeover.
+
+`written`: rows and bytes of state a trace, of ten services, in steps as a worker makes them, with
+times that are up to `--jitter` seconds out of order; by gzip as a producer sends them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +41,10 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.kafka.processors.aggregate import STEP_SECONDS
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.scoring.scorer import Scorer
 from tests.kafka_server import kafka_server
 
@@ -177,6 +190,54 @@ def memory(options: argparse.Namespace) -> None:
             )
 
 
+def ids(options: argparse.Namespace) -> None:
+    before, known, rows = resident_megabytes(), SeenIdRows(48 * 3600.0), dict[bytes, bytes]()
+    written, begun = 0, time.process_time()
+    for number in range(options.count):
+        known.add("service", f"trace-{number}", START + number / 100)
+        if not number % 1000 or number + 1 == options.count:
+            for key, data in known.drain().items():
+                written += len(key) + len(data or b"")
+                rows[key] = data or b""
+    added, saved = time.process_time() - begun, known.dump()
+    grown = resident_megabytes() - before
+    size = sum(len(key) + len(data) for key, data in rows.items())
+    del known
+    begun, again = time.process_time(), SeenIdRows(48 * 3600.0)
+    again.load(saved, [(json.loads(key)[1:], data) for key, data in rows.items()])
+    print(
+        f"{options.count} ids: {grown - size / 1e6:.0f} MB of memory, {size / 1e6:.1f} MB in"
+        f" {len(rows)} rows ({written / options.count:.0f} bytes written an id),"
+        f" {1e6 * added / options.count:.1f} us to add one,"
+        f" {time.process_time() - begun:.1f} s of a core to load them"
+    )
+
+
+def written(options: argparse.Namespace) -> None:
+    settings, scorer = load_settings(environ={}), Scorer()
+    rng, all_ = random.Random(2), partitions_of(settings, scorer, [])
+    rows = size = sent = 0
+    traces = list(traffic(10, options.count / options.rate / 3600, 10 / options.rate, scorer))
+    for number, trace in enumerate(traces, 1):
+        home = number % 10 % PARTITIONS
+        at = trace.timestamp + rng.uniform(-options.jitter, options.jitter)
+        record = ScoreRecord(replace(trace, timestamp=at), SourceOffset(0, home, number))
+        all_[home].state.apply(record)
+        if not number % int(options.step * options.rate) or number == len(traces):
+            for one in all_:
+                one.state.settle()
+                step = one.state.step().rows
+                data = b"".join(key + (value or b"") for key, value in step.items())
+                rows += len(step)
+                size += len(data)
+                sent += len(zlib.compress(data))
+    count = len(traces)
+    print(
+        f"{count} traces at {options.rate:g} a second, up to {options.jitter:g} s out of order:"
+        f" {rows / count:.2f} rows, {size / count:.0f} bytes, {sent / count:.0f} by gzip, a trace"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -190,6 +251,15 @@ def main() -> None:
         one.add_argument("--every", type=float, default=600.0)
         one.add_argument("--copies", type=int, default=3)
         one.set_defaults(what=what)
+    one = commands.add_parser("ids")
+    one.add_argument("--count", type=int, default=1_000_000)
+    one.set_defaults(what=ids)
+    one = commands.add_parser("written")
+    one.add_argument("--count", type=int, default=20_000)
+    one.add_argument("--rate", type=float, default=220.0)
+    one.add_argument("--jitter", type=float, default=900.0)
+    one.add_argument("--step", type=float, default=STEP_SECONDS)
+    one.set_defaults(what=written)
     options = parser.parse_args()
     options.what(options)
 

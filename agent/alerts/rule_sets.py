@@ -44,7 +44,7 @@ _ALERTS_BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "absence.md": ("RagTracesAbsent", "RagScoresAbsent"),
     "agent-down.md": ("RagmeterAbsent", "RagmeterDown"),
     "agent-not-ready.md": ("RagmeterNotReady",),
-    "agent-stalled.md": ("RagmeterStalled", "RagmeterLagging"),
+    "agent-stalled.md": ("RagmeterStalled", "RagmeterLagging", "RagmeterKafkaLagging"),
     "accounting.md": ("RagmeterAccountingMismatch",),
     "state-quarantined.md": ("RagmeterStateQuarantined",),
     "dead-letters.md": ("RagmeterDeadLetters", "RagmeterDeadLettersHigh"),
@@ -55,6 +55,7 @@ _ALERTS_BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "shed-and-late.md": ("RagmeterResultsShed", "RagmeterTracesLate"),
     "limits.md": (
         *("RagmeterLabelOverflow", "RagmeterAlertsRefused", "RagmeterDriftSeriesRefused"),
+        "RagmeterDedupeShort",
     ),
     "redaction.md": ("RagmeterRedactionFailures",),
     "judge-down.md": ("RagmeterJudgeDown", "RagmeterJudgeFailing"),

@@ -15,10 +15,9 @@ from pathlib import Path
 import httpx
 
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.config.scoring import ScorerSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
-from ragmeter.core.process import SignalHandlers, memory_limit, usable_cores
+from ragmeter.core.process import SignalHandlers
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
@@ -27,7 +26,7 @@ from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.exporters.otel.exporter import ResultsExporter
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.ingest.files import InputFile
-from ragmeter.scoring.processes import default_processes
+from ragmeter.scoring.processes import with_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
 
@@ -174,7 +173,7 @@ async def run_agent(
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
     agent = EmbeddedAgent(
-        _with_processes(settings),
+        with_processes(settings),
         rules,
         live=not files and not exit_after_replay,
         tiers=lambda saved: build_slow_tiers(settings, saved),
@@ -231,14 +230,6 @@ async def run_agent(
     elif not emptied:
         say("stopped with traces in the queue: they are durable and counted at the next start")
     return status
-
-
-def _with_processes(settings: Settings) -> Settings:
-    """Return the settings with the number of scorer processes that this machine allows."""
-    if settings.scorers.processes is not None:
-        return settings
-    processes = default_processes(usable_cores(), memory_limit())
-    return settings.model_copy(update={"scorers": ScorerSettings(processes=processes)})
 
 
 async def _watch_for_stalls(agent: EmbeddedAgent) -> None:

@@ -30,6 +30,7 @@ from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import WorkerBaselines, WorkerView
+from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
 
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
+_SILENT_SECONDS = 8.0  # they are asked every 2 to 4 s
 _LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
 
 
@@ -56,6 +58,7 @@ async def run_worker(
         KafkaSecurityError: A file of `kafka.security` cannot be used.
         ModelError: The local model cannot be loaded.
     """
+    settings = with_processes(settings)
     access = AccessPolicy(settings, traces=False)
     limit_client_logs()
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
@@ -65,6 +68,7 @@ async def run_worker(
     view = WorkerView(
         settings.segments,
         Aggregator(settings, rules, []).windows,
+        dedupe=settings.kafka.dedupe_hours * 3600,
         problems=worker.problems,
         labels=lambda: tiers.instruments.labels() if tiers else (),
         gauges=lambda: [
@@ -141,6 +145,8 @@ class _WorkerProcess:
         problems = [self.problem, app.fatal if app else None]
         if self.problem is None and app is not None and not app.ready:
             problems.append("the group rebalances or the state is loaded")
+        if app is not None and app.silence > _SILENT_SECONDS:
+            problems.append(f"the brokers have not answered for {app.silence:.0f} s")
         if is_unready(self.stalled, self._settings.limits.stalled_seconds):
             problems.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
         return [text for text in problems if text]

@@ -150,8 +150,7 @@ def dlq_redrive(
     if dry_run:
         print_message(f"{result.reasons.total()} would be sent, {left}")
         return
-    sent = f"{result.sent} sent, {result.already} had been sent before an interruption"
-    print_message(f"{sent}, {left}")
+    print_message(f"{result.sent} sent, {left}")
 
 
 @kafka_app.command("init")

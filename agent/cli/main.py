@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel
-from rich.logging import RichHandler
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -40,6 +39,8 @@ from ragmeter.cli.segments import segments
 from ragmeter.cli.watch import tail, watch
 from ragmeter.config.loader import dump_settings, load_settings, render_reference
 from ragmeter.console.terminal import (
+    LogFormatter,
+    StderrHandler,
     discard_stdout,
     exit_error,
     prepare_streams,
@@ -127,16 +128,14 @@ def _global_options(
         ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="Format of the log, on stderr.")
+    ] = "text",
 ) -> None:
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(message)s",
-        datefmt="%H:%M:%S",
-        handlers=[
-            RichHandler(console=stderr, show_path=False, markup=False, rich_tracebacks=False)
-        ],
-        force=True,
-    )
+    handler = StderrHandler()
+    handler.setFormatter(LogFormatter(as_json=log_format == "json"))
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:

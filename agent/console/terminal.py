@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
+import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
@@ -63,6 +65,56 @@ def escape_json(text: str) -> str:
         else char
         for char in text
     )
+
+
+class LogFormatter(logging.Formatter):
+    """One line a record, dated in UTC; a traceback follows in lines of its own, or within JSON.
+
+    What comes from outside cannot control a terminal or begin a line.
+    """
+
+    converter = time.gmtime  # type: ignore[assignment]
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+        self._as_json = as_json
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line, without the traceback."""
+        return escape_control(super().formatMessage(record)).replace("\n", "\\n")
+
+    def formatException(self, ei: Any) -> str:
+        """Return the traceback."""
+        return escape_control(super().formatException(ei))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line of text, or as a JSON object."""
+        if not self._as_json:
+            return super().format(record)
+        fields = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return escape_json(json.dumps(fields, ensure_ascii=False))
+
+
+class StderrHandler(logging.StreamHandler[Any]):
+    """Writes to what is `sys.stderr` at the time, which progress bars and tests replace."""
+
+    @property
+    def stream(self) -> Any:
+        """Standard error."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: object) -> None:
+        pass
 
 
 def print_message(line: str) -> None:

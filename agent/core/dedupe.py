@@ -8,16 +8,19 @@ remembered for one to two horizons. `DedupeClock` holds this rule for the state 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+
+from ragmeter.core.counters import GaugeSample
 
 # Consecutive traces that must lie outside the generation to end it. A trace may carry a wrong date:
 # if one could move the clock, two would empty both generations. With a tenth of the traces dated
 # wrongly, 8 in a row come by chance once in 10^8 traces.
 CONSECUTIVE_TRACES = 8
 
-# Ids a generation. At 16 to 32 bytes each that is 64 MiB, twice: beyond four million traces in
-# 48 hours the older ones are forgotten sooner.
+# Ids a generation. At 16 to 32 bytes each that is 64 MiB, twice: beyond four million traces within
+# a horizon older ones are forgotten sooner, and `DedupeIds.window` says how much sooner.
 MAX_GENERATION_IDS = 2**22
 
 _INITIAL_SLOTS = 2**10  # slots of an empty set
@@ -95,16 +98,48 @@ class DedupeIds:
         self._clock = DedupeClock(horizon)
         self._most = most
         self._new, self._old = _IntegerSet(), _IntegerSet()
+        self._newest = 0.0  # event time, of traces within a horizon
+        self._since: float | None = None  # ids of later traces are known; None: nothing forgotten
 
     def add(self, service: str, trace_id: str, timestamp: float) -> bool:
         """Remember an id; return whether it is new to its service."""
-        if self._clock.rotate(timestamp) or self._new.size >= self._most:
+        clock, begun = self._clock, self._clock.start
+        rotates = clock.rotate(timestamp)
+        if rotates or self._new.size >= self._most:
+            if self._old.size:
+                self._since = begun
+            if not rotates:
+                clock.start, clock.outside = self._newest, 0
             self._old, self._new = self._new, _IntegerSet()
+        start = clock.start or 0.0
+        if timestamp < start + clock.horizon:  # a trace from the future moves nothing
+            self._newest = max(self._newest, start, timestamp)
         number = hash_trace_id(service, trace_id)
         if number in self._old or number in self._new:
             return False
         self._new.add(number)
         return True
+
+    def window(self, now: float | None) -> float:
+        """Return for how many seconds of event time an id is known for sure, at most the horizon.
+
+        It is less where there were more than `most` ids within a horizon.
+        """
+        horizon = self._clock.horizon
+        if self._since is None or now is None:
+            return horizon
+        return max(0.0, min(horizon, now - self._since))
+
+
+def dedupe_gauges(windows: Mapping[str, float], horizon: float) -> list[GaugeSample]:
+    """Return the gauges of the dedupe window of each service, and of the one that is promised."""
+    return [
+        *(
+            ("ragmeter_dedupe_window_seconds", (("service", service),), seconds)
+            for service, seconds in windows.items()
+        ),
+        ("ragmeter_dedupe_horizon_seconds", (), horizon),
+    ]
 
 
 def hash_trace_id(service: str, trace_id: str) -> int:

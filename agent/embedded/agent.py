@@ -28,6 +28,7 @@ from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
+from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.core.process import Watchdog, is_unready
 from ragmeter.embedded.commits import AgentOutputs, Clocks
@@ -225,7 +226,9 @@ class EmbeddedAgent:
     def gauges(self) -> Sequence[GaugeSample]:
         """Return the gauges of the agent. Hold `lock()`."""
         held = ("ragmeter_held_traces", (), float(self._store.held_count))
-        return [*self._worker.gauges(), *self.assembly.gauges(), held]
+        horizon = self._settings.limits.dedupe_hours * 3600  # the file has room for all ids
+        dedupe = dedupe_gauges(dict.fromkeys(self.windows.services(), horizon), horizon)
+        return [*self._worker.gauges(), *self.assembly.gauges(), held, *dedupe]
 
     def indexes(self) -> Sequence[IndexVersion]:
         """Return the versions of all indexes, the latest first. Hold `lock()`."""

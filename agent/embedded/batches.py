@@ -14,7 +14,6 @@ from ragmeter.store.rows import QueuedTrace
 from ragmeter.store.sqlite import SqliteStore
 
 BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
-_SLICE = 32  # traces that a process scores at a time: two messages for 15 ms of work
 _BATCHES_AHEAD = 3  # keeps four processes busy while a batch is committed
 _BEAT_SECONDS = 1.0
 
@@ -73,11 +72,7 @@ class BatchesAhead:
     def _submit(self, rows: Sequence[QueuedTrace], terms: SamplingTerms) -> QueuedBatch:
         if self._pool is None:
             return QueuedBatch(rows, (), terms)
-        bodies = [queued.body for queued in rows]
-        slices = [
-            self._pool.submit(bodies[start : start + _SLICE], terms)
-            for start in range(0, len(bodies), _SLICE)
-        ]
+        slices = self._pool.submit_slices([queued.body for queued in rows], terms)
         return QueuedBatch(rows, slices, terms)
 
     def await_scores(self, batch: QueuedBatch, beat: Callable[[], bool]) -> list[ScoredRow] | None:

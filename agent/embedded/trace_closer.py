@@ -149,40 +149,58 @@ class TraceCloser:
         self._written -= {position for _, position in items}  # removed: none can come again
 
     def _read(self, closing: ClosingTrace) -> _ReadTrace:
-        """Make traces of the spans of a trace; an error costs this trace alone."""
         trace = closing.trace
-        counts: Counts = {("ragmeter_otlp_traces_total", (("result", str(closing.why)),)): 1}
-        items: list[DecodedTrace | DecodeFailure] = []
         spans = self._assembly.copy(trace)
-        copied = spans is not None
-        try:
-            if spans is None:
-                spans, lost = read_stored_trace(self._bodies(trace))
-                for (signal, result), number in lost.items():
-                    counts[parts_total(signal, result)] = number
-            extracted = self._extract(spans)
-            for reason, number in extracted.dropped.items():
-                counts["ragmeter_otlp_dropped_total", (("reason", reason),)] = number
-            for native in extracted.traces:
-                text = native.model_dump_json(exclude_none=True).encode()
-                items.append(decode_trace(text, self._limit))
-        except BodyLimitExceeded as error:
-            items = [self._fail(trace, "too_large", str(error))]
-        except (sqlite3.Error, MemoryError, OSError):
-            raise
-        except Exception as error:
-            log.exception("trace %s cannot be read; it is a dead letter", trace.hex())
-            items = [self._fail(trace, "internal_error", repr(error)[:200])]
+        items, counts = extract_traces(
+            closing, lambda: self._bodies(trace), self._extract, self._limit, spans
+        )
         # copies are of spans that came since the start: they have no dead letter from before
-        good = copied and all(isinstance(item, DecodedTrace) for item in items)
+        good = spans is not None and all(isinstance(item, DecodedTrace) for item in items)
         position = 0 if good else self._store.position(trace)
         return _ReadTrace(trace, [(item, position) for item in items], counts)
 
-    def _fail(self, trace: bytes, reason: str, why: str) -> DecodeFailure:
-        """Make a dead letter of a trace: JSON lines, without the letter before each."""
-        bodies = self._bodies(trace)
-        lines = b"\n".join(body for body in bodies if isinstance(body, bytes)).split(b"\n")
-        return DecodeFailure(reason, (("", why),), b"\n".join(line[1:] for line in lines))
-
     def _bodies(self, trace: bytes) -> list[object]:
         return [body for _, body in self._store.bodies(trace)]
+
+
+def extract_traces(
+    closing: ClosingTrace,
+    bodies: Callable[[], Sequence[object]],
+    extract: Callable[[Sequence[Span]], ExtractedRequests],
+    limit: int,
+    spans: Sequence[Span] | None = None,
+) -> tuple[list[DecodedTrace | DecodeFailure], Counts]:
+    """Make native traces of the spans of a closed trace; bad spans cost this trace alone.
+
+    Args:
+        closing: The closed trace.
+        bodies: Returns its stored lines.
+        extract: Reads requests out of spans.
+        limit: The most bytes of a native trace.
+        spans: Its spans, where they are at hand.
+
+    Returns:
+        The traces or dead letters, and what is to be counted.
+    """
+    counts: Counts = {("ragmeter_otlp_traces_total", (("result", str(closing.why)),)): 1}
+    try:
+        if spans is None:
+            spans, lost = read_stored_trace(bodies())
+            for (signal, result), number in lost.items():
+                counts[parts_total(signal, result)] = number
+        extracted = extract(spans)
+        for reason, number in extracted.dropped.items():
+            counts["ragmeter_otlp_dropped_total", (("reason", reason),)] = number
+        texts = [one.model_dump_json(exclude_none=True).encode() for one in extracted.traces]
+        return [decode_trace(text, limit) for text in texts], counts
+    except BodyLimitExceeded as error:
+        failure = "too_large", str(error)
+    except (sqlite3.Error, MemoryError, OSError):
+        raise
+    except Exception as error:
+        log.exception("trace %s cannot be read; it is a dead letter", closing.trace.hex())
+        failure = "internal_error", repr(error)[:200]
+    lines = b"\n".join(body for body in bodies() if isinstance(body, bytes)).split(b"\n")
+    # the letter before each line tells spans from log events
+    raw = b"\n".join(line[1:] for line in lines)
+    return [DecodeFailure(failure[0], (("", failure[1]),), raw)], counts

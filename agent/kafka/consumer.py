@@ -8,7 +8,8 @@ offsets here (`acks=False`): owners commit theirs in transactions (`ragmeter.kaf
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -20,11 +21,9 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.core.counters import Counters
 from ragmeter.kafka.connection import FAUST_LOG, aiokafka_options
-from ragmeter.kafka.transactions import OwnerGroup, Owners, PartitionOwner
+from ragmeter.kafka.transactions import OwnerGroup
 
-DELETED_UNREAD = "ragmeter_kafka_deleted_unread_total"
 HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0
 _POLL_MS = 200
@@ -60,27 +59,12 @@ class _Seeks:
         return {tp: records for tp, records in found.items() if tp not in self.pending}
 
 
-class ScoreGroup(ConsumerRebalanceListener):  # type: ignore[misc]
-    """A consumer group that delivers messages to the owners of their partitions, in batches.
+class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
+    """The consumer group of aiokafka, which reads `topics` in batches."""
 
-    `build` makes the owner of a partition, `fail` ends the worker.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        topics: Sequence[str],
-        build: Callable[[OwnerGroup, TopicPartition], PartitionOwner],
-        counters: Counters,
-        fail: Callable[[BaseException], Coroutine[Any, Any, None]],
-    ) -> None:
-        self.kafka = settings.kafka
-        self._counters = counters
-        self.largest = settings.limits.trace_bytes
-        self.name = settings.kafka.score_group
+    def __init__(self, settings: Settings, topics: Sequence[str], *parts: Any) -> None:
+        super().__init__(settings, settings.kafka.score_group, *parts)
         self.topics = tuple(topics)
-        self.owners = Owners(lambda tp: build(self, tp))
-        self.fail = fail
         self._consumer: Any = None
         self._seeks = _Seeks()
 
@@ -142,15 +126,6 @@ class ScoreGroup(ConsumerRebalanceListener):  # type: ignore[misc]
             if owner.ready:
                 await self.seek(tp, owner.expected)
 
-    def deleted(self, tp: TopicPartition, count: int) -> None:
-        """Count messages that the retention has deleted before they were read."""
-        self._counters.inc(DELETED_UNREAD, (("topic", tp.topic),), count)
-
-    async def committed_offset(self, tp: TopicPartition) -> int | None:
-        """Return the committed offset of a partition, now."""
-        offset: int | None = await self._consumer.committed(tp)
-        return offset
-
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Deliver the messages of an assigned partition from an offset on."""
         self._seeks.pending[tp] = offset
@@ -160,10 +135,6 @@ class ScoreGroup(ConsumerRebalanceListener):  # type: ignore[misc]
         owned = sum(tp.topic == topic for tp in list(self.owners.all))
         known = self._consumer.partitions_for_topic(topic) if self._consumer else None
         return float(owned / max(len(known or ()), owned, 1))
-
-    async def first_offset(self, tp: TopicPartition) -> int:
-        """Return the oldest offset that the retention has left."""
-        return int((await self._consumer.beginning_offsets([tp]))[tp])
 
     async def measure(self) -> None:
         """Measure how far the owners are behind."""
@@ -248,23 +219,11 @@ class ReadingConsumer(Consumer):
         return _ReadingThread(self, loop=self.loop, beacon=self.beacon)
 
 
-class StateGroup:
-    """Faust's consumer group, dealing partitions to their owners; see `ScoreGroup`."""
+class StateGroup(OwnerGroup):
+    """Faust's consumer group."""
 
-    def __init__(
-        self,
-        app: App,
-        settings: Settings,
-        build: Callable[[OwnerGroup, TopicPartition], PartitionOwner],
-        counters: Counters,
-        fail: Callable[[BaseException], Coroutine[Any, Any, None]],
-    ) -> None:
-        self.kafka = settings.kafka
-        self._counters = counters
-        self.largest = settings.limits.trace_bytes
-        self.name = settings.kafka.group
-        self.owners = Owners(lambda tp: build(self, tp))
-        self.fail = fail
+    def __init__(self, app: App, settings: Settings, *parts: Any) -> None:
+        super().__init__(settings, settings.kafka.group, *parts)
         self._app = app
         cast(Any, app.on_partitions_assigned).connect(self._assigned, weak=False)
 
@@ -281,25 +240,10 @@ class StateGroup:
                 await owner.wait_for_room()
                 owner.put(message, message.checksum)
 
-    def deleted(self, tp: TopicPartition, count: int) -> None:
-        """Count messages that the retention has deleted before they were read."""
-        self._counters.inc(DELETED_UNREAD, (("topic", tp.topic),), count)
-
-    async def committed_offset(self, tp: TopicPartition) -> int | None:
-        """Return the committed offset of a partition, now."""
-        thread = cast(Any, self._app.consumer)._thread
-        offset: int | None = await thread.call_thread(thread._ensure_consumer().committed, tp)
-        return offset
-
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Deliver the messages of an assigned partition from an offset on."""
         if TP(*tp) in self._app.consumer.assignment():
             await self._app.consumer.seek(TP(*tp), offset)
-
-    async def first_offset(self, tp: TopicPartition) -> int:
-        """Return the oldest offset that the retention has left."""
-        offsets = await self._app.consumer.earliest_offsets(TP(*tp))
-        return int(next(iter(offsets.values())))
 
     async def measure(self) -> None:
         """Measure how far the owners are behind."""
@@ -312,15 +256,17 @@ class StateGroup:
                 owner.measure(await consumer.position(TP(*tp)) or 0, end)
 
 
-async def follow_lag(*groups: ScoreGroup | StateGroup) -> None:
-    """Measure the lag of groups now and then, until cancelled."""
+async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
+    """Measure the lag of groups now and then, until cancelled.
+
+    Where the brokers do not answer, the last values stay, and `answered` is not called.
+    """
     while True:
-        for group in groups:
-            try:
-                async with asyncio.timeout(_LAG_SECONDS):
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            async with asyncio.timeout(_LAG_SECONDS):
+                for group in groups:
                     await group.measure()
-            except (KafkaError, TimeoutError):  # the last values stay
-                pass
+            answered()
         await asyncio.sleep(_LAG_SECONDS)
 
 

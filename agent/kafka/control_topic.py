@@ -2,9 +2,10 @@
 
 Any worker may score a trace, but only the worker that aggregates a service learns which of its
 segments and versions are low, new or rare. Each partition of the state has a key in `rag.control`
-whose last value is its record (`ragmeter.sampling.control`), and every worker reads all of them,
-from the beginning when it starts. A record that is late, lost or repeated changes which traces are
-drawn and no estimate, because each draw carries its probability. So nothing waits for this topic.
+whose last value is its record (`ragmeter.sampling.control`), sent in the transaction of the step
+that changed it, and every worker reads all of them, from the beginning when it starts. A record
+that is late or missing changes which traces are drawn and no estimate, because each draw carries
+its probability. So nothing waits for this topic.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import MessageSizeTooLargeError
 from pydantic import TypeAdapter, ValidationError
 
 from ragmeter.config.kafka import KafkaSettings
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 BATCH = 500
-_PAUSE_SECONDS = 1.0  # between two values of a partition: a deploy shows many versions at once
 _RETRY_SECONDS = 5.0
 
 
@@ -74,11 +73,6 @@ class ControlRecords:
         self._records[partition] = wire.control
         return True
 
-    def version(self, partition: int) -> int:
-        """Return the version of a partition's record; 0 without one."""
-        record = self._records.get(partition)
-        return record.version if record is not None else 0
-
     @property
     def control(self) -> SamplingControl:
         """All records as one: a service is counted in one partition, so they cannot disagree."""
@@ -91,65 +85,6 @@ class ControlRecords:
             rare.update(record.rare)
         version = sum(record.version for record in self._records.values())
         return SamplingControl(version, low, first, rare)
-
-
-class ControlPublisher:
-    """Sends the newest record of each owned partition, unless the topic has it (`records`).
-
-    `send` delivers key and value; `pause` are the seconds between two values of a partition.
-    """
-
-    def __init__(
-        self,
-        records: ControlRecords,
-        send: Callable[[bytes, bytes], Awaitable[None]],
-        *,
-        pause: float = _PAUSE_SECONDS,
-        retry: float = _RETRY_SECONDS,
-    ) -> None:
-        self._records = records
-        self._send = send
-        self._pause = pause
-        self._retry = retry
-        self._sent_versions: dict[int, int] = {}
-        self._pending: dict[int, SamplingControl] = {}
-        self._published = asyncio.Event()
-
-    def publish(self, partition: int, control: SamplingControl) -> None:
-        """Queue the durable record of a partition that this worker owns, if its version is new."""
-        if control.version == self._sent_versions.get(partition, 0):
-            return
-        if control.version == self._records.version(partition):  # sent by the owner before us
-            return
-        self._pending[partition] = control
-        self._published.set()
-
-    async def run(self) -> None:
-        """Send queued records until cancelled."""
-        while True:
-            await self._published.wait()
-            self._published.clear()
-            await asyncio.sleep(await self._send_pending())
-
-    async def _send_pending(self) -> float:
-        """Return the seconds until the next turn."""
-        for partition, control in list(self._pending.items()):
-            try:
-                await self._send(b"%d" % partition, encode_control(control))
-            except MessageSizeTooLargeError:
-                log.warning(
-                    "the control record of partition %d is larger than a message and was not sent:"
-                    " its traces are drawn by older knowledge of services, versions and segments",
-                    partition,
-                )
-            except Exception as error:
-                log.warning("cannot send to the topic of the control records: %r", error)
-                self._published.set()
-                return self._retry
-            self._sent_versions[partition] = control.version
-            if self._pending.get(partition) is control:
-                del self._pending[partition]
-        return self._pause
 
 
 async def follow_control_topic(
@@ -172,6 +107,7 @@ async def follow_control_topic(
             group_id=None,  # no group: every worker reads everything
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            isolation_level="read_committed",
             **aiokafka_options(kafka),
         )
         try:

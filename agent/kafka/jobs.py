@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ragmeter.kafka.connection import aiokafka_options
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
-from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord, encode_score
+from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
 
@@ -235,7 +235,7 @@ class ProbeJob:
 
     Baseline and schedule are a note of that partition's state. A run that a rebalance or a kill
     interrupts is not repeated at once elsewhere: its cost is unknown, and the next is an hour away
-    at most. `send` delivers a record to `home`.
+    at most. Results become part of the state with the note: both are durable or neither.
     """
 
     def __init__(
@@ -243,7 +243,6 @@ class ProbeJob:
         runner: ProbeRunner,
         processor: AggregateProcessor,
         tiers: InlineTiers,
-        send: Callable[[bytes], Awaitable[object]],
         home: int,
         *,
         clock: Callable[[], float],
@@ -251,7 +250,6 @@ class ProbeJob:
         self._runner = runner
         self._processor = processor
         self._tiers = tiers
-        self._send = send
         self._home = home
         self._clock = clock
         self._loaded_from: object = None  # the owner whose note the runner has
@@ -279,9 +277,8 @@ class ProbeJob:
             results = await self._runner.run(cost)
         finally:
             self._tiers.charge(PROBE_SERVICE, cost)
-        for scored in results:
-            await self._send(encode_score(ScoreRecord(replace(scored, timestamp=now), None)))
-        self._save(self._runner.dump())
+        records = [ScoreRecord(replace(scored, timestamp=now), None) for scored in results]
+        self._save(self._runner.dump(), records)
         return True
 
     def _load(self, note: Any) -> None:
@@ -292,8 +289,11 @@ class ProbeJob:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("the saved probes of the judge are unusable and begin anew: %r", error)
 
-    def _save(self, note: dict[str, Any]) -> None:
+    def _save(self, note: dict[str, Any], results: Iterable[ScoreRecord] = ()) -> None:
         with self._processor.lock:
             owner = self._processor.owners.get(self._home)
             if owner is not None and owner is self._loaded_from:
                 owner.state.save_note(_PROBE_NOTE, note)
+                for record in results:
+                    owner.state.apply(record)
+                owner.state.settle()

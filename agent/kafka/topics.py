@@ -163,7 +163,9 @@ def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference
 
 
 def _compare_partitions(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
-    if topic.partitions == actual.partitions:
+    if topic.partitions == actual.partitions or (
+        topic.grows and topic.partitions < actual.partitions
+    ):
         return None
     cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
     if topic.what == STATE:

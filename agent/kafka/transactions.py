@@ -17,18 +17,20 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from ragmeter.config.kafka import KafkaSettings
-from ragmeter.core.counters import GaugeSample
+from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.errors import RagmeterError
 from ragmeter.kafka.connection import aiokafka_options
 
 log = logging.getLogger(__name__)
 
+DELETED_UNREAD = "ragmeter_kafka_deleted_unread_total"
 SEND_SECONDS = 45.0  # for a transaction; below the minute after which a coordinator aborts it
 _TRANSACTION_MS = 60_000  # Kafka's default
 BATCH_BYTES = 2**18  # of one partition in a request; well below the megabyte that brokers take
@@ -78,16 +80,10 @@ def milliseconds(message: Any) -> float:
 def make_producer(
     kafka: KafkaSettings,
     largest: int,
-    transactional_id: str | None = None,
+    transactional_id: str,
     compression: str | None = None,
 ) -> AIOKafkaProducer:
-    """Make an idempotent producer of records up to `largest` bytes."""
-    options: dict[str, Any] = {"acks": "all", "enable_idempotence": True}
-    if transactional_id is not None:
-        options = {
-            "transactional_id": transactional_id,
-            "transaction_timeout_ms": _TRANSACTION_MS,
-        }
+    """Make a transactional producer of records up to `largest` bytes."""
     return AIOKafkaProducer(
         bootstrap_servers=list(kafka.bootstrap_servers),
         client_id=kafka.client_id,
@@ -96,7 +92,8 @@ def make_producer(
         max_request_size=largest + ENVELOPE,
         compression_type=compression,
         request_timeout_ms=int(SEND_SECONDS * 1000),
-        **options,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=_TRANSACTION_MS,
         **aiokafka_options(kafka),
     )
 
@@ -131,26 +128,64 @@ async def read_rows(kafka: KafkaSettings, topic: str, partition: int) -> dict[by
     return rows
 
 
-class OwnerGroup(Protocol):
-    """The consumer group that deals partitions to owners and delivers their messages."""
+async def read_offsets(
+    kafka: KafkaSettings, group: str, tp: TopicPartition
+) -> tuple[int | None, int]:
+    """Return the committed offset of a partition, and the oldest that the retention has left.
 
-    kafka: KafkaSettings
-    largest: int
-    name: str
-    fail: Callable[[BaseException], Coroutine[Any, Any, None]]
-    """Ends the worker."""
+    By a connection of its own: a broker answers none of a consumer's requests while it holds back
+    one for messages, up to half a second each.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=list(kafka.bootstrap_servers),
+        client_id=kafka.client_id,
+        group_id=group,
+        enable_auto_commit=False,
+        **aiokafka_options(kafka),
+    )
+    await consumer.start()
+    try:
+        return await consumer.committed(tp), (await consumer.beginning_offsets([tp]))[tp]
+    finally:
+        await consumer.stop()
 
-    async def committed_offset(self, tp: TopicPartition) -> int | None:
-        """Return the committed offset of a partition, now."""
 
-    async def first_offset(self, tp: TopicPartition) -> int:
-        """Return the oldest offset that the retention has left."""
+class OwnerGroup(ABC):
+    """A consumer group that deals partitions to owners and delivers their messages.
 
+    `build` makes the owner of a partition, `fail` ends the worker.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        build: Callable[[OwnerGroup, TopicPartition], PartitionOwner],
+        counters: Counters,
+        fail: Callable[[BaseException], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.kafka = settings.kafka
+        self.largest = settings.limits.trace_bytes
+        self.name = name
+        self.owners = Owners(lambda tp: build(self, tp))
+        self.fail = fail
+        self._counters = counters
+
+    async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
+        """Return the committed offset of a partition, and the oldest that is left."""
+        return await read_offsets(self.kafka, self.name, tp)
+
+    @abstractmethod
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Deliver the messages of an assigned partition from an offset on."""
 
+    @abstractmethod
+    async def measure(self) -> None:
+        """Measure how far the owners are behind."""
+
     def deleted(self, tp: TopicPartition, count: int) -> None:
         """Count messages that the retention has deleted before they were read."""
+        self._counters.inc(DELETED_UNREAD, (("topic", tp.topic),), count)
 
 
 class PartitionOwner(ABC):
@@ -240,8 +275,7 @@ class PartitionOwner(ABC):
         name = f"{self.group.name}-{self.tp.topic}-{self.tp.partition}"
         self._producer = make_producer(self.group.kafka, self.group.largest, name, self.compression)
         await self._producer.start()
-        offset = await self.group.committed_offset(self.tp)
-        first = await self.group.first_offset(self.tp)
+        offset, first = await self.group.offsets(self.tp)
         if offset is not None and offset < first:
             log.error(
                 "%s/%d: offsets %d to %d were deleted before they were read (retention)",

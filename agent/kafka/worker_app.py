@@ -28,7 +28,7 @@ from ragmeter.kafka.consumer import (
     follow_lag,
     follow_share,
 )
-from ragmeter.kafka.control_topic import ControlPublisher, ControlRecords, follow_control_topic
+from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
 from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, Job, ProbeJob, TraceTopicReader
 from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
@@ -42,7 +42,7 @@ from ragmeter.kafka.processors.score import FeedbackOwner, MessageProcessor, Sco
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.topics import open_spans_topic, state_topic
-from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner, make_producer
+from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
 from ragmeter.store.rows import OutboxItem
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,12 @@ class WorkerApp:
     ) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         self.fatal: str | None = None
+        self._answered_at = time.monotonic()
         self.sampling = settings.sampling
         self._settings = settings
         notify, announced = outputs
         dead = DeadLetterTopic(topics.dead, preparer, counters)
-        self._producer = make_producer(kafka, settings.limits.trace_bytes)
         records = ControlRecords(kafka.partitions)
-        publisher = ControlPublisher(records, self._send_control)
         expected = list(tiers.scorer.pairs)
 
         def build() -> PartitionState:
@@ -102,8 +101,8 @@ class WorkerApp:
             state_topic(settings),
             dead,
             build,
+            control_topic=topics.control,
             announced=announced,
-            learned=publisher.publish,
         )
         self.assemble: AssembleProcessor | None = None
         splitter = None
@@ -135,17 +134,15 @@ class WorkerApp:
         reader = TraceTopicReader(kafka, topics.traces)
         self.jobs: list[Job] = [
             self.score.run,
-            publisher.run,
-            lambda: follow_control_topic(kafka, records, tiers.strata.apply_control),
+            lambda: follow_control_topic(kafka, records, tiers.apply_control),
             EvidenceFetcher(settings, self.aggregate, preparer, reader).run,
-            lambda: follow_lag(self.score, self.state),
+            lambda: follow_lag(self._answered, self.score, self.state),
             lambda: follow_share(self.score, topics.traces, tiers.set_share),
         ]
         if tiers.instruments.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
-            send = self._send_probe(home)
             probes = ProbeJob(
-                tiers.instruments.probes, self.aggregate, tiers, send, home, clock=time.time
+                tiers.instruments.probes, self.aggregate, tiers, home, clock=time.time
             )
             self.jobs.append(probes.run)
 
@@ -166,16 +163,8 @@ class WorkerApp:
             return AssembleOwner(self.assemble, group, tp)
         return AggregateOwner(self.aggregate, group, tp)
 
-    async def _send_control(self, key: bytes, value: bytes) -> None:
-        await self._producer.send_and_wait(self._settings.kafka.topics.control, value, key)
-
-    def _send_probe(self, home: int) -> Callable[[bytes], Any]:
-        topic = self._settings.kafka.topics.scores
-        return lambda data: self._producer.send_and_wait(topic, data, PROBE_KEY, home)
-
     async def start(self) -> None:
         """Join the state group; the jobs are for the caller to run."""
-        await self._producer.start()
         await self.faust.start()
 
     async def drain(self) -> None:
@@ -186,12 +175,19 @@ class WorkerApp:
         """Leave the state group."""
         await self.state.owners.close()
         await self.faust.stop()
-        await self._producer.stop()
 
     @property
     def ready(self) -> bool:
         """Whether both groups have dealt their partitions and all owners work."""
         return self.state.owners.ready and self.score.owners.ready
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the brokers last answered."""
+        return time.monotonic() - self._answered_at
+
+    def _answered(self) -> None:
+        self._answered_at = time.monotonic()
 
     def marks(self) -> dict[object, object]:
         """Return a mark of each partition that has work, for `ragmeter.core.process.Watchdog`."""

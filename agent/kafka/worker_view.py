@@ -18,6 +18,7 @@ from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample, add_counts
+from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
@@ -125,7 +126,8 @@ class WorkerView:
     """The `ragmeter.aggregate.agent_view` of a worker.
 
     `aggregate` and `assemble` are set when the app is made; they share a lock. Hold it for
-    everything but `evidence`, `outbox` and `health`. `empty` are windows without content.
+    everything but `evidence`, `outbox` and `health`. `empty` are windows without content, `dedupe`
+    is `kafka.dedupe_hours` in seconds.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class WorkerView:
         segments: Sequence[str],
         empty: Windows,
         *,
+        dedupe: float,
         problems: Callable[[], Sequence[str]],
         labels: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
@@ -141,6 +144,7 @@ class WorkerView:
         self.aggregate: AggregateProcessor | None = None
         self.assemble: AssembleProcessor | None = None
         self.outbox = _OwnedOutbox(self)
+        self._dedupe = dedupe
         self._problems = problems
         self._labels = labels
         self._gauges = gauges
@@ -187,7 +191,12 @@ class WorkerView:
         total: dict[CounterKey, float] = defaultdict(float)
         for name, labels, value in gauges:
             total[name, labels] += value
-        return [*((*key, value) for key, value in total.items()), *self._gauges()]
+        known: dict[str, float] = {}
+        for state in self.partition_states():
+            for service in state.aggregator.windows.services():
+                known[service] = min(known.get(service, self._dedupe), state.dedupe_window)
+        dedupe = dedupe_gauges(known, self._dedupe)
+        return [*((*key, value) for key, value in total.items()), *dedupe, *self._gauges()]
 
     def indexes(self) -> Sequence[IndexVersion]:
         """Return the index versions of all services."""

@@ -33,9 +33,10 @@ from typing import Any, NamedTuple
 
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.aggregate.wordings import WordingBuilder
-from ragmeter.config.scoring import SamplingSettings
+from ragmeter.config.scoring import SamplingSettings, ScorerSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 
 # A process has two parts: it scores one while the other is on its way.
 _UNDER_WAY = 2
+
+_SLICE = 32  # traces that a process scores at a time: two messages for 15 ms of work
 
 # Seconds a process may take for one trace. The scorers bound their work to less than a second of
 # CPU, so this is for a defect, in a user's own metric perhaps, and for a stopped process.
@@ -423,6 +426,15 @@ class ScorerPool:
             self._changed.notify()
         return whole.future
 
+    def submit_slices(
+        self, bodies: Sequence[bytes], terms: SamplingTerms
+    ) -> list[Future[list[ScoredBody]]]:
+        """Submit traces in slices of `_SLICE`, for as many processes as are free."""
+        return [
+            self.submit(bodies[start : start + _SLICE], terms)
+            for start in range(0, len(bodies), _SLICE)
+        ]
+
     def close(self) -> None:
         """End the processes; slices that are not done are cancelled."""
         self._closing.set()
@@ -544,6 +556,14 @@ class ScorerPool:
             if part is not None:
                 bodies = part.whole.bodies[part.start : part.stop]
                 self._finish(part, list(scorer.score_all(bodies, part.whole.terms)))
+
+
+def with_processes(settings: Settings) -> Settings:
+    """Return the settings with the number of scorer processes that this machine allows."""
+    if settings.scorers.processes is not None:
+        return settings
+    processes = default_processes(usable_cores(), memory_limit())
+    return settings.model_copy(update={"scorers": ScorerSettings(processes=processes)})
 
 
 def default_processes(cores: float, memory: float) -> int:

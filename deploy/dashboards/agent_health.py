@@ -117,14 +117,19 @@ def _way() -> list[Panel]:
         ),
         lines(
             "Duplicates, wrong clocks, too many labels",
-            "Duplicates change nothing; timestamps from the future were set back; label values"
-            " beyond their limit share __other__.",
+            "Duplicates change nothing, within the share of dedupe_hours that is shown;"
+            " timestamps from the future were set back; label values beyond their limit share"
+            " __other__.",
             {
+                "duplicates are known for": (
+                    f"min({target('ragmeter_dedupe_window_seconds')})"
+                    f" / max({target('ragmeter_dedupe_horizon_seconds')})"
+                ),
                 "duplicates": f"sum({_rate('ragmeter_traces_duplicate_total')})",
                 "from the future": f"sum({_rate('ragmeter_clock_skew_total')})",
                 "{{label}} over the limit": rate("ragmeter_label_overflow_total", by="label"),
             },
-            unit="reqps", size=THIRD, alerts=["RagmeterLabelOverflow"],
+            unit="reqps", size=THIRD, alerts=["RagmeterLabelOverflow", "RagmeterDedupeShort"],
         ),
     ]  # fmt: skip
 
@@ -185,7 +190,7 @@ def _kafka() -> list[Panel]:
                 "{{topic}} messages": f"sum by (topic) ({target('ragmeter_kafka_lag_messages')})",
                 "unexpected": rate("ragmeter_unexpected_results_total", by="instance"),
             },
-            size=THIRD,
+            size=THIRD, alerts=["RagmeterKafkaLagging"],
         ),
         lines(
             "Lost to retention, by topic",

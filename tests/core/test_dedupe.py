@@ -67,3 +67,28 @@ def test_memory_is_bounded_whatever_comes() -> None:
     known = [not ids.add("a", str(number), 0) for number in range(8_500, 10_000)]
     assert all(later >= earlier for earlier, later in pairwise(known))  # the older go first
     assert sum(known) >= 1000
+
+
+def test_the_window_that_holds_is_told() -> None:
+    """What is later than the window reaches back is known, whatever the rate and the order."""
+    rng = random.Random(5)
+    ids = DedupeIds(1000.0, most=500)
+    assert ids.window(None) == 1000.0
+    seen: list[tuple[str, float]] = []
+    least = 1000.0
+    for number in range(12_000):
+        now = number * (1.0 if number < 6_000 else 0.2) + 4_800.0 * (number >= 6_000)
+        at = rng.choice([now, now, now - 30.0, now - 200.0])
+        if rng.random() < 0.001:
+            ids.add("a", f"misdated {number}", rng.choice([now - 1e6, now + 1e6]))
+        if ids.add("a", str(number), at):
+            seen.append((str(number), at))
+        least = min(least, ids.window(now))
+        for name, then in (rng.choice(seen[-1000:]), rng.choice(seen)):
+            again = ids.add("a", name, now)
+            assert not (again and then > now - ids.window(now))
+    assert 20.0 < least < 500.0
+    # few again: after a horizon the promise holds
+    for number in range(300):
+        ids.add("b", str(number), 7_200.0 + 10.0 * number)
+    assert ids.window(10_200.0) == 1000.0

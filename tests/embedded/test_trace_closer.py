@@ -228,6 +228,8 @@ def test_a_trace_that_was_forgotten_is_still_no_second_one(bench: Bench) -> None
     assert bench.close() == 1
     assert len(bench.queued()) == 1
     assert bench.counts()["traces_duplicate_total/otlp"] == 1
+    horizon = ("ragmeter_dedupe_horizon_seconds", (), 48 * 3600.0)
+    assert horizon in bench.agent.gauges()
 
 
 def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,10 +27,20 @@ def message(value: bytes, offset: int = 5, **changes: Any) -> Any:
 
 
 class Processing:
-    """A message processor; `take` returns the records that become of messages."""
+    """A message processor; `take` returns the records that become of messages.
 
-    def __init__(self, settings: Settings | None = None, otlp: OtlpSplitter | None = None) -> None:
+    `judge` answers in place of the configured one; `ahead` messages were scored by processes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        otlp: OtlpSplitter | None = None,
+        judge: Any = None,
+    ) -> None:
         self.settings = settings or Settings()
+        self.judge = judge
+        self.ahead = 0
         self.counters = Counters()
         self.otlp = otlp
 
@@ -46,8 +57,15 @@ class Processing:
             processor = MessageProcessor(settings, dead, counters, preparer, tiers, self.otlp)
             records: list[OutRecord] = []
             scored: list[tuple[Any, ScoreRecord]] = []
-            for one in messages:
-                found: Any = processor.handle_feedback(one) if feedback else processor.handle(one)
+            if self.judge is not None:
+                tiers._sampler.paced = False  # every trace is drawn
+                tiers.instruments.scorers["judge"] = self.judge
+            ahead = await processor.score_ahead(() if feedback else messages)
+            self.ahead = sum(one is not None for one in ahead)
+            for one, scores in zip_longest(messages, ahead):
+                found: Any = (
+                    processor.handle_feedback(one) if feedback else processor.handle(one, scores)
+                )
                 outcome: Outcome = await found if asyncio.iscoroutine(found) else found
                 if isinstance(outcome, ScoreRecord):
                     scored.append((one, outcome))

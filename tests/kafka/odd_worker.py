@@ -70,10 +70,10 @@ def stuck() -> None:
 def _before_each(seconds: Callable[[bytes], float]) -> None:
     handle = MessageProcessor.handle
 
-    def late(processor: MessageProcessor, message: Any) -> Any:
+    def late(processor: MessageProcessor, message: Any, *scores: Any) -> Any:
         async def wait() -> Any:
             await asyncio.sleep(seconds(message.value))
-            found = handle(processor, message)
+            found = handle(processor, message, *scores)
             return await found if asyncio.iscoroutine(found) else found
 
         return wait()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from aiokafka.partitioner import DefaultPartitioner
 
 from ragmeter.core.tiers import ScoringCost
@@ -14,7 +16,6 @@ from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
-from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner, ProbeSet, load_probes
@@ -47,7 +48,6 @@ class Worker:
             runner,
             cast(AggregateProcessor, self.processor),
             cast(InlineTiers, self),
-            cluster.send,
             2,
             clock=lambda: cluster.now,
         )
@@ -66,13 +66,11 @@ class Worker:
 class Cluster:
     def __init__(self) -> None:
         self.now = 1000.0
-        self.records: list[ScoreRecord] = []
-        self.fails = False
 
-    async def send(self, data: bytes) -> None:
-        if self.fails:
-            raise ConnectionError
-        self.records.append(decode_score(data))
+
+def counted(state: PartitionState) -> float:
+    labels = (("metric", "judge_probe_agreement"), ("scorer", "judge"))
+    return state.aggregator.counters.get("ragmeter_seen_total", labels)
 
 
 def test_the_results_go_where_a_producer_puts_the_key() -> None:
@@ -84,15 +82,14 @@ def test_the_results_go_where_a_producer_puts_the_key() -> None:
 def test_only_the_owner_of_the_home_partition_asks() -> None:
     cluster = Cluster()
     one, two = Worker(cluster), Worker(cluster)
-    one.own(state_of())
+    state = state_of()
+    one.own(state)
     assert [one.turn(), two.turn(), one.turn()] == [True, False, False]
     assert one.judge.asked
     assert not two.judge.asked
     assert one.charged.requests > 0
-    assert len(cluster.records) == len(FEW.probes)
-    assert {(r.source, r.scored.service, r.scored.timestamp) for r in cluster.records} == {
-        (None, PROBE_SERVICE, START)
-    }
+    assert counted(state) == len(FEW.probes)
+    assert state.aggregator.windows.now == START
 
 
 def test_schedule_and_baseline_go_with_the_partition() -> None:
@@ -102,32 +99,48 @@ def test_schedule_and_baseline_go_with_the_partition() -> None:
     one.own(state)
     assert one.turn()
     assert state.changed
-    two.own(reloaded(commit(state, rows)))
+    state = reloaded(commit(state, rows))
+    two.own(state)
     one.own(None)
     assert [one.turn(), two.turn()] == [False, False]  # it is not due
     cluster.now += HOURS * 3600 + 1
     assert [one.turn(), two.turn()] == [False, True]
-    change = cluster.records[-1].scored.results[1]
-    assert change.metric == "judge_probe_change"
-    assert change.value == 0.0, "compared with what the first worker's judge has said"
+    windows = state.aggregator.windows
+    change = windows.cell(PROBE_SERVICE, "", "judge_probe_change", "judge", "24h")
+    assert change is not None
+    assert (change.n, change.y) == (len(FEW.probes), 0), (
+        "compared with what the first worker's judge has said"
+    )
 
 
 def test_a_run_that_was_interrupted_is_not_paid_twice_at_once() -> None:
+    """The judge was asked, and the worker is gone before its results were committed."""
     cluster, rows = Cluster(), dict[bytes, bytes]()
     one, two = Worker(cluster), Worker(cluster)
     state = state_of()
     one.own(state)
-    cluster.fails = True
-    try:
+    honest = one.judge.ask
+
+    async def interrupted(*call: Any, **more: Any) -> Any:
+        raise ConnectionError
+
+    one.judge.ask = interrupted  # type: ignore[method-assign]
+    with contextlib.suppress(ConnectionError):
         one.turn()
-        raise AssertionError
-    except ConnectionError:
-        pass
+    one.judge.ask = honest  # type: ignore[method-assign]
     two.own(reloaded(commit(state, rows)))
-    cluster.fails = False
     assert not two.turn()
     cluster.now += RETRY_SECONDS + 1
     assert two.turn()
+
+
+def test_a_result_that_cannot_be_counted_begins_the_state_anew() -> None:
+    worker, state = Worker(Cluster()), state_of()
+    worker.own(state)
+    state.aggregator.add_extra = None  # type: ignore[assignment,method-assign]
+    with pytest.raises(TypeError):
+        worker.turn()
+    assert state.spoiled
 
 
 def test_without_traffic_nothing_is_asked() -> None:
@@ -137,17 +150,12 @@ def test_without_traffic_nothing_is_asked() -> None:
     assert not worker.turn()
 
 
-def test_results_are_counted_once_and_even_where_no_service_lives() -> None:
-    cluster, rows = Cluster(), dict[bytes, bytes]()
-    worker = Worker(cluster)
-    worker.own(state_of())
+def test_results_are_counted_even_where_no_service_lives() -> None:
+    worker, state = Worker(Cluster()), state_of()
+    worker.own(state)
     worker.turn()
-    state = state_of()
-    again = [decode_score(encode_score(one)) for one in cluster.records]
-    apply(state, cluster.records + again)
-    state = reloaded(commit(state, rows))
-    labels = (("metric", "judge_probe_agreement"), ("scorer", "judge"))
-    assert state.aggregator.counters.get("ragmeter_seen_total", labels) == len(FEW.probes)
+    state = reloaded(commit(state, {}))
+    assert counted(state) == len(FEW.probes)
     assert PROBE_SERVICE in state.aggregator.windows.services()
     # a service that comes later has its own time
     apply(state, [record(n) for n in range(5)])

@@ -74,7 +74,7 @@ def test_what_is_as_wanted_differs_in_nothing(what: str) -> None:
         ("traces in", {"partitions": 4}, True, "partitions is 4, not 8: what is new"),
         ("feedback", {"partitions": 4}, True, "partitions is 4, not 8: what is new"),
         ("feedback", {"message.timestamp.type": "CreateTime"}, True, "at once"),
-        ("traces in", {"partitions": 16}, False, "cannot take partitions away"),
+        ("scored traces", {"partitions": 16}, False, "cannot take partitions away"),
         ("scored traces", {"partitions": 4}, False, "move away from their state"),
         ("state", {"partitions": 4}, False, "begins anew"),
         ("spans", {"partitions": 4}, False, "torn in two"),
@@ -101,6 +101,12 @@ def test_a_difference_says_what_its_end_costs(
     (row,) = compare_topic(one, found)
     assert row.safe is safe
     assert words in str(row)
+
+
+def test_more_partitions_of_traces_than_of_scores_are_right() -> None:
+    for what in ("traces in", "feedback"):
+        one = topic(what)
+        assert compare_topic(one, replace(as_wanted(one), partitions=12)) == []
 
 
 def test_replication_is_not_ours_to_change() -> None:

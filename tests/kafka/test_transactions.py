@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, ProducerFenced
 
 from ragmeter.config.kafka import KafkaSettings
+from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
 from ragmeter.kafka.consumer import _Seeks
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, Owners, PartitionOwner
@@ -64,12 +66,9 @@ class Group:
         self.failed: list[BaseException] = []
         self.fail: Callable[[BaseException], Coroutine[Any, Any, None]] = self._fail
 
-    async def committed_offset(self, tp: TopicPartition) -> int | None:
+    async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
         self.log.append("offset")
-        return self.offset
-
-    async def first_offset(self, tp: TopicPartition) -> int:
-        return self.first
+        return self.offset, self.first
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         self.sought.append(offset)
@@ -155,6 +154,31 @@ def test_the_owner_before_is_fenced_before_offset_and_state_are_read(
     assert not owner.ready
 
 
+def test_every_owner_of_a_partition_opens_the_same_transactional_id(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    """Else it fences nobody. Those of other partitions and groups are others."""
+    opened: list[str] = []
+
+    def producer(**options: Any) -> Producer:
+        opened.append(options["transactional_id"])
+        return Producer(log, [])
+
+    async def open_each() -> None:
+        for tp in (TP, TP, TopicPartition("rag.traces", 4), TopicPartition("rag.spans", 3)):
+            owner = Owner(Group(log, 0))
+            owner.tp = tp
+            owner.start()
+            await until(partial(getattr, owner, "ready"))
+            await owner.close()
+
+    monkeypatch.setattr(transactions, "AIOKafkaProducer", producer)
+    asyncio.run(open_each())
+    first, again, *others = opened
+    assert first == again
+    assert len({first, *others}) == 3
+
+
 def test_where_nothing_is_committed_the_beginning_is(
     monkeypatch: pytest.MonkeyPatch, log: list[Any]
 ) -> None:
@@ -198,6 +222,46 @@ def test_an_owner_begins_again_with_what_is_committed(
     assert [one for one in log if isinstance(one, tuple)] == [([("out", b"a")], 1)]
     assert group.sought == [0, 0]
     assert group.failed == []
+
+
+def test_an_outage_of_an_hour_ends_no_worker(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    """Commits fail, then no connection opens; pauses take no time here, but are counted."""
+    now = 0.0
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        owner.measure(10, 20)  # there is work
+        stalls.append(max(watchdog.update({TP: owner.mark}).values(), default=0.0))
+        await sleep(0)
+
+    class Away(Producer):
+        async def start(self) -> None:
+            if 0 < now < 3600:
+                raise KafkaConnectionError
+            self.log.append("fence")
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    watchdog, stalls = Watchdog[TopicPartition](lambda: now), list[float]()
+    group = Group(log, 10)
+    monkeypatch.setattr(transactions, "make_producer", lambda *_: Away(log, []))
+    owner = Owner(group, [KafkaConnectionError()])
+
+    async def outlive() -> None:
+        owner.start()
+        async with asyncio.timeout(5):
+            while now < 3600 or not owner.ready:
+                await sleep(0)
+        await owner.close()
+
+    asyncio.run(outlive())
+    assert 200 < len(stalls) < 300, "a try every 15 s at most"
+    assert max(stalls) == 0
+    assert not group.failed
+    assert log.count("fence") == 2
 
 
 def test_a_defect_ends_the_worker(monkeypatch: pytest.MonkeyPatch, log: list[Any]) -> None:

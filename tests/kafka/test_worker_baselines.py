@@ -47,7 +47,7 @@ def asked(work: Callable[[WorkerBaselines, Owner], Awaitable[Any]], state: Parti
             lock=threading.RLock(),
             owners={},
             announced=lambda: None,
-            learned=lambda partition, control: None,
+            control_topic="rag.control",
         )
         owner = processor.owners[0] = Owner(state, processor)
         baselines = WorkerBaselines()

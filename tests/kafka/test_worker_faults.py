@@ -227,6 +227,38 @@ def test_a_state_that_is_lost_is_refused_and_counted_anew(place: Place) -> None:
             worker.kill()
 
 
+def test_workers_outlive_an_outage_and_topics_grow_meanwhile(place: Place) -> None:
+    """The brokers are away for longer than a worker may stand still: nobody ends."""
+    topics = place.settings.kafka.topics
+    pair = [place.worker(name, settings=IMPATIENT) for name in "ab"]
+    with workers(*pair):
+        until(lambda: all(worker.ready for worker in pair))
+        place.produce(lines(0, 40))
+        until(lambda: sum(worker.traces() for worker in pair) == 40)
+        place.server.stop()
+        began = time.monotonic()
+        try:
+            until(lambda: all("brokers have not" in page(one, "/readyz")[1] for one in pair))
+            time.sleep(max(0.0, STALL_SECONDS + 3 - (time.monotonic() - began)))
+            assert [page(worker, "/healthz")[0] for worker in pair] == [200, 200]
+            assert sum(worker.traces() for worker in pair) == 40
+        finally:
+            place.server.start()
+        place.produce(lines(100, 10))
+        until(lambda: sum(worker.traces() for worker in pair) == 50)
+        until(lambda: all(worker.ready for worker in pair))
+        with KafkaAdminClient(bootstrap_servers=place.server.bootstrap) as admin:
+            admin.create_partitions({place.traces: PARTITIONS + 1, topics.feedback: PARTITIONS + 1})
+        same = CliRunner().invoke(kafka_app, ["init", "-c", str(place.folder / "a.json")])
+        assert same.exit_code == 0, same.output
+        assert [worker.stop() for worker in pair] == [0, 0]
+        for worker in pair:
+            worker.start()
+        until(lambda: all(worker.ready for worker in pair))
+        place.produce(lines(200, 9))
+        until(lambda: sum(worker.traces() for worker in pair) == 59)
+
+
 def test_a_worker_says_how_far_it_is_behind(place: Place) -> None:
     worker = place.worker(odd="slow", in_flight=2)
     lag = f'ragmeter_kafka_lag_messages{{topic="{place.traces}"}}'

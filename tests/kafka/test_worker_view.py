@@ -15,6 +15,7 @@ from ragmeter.breakdown.breakdown import build_document
 from ragmeter.exporters.page.views import service_breakdown
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS
@@ -43,7 +44,7 @@ class _FakeProcessor:
 def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
     settings = settings_of(Path("unused"))
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
-    reading = WorkerView(settings.segments, empty, **{"problems": list, **more})
+    reading = WorkerView(settings.segments, empty, **{"problems": list, "dedupe": 3600.0, **more})
     processor: Any = _FakeProcessor(states)
     reading.aggregate = processor
     return reading
@@ -66,6 +67,21 @@ def pair() -> dict[int, PartitionState]:
 
 def exported(reading: WorkerView) -> dict[str, float]:
     return samples(PrometheusExporter(reading).render().decode())
+
+
+def test_each_service_has_the_dedupe_window_of_its_partition(
+    pair: dict[int, PartitionState],
+) -> None:
+    ids = pair[4]._ids = SeenIdRows(3600.0, most=5)
+    for number in range(100):
+        ids.add("wiki", str(number), START + 10 * number)
+    both = exported(reading_of(pair))
+    assert both['ragmeter_dedupe_window_seconds{service="bot"}'] == 3600
+    assert both["ragmeter_dedupe_horizon_seconds"] == 3600
+    now = pair[4].aggregator.windows.now
+    assert now is not None
+    short = both['ragmeter_dedupe_window_seconds{service="wiki"}']
+    assert short == ids.window(now) < 200
 
 
 def test_all_services_are_exported_as_from_one_state(pair: dict[int, PartitionState]) -> None:
@@ -156,6 +172,6 @@ def test_health_says_what_is_wrong(pair: dict[int, PartitionState]) -> None:
 def test_nothing_is_read_before_there_is_an_app() -> None:
     settings = settings_of(Path("unused"))
     empty = Aggregator(settings, [], SCORER.pairs).windows
-    reading = WorkerView(settings.segments, empty, problems=lambda: ["starting"])
+    reading = WorkerView(settings.segments, empty, dedupe=3600.0, problems=lambda: ["starting"])
     assert reading.partition_states() == []
     assert reading.health().problems == ("starting",)

@@ -94,8 +94,11 @@ def consumer(kafka: KafkaSettings, **options: Any) -> Iterator[KafkaConsumer]:
 
 
 @contextmanager
-def producer(kafka: KafkaSettings, largest: int) -> Iterator[KafkaProducer]:
-    """Open an idempotent producer for messages of up to `largest` bytes, acknowledged by all."""
+def producer(kafka: KafkaSettings, largest: int, **own: Any) -> Iterator[KafkaProducer]:
+    """Open an idempotent producer for messages of up to `largest` bytes, acknowledged by all.
+
+    `own` are further options.
+    """
     from kafka import KafkaProducer
 
     options = {
@@ -107,7 +110,7 @@ def producer(kafka: KafkaSettings, largest: int) -> Iterator[KafkaProducer]:
         "delivery_timeout_ms": 60_000,
         "request_timeout_ms": 20_000,
     }
-    with _open(KafkaProducer, client_options(kafka) | options, timeout=0) as client:
+    with _open(KafkaProducer, client_options(kafka) | options | own, timeout=0) as client:
         yield client
 
 

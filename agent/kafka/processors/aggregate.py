@@ -11,9 +11,11 @@ from typing import Any
 from ragmeter.aggregate.aggregator import IDLE_SECONDS
 from ragmeter.core.errors import is_item_fault
 from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
 from ragmeter.kafka.processors.stateful import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.score_records import (
+    MAX_BYTES,
     UPGRADE,
     BadRecord,
     ScoreRecord,
@@ -23,12 +25,12 @@ from ragmeter.kafka.score_records import (
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import StateStep
 from ragmeter.kafka.transactions import BeginAgain, OutRecord
-from ragmeter.sampling.control import SamplingControl
 
 log = logging.getLogger(__name__)
 
 # Records are counted as they come. Their rows are written after so many seconds, or at once where
 # an alert moves: a service has some eight rows in a step, however many of its records it has.
+# Longer steps write less, and leave a worker longer in doubt whether a partition is still its own.
 STEP_SECONDS = 5.0
 _GATHER_SECONDS = 0.2
 _FEEDBACK_FIRST = 1  # failures of a trace after which feedback that waits for it is given up
@@ -49,6 +51,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         # by offset, and number in it, of a record that fails: how often, and the last error
         self._failures: dict[Hashable, tuple[int, str]] = {}
         self._uncommitted = False
+        self._published = 0  # version of the control record that was sent
 
     @property
     def busy(self) -> bool:
@@ -59,13 +62,15 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         """Load the state, and refuse promotions that it lacks."""
         self._refuse_promotions()
         await super().open(offset)
-        self._publish_control()  # the owner before may have died first
+        self._published = 0
 
     async def work(self) -> None:
         """Count records, and commit a step every few seconds."""
         position, letters = self.position, list[OutRecord]()
         due = time.monotonic() + STEP_SECONDS
         while True:
+            if self.state.spoiled:
+                raise RecordFailed("a result of a probe cannot be counted")
             wait = min(IDLE_SECONDS, max(0.0, due - time.monotonic()))
             messages = await self.take(wait, _GATHER_SECONDS)
             if messages:
@@ -77,7 +82,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             self._uncommitted = position > self.position or self.state.changed
             if time.monotonic() >= due or letters or self.state.moved or self.draining:
                 if position > self.position or self.state.changed:
-                    await self.commit_step(letters, position)
+                    await self.commit_step([*letters, *self._control_record()], position)
                     letters = []
                 self._uncommitted = False
                 due = time.monotonic() + STEP_SECONDS
@@ -131,12 +136,11 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         return letter
 
     def on_committed(self, step: StateStep) -> None:
-        """Release notifications, publish the control record, and answer durable promotions."""
+        """Release notifications, and answer durable promotions."""
         with self.processor.lock:
             self.state.outbox.settled()
         if step.transitions:
             self.processor.announced()
-        self._publish_control()
         waiting, self._promotions = self._promotions, []
         for state, number, durable in waiting:
             if state is not self.state or number > step.promotions:
@@ -168,15 +172,29 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             if not durable.done():
                 durable.set_exception(StateUnavailable("the group rebalances: ask again"))
 
-    def _publish_control(self) -> None:
-        self.processor.learned(self.tp.partition, self.state.control)
+    def _control_record(self) -> list[OutRecord]:
+        """Return what the score processors should know, where that is new."""
+        with self.processor.lock:
+            control = self.state.control
+        if control.version == self._published:
+            return []
+        self._published = control.version
+        value = encode_control(control)
+        if len(value) > MAX_BYTES:
+            log.warning(
+                "%s/%d: the control record is larger than a message: traces are drawn by older"
+                " knowledge of services, versions and segments",
+                *self.tp,
+            )
+            return []
+        topic = self.processor.control_topic
+        return [OutRecord(topic, value, b"%d" % self.tp.partition)]
 
 
 class AggregateProcessor(StatefulProcessor[PartitionState]):
     """The partitions of the scores topic that this worker owns.
 
-    `announced` is called when alert transitions are durable, and `learned` with each durable
-    control record.
+    `announced` is called when alert transitions are durable.
     """
 
     remedy = (
@@ -191,9 +209,9 @@ class AggregateProcessor(StatefulProcessor[PartitionState]):
         dead: DeadLetterTopic,
         build: Callable[[], PartitionState],
         *,
+        control_topic: str,
         announced: Callable[[], None],
-        learned: Callable[[int, SamplingControl], None],
     ) -> None:
         super().__init__(topic, state_topic, dead, build)
+        self.control_topic = control_topic
         self.announced = announced
-        self.learned = learned

@@ -68,6 +68,11 @@ class TracePreparer:
         if self._resolver is not None:
             await self._resolver.close()
 
+    @property
+    def edits(self) -> bool:
+        """Whether any trace may need preparation."""
+        return self._resolver is not None or self.redactor.edits
+
     def is_prepared(self, trace: Trace) -> bool:
         """Return whether a trace may be scored as it is."""
         needs = self._resolver is not None and needs_passage_texts(self._resolvers, trace)

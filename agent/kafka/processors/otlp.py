@@ -14,18 +14,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
 from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.endpoints.otlp import SILENT_STATUSES, decode_batch
 from ragmeter.embedded.open_traces import LOGS, TRACES, SpanBatch, parts_total
+from ragmeter.embedded.trace_closer import extract_traces
 from ragmeter.ingest.assembler import ClosingTrace
-from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure, decode_trace
+from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import extract_requests
-from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace
+from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, partition_for_key
 from ragmeter.kafka.processors.stateful import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.score_records import BadRecord
@@ -125,45 +125,6 @@ class OtlpSplitter:
                 yield OutRecord(self._topic, encode_spans(SpanRecord(group)), None, partition)
 
 
-def extract_traces(
-    bodies: Sequence[bytes], closing: ClosingTrace, settings: OtlpSettings, limit: int
-) -> tuple[list[tuple[bytes, bytes]], list[DecodeFailure], Counts]:
-    """Extract native traces of up to `limit` bytes from the spans of a closed trace.
-
-    Never raises for bad spans: they cost this trace alone.
-
-    Returns:
-        Key and body of each trace, the dead letters, and what is to be counted.
-    """
-    counts: Counts = {("ragmeter_otlp_traces_total", (("result", str(closing.why)),)): 1}
-    good: list[tuple[bytes, bytes]] = []
-    bad: list[DecodeFailure] = []
-    try:
-        spans, lost = read_stored_trace(bodies)
-        for (signal, result), number in lost.items():
-            counts[parts_total(signal, result)] = number
-        extracted = extract_requests(spans, settings)
-        for reason, number in extracted.dropped.items():
-            counts["ragmeter_otlp_dropped_total", (("reason", reason),)] = number
-        for trace in extracted.traces:
-            item = decode_trace(trace.model_dump_json(exclude_none=True).encode(), limit)
-            if isinstance(item, DecodeFailure):
-                bad.append(item)
-            else:
-                good.append((trace.trace_id.encode("utf-8", "replace"), item.body))
-        return good, bad, counts
-    except BodyLimitExceeded as error:
-        failure = "too_large", str(error)
-    except MemoryError:
-        raise
-    except Exception as error:
-        log.exception("trace %s cannot be read; it is a dead letter", closing.trace.hex())
-        failure = "internal_error", repr(error)[:200]
-    # the lines of the trace as JSON lines, without the letter before each
-    raw = b"\n".join(line[1:] for line in b"\n".join(bodies).split(b"\n"))
-    return [], [DecodeFailure(failure[0], (("", failure[1]),), raw)], counts
-
-
 class AssembleOwner(StatefulOwner[AssemblyState]):
     """One partition of the spans topic."""
 
@@ -235,16 +196,25 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         self, closing: ClosingTrace, bodies: Sequence[bytes], source: dict[str, bytes]
     ) -> tuple[list[OutRecord], Counts]:
         """Return traces and dead letters of a closed trace, and what is to be counted."""
-        settings, topic = self._settings, self._settings.kafka.topics.traces
-        good, bad, counts = await asyncio.to_thread(
-            extract_traces, bodies, closing, settings.otlp, settings.limits.trace_bytes
+        settings = self._settings
+        items, counts = await asyncio.to_thread(
+            extract_traces,
+            closing,
+            lambda: bodies,
+            lambda spans: extract_requests(spans, settings.otlp),
+            settings.limits.trace_bytes,
         )
-        records = [OutRecord(topic, body, key, None, _NATIVE) for key, body in good]
-        for one in bad:
-            key = closing.trace.hex().encode()
-            records.append(self.dead.of(key, one.raw, one.reason, one.errors, source))
-            counter = "ragmeter_dead_letters_total", (("reason", one.reason),)
-            counts[counter] = counts.get(counter, 0) + 1
+        records: list[OutRecord] = []
+        for one in items:
+            if isinstance(one, DecodeFailure):
+                key = closing.trace.hex().encode()
+                records.append(self.dead.of(key, one.raw, one.reason, one.errors, source))
+                counter = "ragmeter_dead_letters_total", (("reason", one.reason),)
+                counts[counter] = counts.get(counter, 0) + 1
+            else:
+                key = one.trace.trace_id.encode("utf-8", "replace")
+                topic = settings.kafka.topics.traces
+                records.append(OutRecord(topic, one.body, key, None, _NATIVE))
         return records, counts
 
 

@@ -14,9 +14,10 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
@@ -27,6 +28,7 @@ from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
+from ragmeter.core.score import HashedWording, ScoredTrace
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
@@ -52,6 +54,9 @@ from ragmeter.kafka.score_records import (
 )
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
+from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.scoring.processes import ScoredBody
+from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -67,6 +72,8 @@ _NO_SERVICE = (
 Outcome = ScoreRecord | list[OutRecord]
 """What comes of a message."""
 
+_Handler = Callable[[], Outcome | Coroutine[Any, Any, Outcome]]
+
 
 def arrival_time(message: Any, now: float) -> float | None:
     """Return when a message came to the broker, in Unix seconds, if the message says so.
@@ -78,6 +85,12 @@ def arrival_time(message: Any, now: float) -> float | None:
         return None
     timestamp = float(message.timestamp / 1000)
     return timestamp if message.timestamp_type == _LOG_APPEND else min(timestamp, now)
+
+
+def _decode(message: Any) -> Trace:
+    item = decode_trace(message.value, len(message.value))
+    assert isinstance(item, DecodedTrace)
+    return item.trace
 
 
 class MessageProcessor:
@@ -105,13 +118,47 @@ class MessageProcessor:
         self._otlp = otlp
         self._wordings = WordingBuilder(settings.consistency, settings.privacy)
 
-    def handle(self, message: Any) -> Outcome | Coroutine[Any, Any, Outcome]:
-        """Return what comes of a message of the traces topic, or a coroutine where it must wait."""
-        value, kafka = message.value or b"", self._settings.kafka
-        if self._otlp is not None:
-            encoding = message_encoding(value, message.headers, kafka.traces_encoding)
-            if encoding is not MessageEncoding.NATIVE:
-                return self._split(message, encoding)
+    async def score_ahead(self, messages: Sequence[Any]) -> list[ScoredBody | None]:
+        """Have other processes score the messages that need nothing else before."""
+        found: list[ScoredBody | None] = [None] * len(messages)
+        if self._tiers.pool is None or self._preparer.edits:
+            return found
+        plain = [number for number, one in enumerate(messages) if self._is_plain(one)]
+        scored = await self._tiers.score_bodies([messages[number].value or b"" for number in plain])
+        for number, scores in zip(plain, scored, strict=True):
+            found[number] = scores
+        return found
+
+    def _is_plain(self, message: Any) -> bool:
+        value = message.value or b""
+        native = self._encoding(message) is MessageEncoding.NATIVE
+        return (
+            native and len(value) <= self._settings.limits.trace_bytes and not is_index_event(value)
+        )
+
+    def _encoding(self, message: Any) -> MessageEncoding:
+        if self._otlp is None:
+            return MessageEncoding.NATIVE
+        configured = self._settings.kafka.traces_encoding
+        return message_encoding(message.value or b"", message.headers, configured)
+
+    def handle(
+        self, message: Any, scores: ScoredBody | None = None
+    ) -> Outcome | Coroutine[Any, Any, Outcome]:
+        """Return what comes of a message of the traces topic, or a coroutine where it must wait.
+
+        `scores` are of `score_ahead`.
+        """
+        value = message.value or b""
+        if isinstance(scores, TraceScores):
+            return self._draw(message, scores)
+        if isinstance(scores, DecodeFailure):
+            return self._letter(message, scores.reason, scores.errors)
+        if scores is not None:
+            return self._letter(message, "internal_error", (("", scores.why),))
+        encoding = self._encoding(message)
+        if encoding is not MessageEncoding.NATIVE:
+            return self._split(message, encoding)
         if is_index_event(value):
             return self._forward_index_event(message)
         item = decode_trace(value, self._settings.limits.trace_bytes)
@@ -119,10 +166,7 @@ class MessageProcessor:
             return self._letter(message, item.reason, item.errors)
         if not self._preparer.is_prepared(item.trace):
             return self._prepare_and_score(message, item)
-        scored: Any = self._score(message, item.trace)
-        if asyncio.iscoroutine(scored):
-            return cast(Coroutine[Any, Any, Outcome], scored)
-        return self._record(message, item.trace, scored)
+        return self._score(message, item.trace)
 
     async def _split(self, message: Any, encoding: MessageEncoding) -> Outcome:
         assert self._otlp is not None
@@ -132,32 +176,44 @@ class MessageProcessor:
             return self._letter(message, error.reason, (("", str(error)),))
 
     async def _prepare_and_score(self, message: Any, item: DecodedTrace) -> Outcome:
-        trace = await self._preparer.prepare(item)
-        scored = self._score(message, trace)
-        if asyncio.iscoroutine(scored):
-            return cast(Outcome, await scored)
-        return self._record(message, trace, scored)
+        scored = self._score(message, await self._preparer.prepare(item))
+        return await scored if asyncio.iscoroutine(scored) else scored
 
-    def _score(self, message: Any, trace: Trace) -> Any:
-        """Return the scored trace, or a coroutine where a slow tier has drawn it."""
-        sent_at = trace.timestamp.timestamp()
+    def _score(self, message: Any, trace: Trace) -> Outcome | Coroutine[Any, Any, Outcome]:
+        scores = self._tiers.scorer.score_alone(trace)
+        scores.wording = self._wordings.hash(trace)
+        if self._settings.feedback.traces:
+            scores.passages = ranked_passage_keys(trace)
+        return self._draw(message, scores, trace)
+
+    def _draw(
+        self, message: Any, scores: TraceScores, trace: Trace | None = None
+    ) -> Outcome | Coroutine[Any, Any, Outcome]:
+        """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
+        sent_at = scores.summary.timestamp
         timestamp = self._limit_time(message, sent_at)
         if timestamp != sent_at:
+            scores.summary = replace(scores.summary, timestamp=timestamp)
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
-        cheap = self._tiers.score_cheap(trace, timestamp)
+        if isinstance(scores.wording, HashedWording) and not scores.wording.words:
+            scores.wording = "no_answer"
+        if trace is None:  # rarely wanted: another process has it
+            scores.prepare = lambda: PreparedTrace(_decode(message))
+        cheap = self._tiers.draw(scores)
         if not cheap.draws:
-            return cheap.trace
-        return self._finish(message, trace, cheap)
+            return self._record(message, scores, cheap.trace)
+        return self._finish(message, scores, trace or _decode(message), cheap)
 
-    async def _finish(self, message: Any, trace: Trace, cheap: Any) -> Outcome:
-        return self._record(message, trace, await self._tiers.finish(trace, cheap))
+    async def _finish(
+        self, message: Any, scores: TraceScores, trace: Trace, cheap: CheapScores
+    ) -> Outcome:
+        return self._record(message, scores, await self._tiers.finish(trace, cheap))
 
-    def _record(self, message: Any, trace: Trace, scored: Any) -> Outcome:
-        scored = self._preparer.publishable(scored.with_wording(self._wordings.of(trace)))
-        keys = ranked_passage_keys(trace) if self._settings.feedback.traces else None
+    def _record(self, message: Any, scores: TraceScores, scored: ScoredTrace) -> Outcome:
         epoch = self._settings.kafka.traces_epoch
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
-        return ScoreRecord(scored, SourceOffset(epoch, message.partition, message.offset), keys)
+        source = SourceOffset(epoch, message.partition, message.offset)
+        return ScoreRecord(self._preparer.publishable(scored), source, scores.passages)
 
     def encode(self, messages: Sequence[Any], records: Sequence[ScoreRecord]) -> list[OutRecord]:
         """Return the records of scored traces, and letters of those that cannot be sent."""
@@ -324,15 +380,20 @@ class ScoreOwner(PartitionOwner):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._moved.wait(), 1.0)
 
-    def _handle(self, message: Any) -> Outcome | Coroutine[Any, Any, Outcome]:
-        return self._processor.handle(message)
+    async def _handlers(self, messages: list[Any]) -> list[_Handler]:
+        """Return what handles each message."""
+        ahead = await self._processor.score_ahead(messages)
+        return [
+            partial(self._processor.handle, *pair) for pair in zip(messages, ahead, strict=True)
+        ]
 
     async def _start_batch(self, messages: list[Any]) -> list[Outcome | asyncio.Task[Outcome]]:
         outcomes: list[Outcome | asyncio.Task[Outcome]] = []
+        handlers = await self._handlers(messages)
         since = time.monotonic()
-        for message in messages:
+        for message, handle in zip(messages, handlers, strict=True):
             try:
-                outcome = self._handle(message)
+                outcome = handle()
             except Exception as error:
                 outcome = self._processor.give_up(message, error)
             if asyncio.iscoroutine(outcome):
@@ -402,5 +463,5 @@ class ScoreOwner(PartitionOwner):
 class FeedbackOwner(ScoreOwner):
     """One partition of the feedback topic."""
 
-    def _handle(self, message: Any) -> Outcome:
-        return self._processor.handle_feedback(message)
+    async def _handlers(self, messages: list[Any]) -> list[_Handler]:
+        return [partial(self._processor.handle_feedback, message) for message in messages]

@@ -13,7 +13,8 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ragmeter.config.scoring import SamplingSettings
@@ -23,11 +24,18 @@ from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import ScoringCost, Tier
+from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
-from ragmeter.scoring.scorer import CheapScores, Scorer
+from ragmeter.scoring.processes import (
+    SamplingTerms,
+    ScoredBody,
+    ScorerPool,
+    ScoringPlan,
+)
+from ragmeter.scoring.scorer import CheapScores, Scorer, TraceScores
 from ragmeter.scoring.slow_tiers import (
     MAIN,
     ConfiguredTiers,
@@ -55,7 +63,8 @@ class InlineTiers:
     """A `Scorer` with the slow tiers of the settings, which completes a trace at once.
 
     Results of a tier that does not answer within `deadline` seconds are unscored with the reason
-    `timeout`. `newest` is the newest event time of all traces that were scored here.
+    `timeout`. `newest` is the newest event time of all traces that were scored here, `terms` are
+    those of the built-in tier, `pool` the processes that score, if any.
     """
 
     def __init__(
@@ -94,6 +103,10 @@ class InlineTiers:
             "model": asyncio.Semaphore(MAX_ADMITTED_TRACES),
         }
         self.strata = StratumClassifier(settings.sampling, settings.segments)
+        self.terms = SamplingTerms(settings.sampling)
+        processes = settings.scorers.processes or 0
+        self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
+        self._restarts = 0  # of its processes, as far as they are counted
         self._sampler = Sampler(settings.sampling, self._controllers, clock)
         self.scorer = Scorer(
             settings.builtin_scorers,
@@ -111,6 +124,9 @@ class InlineTiers:
         for scorer in self.instruments.scorers.values():
             if isinstance(scorer, contextlib.AbstractAsyncContextManager):
                 await self._stack.enter_async_context(scorer)
+        if self.pool is not None:
+            self.pool.start()
+            self._stack.push_async_callback(asyncio.to_thread, self.pool.close)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,11 +136,30 @@ class InlineTiers:
         """Apply other rates, strata or salt from the next trace on."""
         self._sampler.update(settings)
         self.strata.update(settings)
+        self.terms = replace(self.terms, settings=settings)
 
-    def score_cheap(self, trace: Trace, timestamp: float) -> CheapScores:
-        """Score a trace by the cheap tier, and draw it for the slow ones."""
+    def apply_control(self, control: SamplingControl) -> None:
+        """Draw by other knowledge of services, versions and segments."""
+        self.strata.apply_control(control)
+        self.terms = replace(self.terms, control=control)
+
+    async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredBody]:
+        """Have the processes of `pool` score traces."""
+        assert self.pool is not None
+        found: list[ScoredBody] = []
+        for future in self.pool.submit_slices(bodies, self.terms):
+            scored: list[ScoredBody] = await asyncio.wrap_future(future)
+            found += scored
+        new, self._restarts = self.pool.restarts - self._restarts, self.pool.restarts
+        if new:
+            self._counters.inc("ragmeter_scorer_restarts_total", by=new)
+        return found
+
+    def draw(self, scores: TraceScores) -> CheapScores:
+        """Draw a trace for the slow tiers."""
+        timestamp = scores.summary.timestamp
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
-        cheap = self.scorer.score(trace, timestamp)
+        cheap = self.scorer.draw(scores)
         self._overloads.report()
         return cheap
 
@@ -205,4 +240,6 @@ class InlineTiers:
         Of services that share a bounded name the lowest scale counts.
         """
         scales = sampling_scale_gauges(self._controllers, self._names.service)
-        return [*scales, *self.instruments.gauges()]
+        alive = float(self.pool.alive) if self.pool is not None else 0.0
+        processes = ("ragmeter_scorer_processes", (), alive)
+        return [*scales, processes, *self.instruments.gauges()]

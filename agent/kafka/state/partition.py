@@ -38,13 +38,13 @@ from ragmeter.kafka.state.rows import (
     EvidenceRows,
     OutboxRows,
     Rows,
+    SeenIdRows,
     StateStep,
     dump_json,
     load_rows,
     row_key,
     split_row_key,
 )
-from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.rows import OutboxItem
@@ -184,6 +184,11 @@ class PartitionState:
         return [*self.aggregator.gauges(), *self.labels.gauges()]
 
     @property
+    def dedupe_window(self) -> float:
+        """Seconds of event time for which a trace id is known for sure."""
+        return self._ids.window(self.aggregator.windows.now)
+
+    @property
     def control(self) -> SamplingControl:
         """What the score processors should know; its version tells whether it is new."""
         return self.aggregator.control(1)
@@ -208,6 +213,11 @@ class PartitionState:
         self.evidence.collect(
             self.aggregator.windows.now, lambda: evidence_trace_ids(self.aggregator)
         )
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether `apply` has failed half-way."""
+        return self._spoiled
 
     @property
     def moved(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import ragmeter.cli.main
 from ragmeter.kafka import transactions
-from ragmeter.kafka.state.seen_ids import SeenIdRows
+from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.kafka.transactions import OutRecord, PartitionOwner
 
 __all__ = ["MUTANTS"]
@@ -54,9 +54,8 @@ def no_fence() -> None:
     """Every owner has a transactional id of its own; trace ids are not known."""
     make = transactions.make_producer
 
-    def unique(kafka: Any, largest: int, name: str | None = None, *more: Any) -> Any:
-        own = None if name is None else f"{name}-{uuid.uuid4()}"
-        return make(kafka, largest, own, *more)
+    def unique(kafka: Any, largest: int, name: str, *more: Any) -> Any:
+        return make(kafka, largest, f"{name}-{uuid.uuid4()}", *more)
 
     _swap(transactions, "make_producer", unique)
     _swap(SeenIdRows, "add", lambda self, service, trace_id, timestamp: True)

@@ -18,7 +18,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator import dead_letters as module
 from ragmeter.kafka.operator.administration import provision
 from ragmeter.kafka.operator.clients import KafkaCommandError, consumer, escape_record, guarded
-from ragmeter.kafka.operator.dead_letters import DONE, read_letters, redrive
+from ragmeter.kafka.operator.dead_letters import redrive
 
 pytestmark = pytest.mark.real
 
@@ -61,6 +61,7 @@ def sent(settings: Settings, source: str = "traces") -> list[Any]:
     reader = KafkaConsumer(
         bootstrap_servers=settings.kafka.bootstrap_servers,
         auto_offset_reset="earliest",
+        isolation_level="read_committed",
         consumer_timeout_ms=1_000,
     )
     topic = getattr(settings.kafka.topics, source)
@@ -118,51 +119,60 @@ def test_letters_are_listed_shown_and_sent_again_once(
 def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, before: bool, source: str
 ) -> None:
-    """Before its sends, or between them and the receipt; each letter goes where it was read."""
+    """Before or after its second commit; each letter goes where it was read."""
     bodies = [b"%d" % n for n in range(7)]
     bury(settings, bodies, source=source)
-    note = module._write_receipt
+    commit, commits = KafkaProducer.commit_transaction, list[int]()
 
-    def dies(at: Settings, client: Any, kind: bytes, letters: list[int]) -> None:
-        if kind == DONE:
+    def dies(self: Any) -> None:
+        commits.append(1)
+        if len(commits) == 2 and before:
             raise KeyboardInterrupt
-        note(at, client, kind, letters)
-        if before:
+        commit(self)
+        if len(commits) == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "BATCH", 3)
-    monkeypatch.setattr(module, "_write_receipt", dies)
+    monkeypatch.setattr(KafkaProducer, "commit_transaction", dies)
     with guarded(settings.kafka), pytest.raises(KeyboardInterrupt):
         redrive(settings, quiet)
-    monkeypatch.setattr(module, "_write_receipt", note)
     with guarded(settings.kafka):
-        assert sorted(read_letters(settings.kafka).begun) == [0, 1, 2]
         done = redrive(settings, quiet)
-    assert (done.already, done.sent) == ((0, 7) if before else (3, 4))
+    assert done.sent == (4 if before else 1)
     assert Counter(record.value for record in sent(settings, source)) == Counter(bodies)
 
 
-def test_a_second_redrive_is_kept_out(settings: Settings, call: Callable[..., Any]) -> None:
-    bury(settings, [b"x"])
-    with guarded(settings.kafka), module._sole_member(settings):
-        done = call("dlq", "redrive")
-    assert done.exit_code == 1
-    assert "another redrive is running" in done.output
-    assert sent(settings) == []
+def test_a_second_redrive_ends_the_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"%d" % n for n in range(7)]
+    bury(settings, bodies)
+    monkeypatch.setattr(module, "BATCH", 3)
+    first = True
+
+    def second(line: str) -> None:
+        nonlocal first
+        if first:
+            first = False
+            assert redrive(settings, quiet).sent == 4
+
+    with guarded(settings.kafka), pytest.raises(KafkaCommandError, match="goes on instead"):
+        redrive(settings, second)
+    assert Counter(record.value for record in sent(settings)) == Counter(bodies)
 
 
 def test_what_cannot_be_sent_again_stays(settings: Settings, call: Callable[..., Any]) -> None:
     topics = settings.kafka.topics
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
     place = [("reason", b"too_large"), ("partition", b"0"), ("offset", b"5")]
-    others = [[("topic", name.encode())] for name in (topics.scores, topics.spans, "x")]
+    others = [[("topic", name.encode())] for name in (topics.spans, "x")]
     for more in (*others, [("topic", b"x"), ("truncated", b"1")]):
         producer.send(topics.dead, b"", headers=[*place, *more]).get(10)
     producer.send(topics.dead, b"no letter").get(10)
     producer.close()
     assert "0 sent" in (said := call("dlq", "redrive").output), said
-    assert "4 cannot be" in said
-    for why in ("only their place", "spans: ", "scores: ", "not one of these settings"):
+    assert "3 cannot be" in said
+    for why in ("only their place", "spans: ", "not one of these settings"):
         assert f"not sent, {why}" in said.replace("of a topic that is ", "")
     assert sent(settings) == []
     assert "1 other records" in call("dlq", "list").output

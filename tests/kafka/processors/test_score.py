@@ -16,7 +16,9 @@ from ragmeter.kafka.score_records import (
     decode_scores,
 )
 from tests.kafka.messages import Processing, message
-from tests.traces import trace_line
+from tests.kafka.processors.test_slow_tiers import ANSWERED, JUDGE, Fake
+from tests.kafka.settings import settings_of
+from tests.traces import START, trace_line
 
 
 def test_traces_of_a_service_go_in_one_record_with_their_offsets() -> None:
@@ -29,6 +31,33 @@ def test_traces_of_a_service_go_in_one_record_with_their_offsets() -> None:
         [1, 3, 5],
     ]
     assert records[0][1].scored.trace_id == "t2"
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_processes_score_as_the_worker_does(judged: bool) -> None:
+    """The same records to the byte, and the same counters, whoever scores."""
+    messages = [
+        message(trace_line(n, service="ab"[n % 2], tags={"tenant": "x"}), n) for n in range(80)
+    ]
+    messages[3].value = trace_line(3, answer="")
+    messages[4].timestamp = 1000 * (START - 10_000)  # the trace is from its future
+    messages[7].value = b"{"
+    messages[9].value = b"{" + b"x" * 3_000_000
+    messages[11].value = None
+    messages[12].value = b'{"schema": "ragmeter.index/1", "service": 3}'
+    tree: dict[str, Any] = {"sampling": {"builtin": 0.5, "judge": 1.0}, "segments": ["tenant"]}
+    tree |= {"judge": JUDGE} if judged else {}
+
+    def records(processes: int) -> tuple[Any, Any, int]:
+        settings = settings_of(**tree, scorers={"processes": processes})
+        processing = Processing(settings, judge=Fake([ANSWERED]) if judged else None)
+        found = processing.take(*messages)
+        return found, dict(processing.counters.items()), processing.ahead
+
+    (here, counts, none), (there, same, many) = records(0), records(1)
+    assert there == here
+    assert same == counts
+    assert (none, many) == (0, 78)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ JUDGE: dict[str, Any] = {
 
 
 async def score_trace(tiers: InlineTiers, trace: Trace, timestamp: float) -> ScoredTrace:
-    return await tiers.finish(trace, tiers.score_cheap(trace, timestamp))
+    return await tiers.finish(trace, tiers.draw(tiers.scorer.score_alone(trace, timestamp)))
 
 
 class Fake:

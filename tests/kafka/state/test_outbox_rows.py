@@ -45,7 +45,7 @@ def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification() ->
         build=lambda: state,
         lock=threading.RLock(),
         announced=lambda: announced.append(len(state.outbox.due(START, 10))),
-        learned=lambda partition, control: None,
+        control_topic="rag.control",
     )
 
     async def test() -> None:

@@ -15,9 +15,9 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import HEAD, MalformedState, row_key, split_row_key
+from ragmeter.kafka.state.rows import HEAD, MalformedState, SeenIdRows, row_key, split_row_key
 from tests.embedded.test_agent import settings as settings_of
-from tests.kafka.state.partition import SCORER, apply, commit, record, reloaded, state_of
+from tests.kafka.state.partition import SCORER, apply, commit, flat, record, reloaded, state_of
 from tests.traces import START, make_trace
 
 
@@ -62,6 +62,29 @@ def test_ids_are_known_after_many_restarts_and_for_as_long_as_was_said() -> None
         commit(state, rows)
     seen = [parts for kind, parts in map(split_row_key, rows.keys() - {HEAD}) if kind == "s"]
     assert len(seen) <= 4, "rows of ids that are over stay"
+
+
+def test_the_window_of_known_ids_outlives_a_takeover() -> None:
+    ids, rows = SeenIdRows(1000.0, most=100), dict[bytes, bytes]()
+    for number in range(950):
+        assert ids.add("s", str(number), float(number))
+        if not number % 7:
+            flat(ids.drain(), rows)
+    flat(ids.drain(), rows)
+    window = ids.window(949.0)
+    assert 100.0 <= window <= 200.0
+    saved = [(split_row_key(key)[1], data) for key, data in rows.items()]
+    again = SeenIdRows(1000.0, most=100)
+    again.load(json.loads(json.dumps(ids.dump())), saved)
+    assert again.window(949.0) == window
+    assert not any(again.add("s", str(n), 949.0) for n in range(950 - int(window), 950))
+    for one in (ids, again):
+        for number in range(950, 1300):
+            one.add("s", str(number), float(number))
+    assert again.window(1299.0) == ids.window(1299.0)
+    before = SeenIdRows(1000.0, most=100)  # of the program before, which saved no window
+    before.load(ids.dump()[:3], saved)
+    assert before.window(949.0) == 1000.0
 
 
 def test_a_record_that_fails_can_be_given_up_and_costs_no_other(
