@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import generate_latest as text_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
+from prometheus_client.registry import Collector
 
 from ragmeter import __version__
 from ragmeter.aggregate.agent_view import AgentView
@@ -44,6 +46,7 @@ EXEMPLAR_LIMIT = 128
 STATUSES = ("ok", "error", "timeout")
 STATES = ("scored", "not_applicable", "sampled_out", "unscored", "shed", "late")
 DURATION = LATENCY[3].name
+REFUSALS_METRIC = "ragmeter_http_refused_total"
 JUDGE_LATENCY = next(family for family in AGENT if family.type == "histogram")
 
 Labels = tuple[tuple[str, str], ...]
@@ -358,3 +361,22 @@ def _exemplar(exemplar: Exemplar) -> str:
         f' # {{trace_id="{escape_label(exemplar.trace_id)}"}} '
         f"{format_number(exemplar.value)} {exemplar.timestamp:.3f}"
     )
+
+
+class RefusalsCollector(Collector):
+    """Exports the requests that the ports refused, by the name of a port, then by reason."""
+
+    def __init__(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the counter with a sample for each port and reason."""
+        family = CounterMetricFamily(
+            REFUSALS_METRIC.removesuffix("_total"),
+            "Requests and connections that a port refused, by why.",
+            labels=("port", "reason"),
+        )
+        for port, reasons in list(self._counts.items()):
+            for reason, number in list(reasons.items()):
+                family.add_metric((port, reason), number)
+        yield family

@@ -12,7 +12,7 @@ import hmac
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -20,8 +20,6 @@ from math import isfinite
 from typing import Any, Protocol, Self, TypeVar
 
 from aiohttp import web
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
@@ -56,7 +54,7 @@ from ragmeter.exporters.page.views import (
     status_view,
     trace_view,
 )
-from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
+from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
 from ragmeter.metrics.registry import metric_specs
@@ -215,7 +213,6 @@ MAX_DRAW = 1000  # traces of one draw
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 
-REFUSALS_METRIC = "ragmeter_http_refused_total"
 NAME = "ragmeter"  # of the agent, on its pages
 
 # Renderings at a time. A page holds a core while it is made, and a scraper must never have to
@@ -227,25 +224,6 @@ _HTML, _JSON = "text/html; charset=utf-8", "application/json"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
-
-
-class RefusalsCollector(Collector):
-    """Exports the requests that the ports refused, by the name of a port, then by reason."""
-
-    def __init__(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        self._counts = counts
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Yield the counter with a sample for each port and reason."""
-        family = CounterMetricFamily(
-            REFUSALS_METRIC.removesuffix("_total"),
-            "Requests and connections that a port refused, by why.",
-            labels=("port", "reason"),
-        )
-        for port, reasons in list(self._counts.items()):
-            for reason, number in list(reasons.items()):
-                family.add_metric((port, reason), number)
-        yield family
 
 
 class LabelSource(Protocol):

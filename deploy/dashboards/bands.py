@@ -30,6 +30,7 @@ COLOURS = {
     "annotation": "dark-orange",
     # of people, and of those who wrote down what is right
     "human": "dark-yellow",
+    "people": "semi-dark-yellow",
     "reference": "yellow",
     # carried to all traces with the help of the cheap score
     f"hhem{ASSISTED_SUFFIX}": "green",
@@ -39,6 +40,7 @@ COLOURS = {
     f"judge{ASSISTED_SUFFIX}": "green",
     f"annotation{ASSISTED_SUFFIX}": "green",
     f"human{ASSISTED_SUFFIX}": "dark-green",
+    f"people{ASSISTED_SUFFIX}": "light-green",
     "p50": "green",
     "p95": "blue",
     "p99": "purple",

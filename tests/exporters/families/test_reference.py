@@ -14,8 +14,7 @@ from ragmeter.exporters.families.reference import (
     reference_table,
     update_reference,
 )
-from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
-from ragmeter.exporters.web import RefusalsCollector
+from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
 from tests.real import require
 
