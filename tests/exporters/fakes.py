@@ -18,6 +18,7 @@ from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSample
+from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Trace
@@ -285,6 +286,7 @@ def everything() -> FakeAgent:
     agent.measured.append(("ragmeter_held_traces", (), 1.0))
     agent.measured.append(("ragmeter_feedback_waiting", (), 2.0))
     agent.measured.append(("ragmeter_feedback_traces", (), 40.0))
+    agent.measured += dedupe_gauges({"bot": 3600.0}, 86_400.0)
     agent.measured += indexes().gauges()
     agent.measured += answers().gauges()
     agent.index_versions += indexes().versions()
