@@ -105,6 +105,7 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     }  # agent/embedded/tier_worker.py, where a tier gave nothing
     given |= {"budget"}  # agent/scoring/scorer.py, of canaries that had no room left
     given |= {"judged"}  # agent/metrics/canary/specs.py, of what a reference leaves to a judge
+    given |= {"cannot_tell"}  # of people: ragmeter.core.feedback
     given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judge_agreement.py, probes
     given |= set(get_args(JudgeFailureReason))
     given |= MISSING_REASONS  # what a trace itself may say

@@ -211,7 +211,9 @@ class _WorkerProcess:
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            stalled = watchdog.update(app.marks())
+            # while the brokers are away nobody gets on, and a restart would not help
+            away = app.silence > _SILENT_SECONDS
+            stalled = watchdog.update({} if away else app.marks())
             self.stalled = max(stalled.values(), default=0.0)
             if self.stalled > limit:
                 log.error("stalled; a restart goes on where it stopped: %s", app.describe())

@@ -317,10 +317,7 @@ class PartitionOwner(ABC):
 
     @property
     def mark(self) -> object | None:
-        """A value that changes while the owner gets on; None while it has nothing to do.
-
-        While the brokers are away nobody gets on, and a restart would not help.
-        """
+        """A value that changes while the owner gets on; None while it has nothing to do."""
         return (self.position, self.expected) if self.ready and self.lag else None
 
     def measure(self, read: int, end: int) -> None:

@@ -127,9 +127,10 @@ def score_passage_labels(labels: RankedLabels, ks: Sequence[int]) -> dict[str, f
     }
 
 
-def labelled_metric_names(ks: Sequence[int]) -> list[str]:
-    """Return the names of all metrics that labels can give."""
-    return [*labelled_passage_metrics(ks), *LABEL_BY_METRIC, *VERDICT_METRICS.values()]
+def labelled_metric_names(ks: Sequence[int], *, verdicts: bool = True) -> list[str]:
+    """Return the names of all metrics that labels can give, with those of whole traces or not."""
+    whole = VERDICT_METRICS.values() if verdicts else ()
+    return [*labelled_passage_metrics(ks), *LABEL_BY_METRIC, *whole]
 
 
 def verdict_values(verdict: Verdict) -> dict[str, LabelValue]:

@@ -89,7 +89,8 @@ def test_the_policy_allows_exactly_the_style_of_the_page() -> None:
     assert f"'sha256-{digest}'" in answer.headers["Content-Security-Policy"]
     assert b" style=" not in body
     assert b"<script" not in body
-    assert not re.search(rb'(?:src|href)="(?:[a-z]+:)?//', body)
+    loaded = re.sub(rb"<a [^>]*>", b"", body)  # a link loads nothing by itself
+    assert not re.search(rb'(?:src|href)="(?:[a-z]+:)?//', loaded)
 
 
 def test_only_the_status_page_refreshes() -> None:

@@ -74,6 +74,8 @@ REFERENCE: dict[str, Any] = {
     "scope": [MAIL],
     "similarity": 0.5,
     "similarity_failed": False,
+    "judged_facts": 0.5,
+    "judge_failed": False,
 }
 
 

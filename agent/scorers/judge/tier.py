@@ -66,7 +66,7 @@ class JudgeTier:
             "facts": (JUDGE_SCORER, FACT_METRICS),
             "context": (ranking.UMBRELA, ranking.CONTEXT_METRICS),
             "context_recall": (JUDGE_SCORER, ranking.CONTEXT_RECALL),
-            "annotation": (ANNOTATION, labelled_metric_names(self._ks)),
+            "annotation": (ANNOTATION, labelled_metric_names(self._ks, verdicts=False)),
         }
         self.judge = judge
         # fingerprints of the verdicts behind those of scores
