@@ -76,7 +76,7 @@ def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) 
         told["score"] = command(
             "score", traces, "-o", out, METRICS=metrics, SECOND__SHARE="1"
         ).stderr
-        told["table"] = command("report", out, "--html", page).stderr
+        told["table"] = command("report", out, "--html", page).stdout
         told["json"] = command("report", out, "--format", "json").stdout
 
     stub = with_stub(work)

@@ -157,8 +157,9 @@ class _Run:
         self._facts(pool, log, received)
         self._fresh(pool, truth, log)
         steady = SPAN * todo.backlog < STEADY
-        # a warning waits ten minutes of event time, of which there are none behind the last trace
-        report.differences += alarm_differences(received, truth, () if steady else (BURST, RISE))
+        # a warning waits ten minutes, which end behind the last trace or not, as the clock goes
+        at_most = () if steady else (BURST,)
+        report.differences += alarm_differences(received, truth, at_most, once=(RISE,))
 
     def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
         acted = looked = said = moved = time.monotonic()

@@ -207,13 +207,15 @@ def _dead(log: Log) -> list[str]:
     return lines
 
 
-def alarm_differences(received: Received, oracle: Oracle, at_most: Sequence[str] = ()) -> list[str]:
+def alarm_differences(
+    received: Received, oracle: Oracle, at_most: Sequence[str] = (), *, once: Sequence[str] = ()
+) -> list[str]:
     """Of notifications; the same one delivered again is no difference. Those of the rules
-    `at_most` may be fewer."""
+    `at_most` may be fewer, and those of `once` may come once or not at all."""
     found = received.fired()
     return [
         f"{' '.join(key)}: {found[key]} times, {oracle.alarms[key]} expected"
         for key in sorted(found.keys() | oracle.alarms.keys())
-        if found[key] > oracle.alarms[key]
-        or (found[key] < oracle.alarms[key] and key[0] not in at_most)
+        if (found[key] > oracle.alarms[key] and not (key[0] in once and found[key] == 1))
+        or (found[key] < oracle.alarms[key] and key[0] not in (*at_most, *once))
     ]
