@@ -33,7 +33,7 @@ from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
 from ragmeter.offline.parquet import ParquetWriter
-from ragmeter.offline.report.input_files import TAG_COLUMN, TIMING_COLUMN
+from ragmeter.offline.report.input_files import JUDGING_COLUMN, TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
 from ragmeter.offline.whole_file import FileAnswers, FileFeedback
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC
@@ -429,7 +429,7 @@ def _open_writer(
 
 
 class _ScoreTable:
-    """Writes scored traces as CSV, with a column for each score, stage and tag.
+    """Writes scored traces as CSV, with a column for each score, stage and tag, and of the judging.
 
     Which stages and tags there are is known after the last trace, so the rows wait in a temporary
     file for their header.
@@ -444,6 +444,7 @@ class _ScoreTable:
         self._pairs = pairs
         self._stages: dict[str, None] = {}
         self._tags: dict[str, None] = {}
+        self._judged = False
 
     def write(self, scored: ScoredTrace, _: Trace | None) -> None:
         """Add a row."""
@@ -457,7 +458,9 @@ class _ScoreTable:
             *(document[name] for name in _KEY_COLUMNS),
             *("" if cell is None else repr(cell) for cell in cells),
         ]
-        self._rows.write(json.dumps([row, scored.timings, scored.tags]) + "\n")
+        judging = document.get("judging")
+        self._judged = self._judged or judging is not None
+        self._rows.write(json.dumps([row, scored.timings, scored.tags, judging]) + "\n")
 
     def finish(self, file: IO[str]) -> None:
         """Write the header and the rows into `file`."""
@@ -467,12 +470,14 @@ class _ScoreTable:
             *(f"{metric}.{scorer}" for metric, scorer in self._pairs),
             *(TIMING_COLUMN + stage for stage in self._stages),
             *(TAG_COLUMN + tag for tag in self._tags),
+            *([JUDGING_COLUMN] if self._judged else ()),
         ])  # fmt: skip
         self._rows.seek(0)
         for line in self._rows:
-            row, timings, tags = json.loads(line)
+            row, timings, tags, judging = json.loads(line)
             table.writerow([
                 *row,
                 *(timings.get(stage, "") for stage in self._stages),
                 *(tags.get(tag, "") for tag in self._tags),
+                *([json.dumps(judging) if judging else ""] if self._judged else ()),
             ])  # fmt: skip

@@ -122,6 +122,20 @@ def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) 
     assert SECRET not in out.read_text() + page.read_text()
 
 
+def test_csv_names_the_judge_too(tmp_path: Path) -> None:
+    traces, out = write_traces(tmp_path), tmp_path / "scores.csv"
+    told: dict[str, bytes] = {}
+
+    def work(command: Callable[..., CompletedProcess[bytes]]) -> None:
+        command("score", traces, "-o", out, "--format", "csv", METRICS="relevance")
+        told["json"] = command("report", out, "--format", "json").stdout
+
+    stub = with_stub(work)
+    judging = json.loads(told["json"])["runs"][0]["judging"]
+    assert sum(use["calls"] for use in judging["judges"].values()) == stub.calls > 0
+    assert {one["served"] for one in judging["instruments"]} == {"stub-1"}
+
+
 def test_a_judge_that_changes_and_does_not_count(tmp_path: Path) -> None:
     """Another model from the middle on, replies without usage, and questions asked before."""
     traces, out = write_traces(tmp_path, 24), tmp_path / "scores.jsonl"

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from ragmeter.trace import Trace
 
 _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV
 TIMING_COLUMN, TAG_COLUMN = "timing:", "tag:"  # prefixes of its last columns
+JUDGING_COLUMN = "judging"  # by whom a trace was judged and at what price, as JSON
 
 
 @dataclass(slots=True)
@@ -220,7 +222,7 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], l
         results = []
         timings, tags = dict[str, str](), dict[str, str]()
         for name, cell in row.items():
-            if name in _CSV_KEYS or not cell.strip():
+            if name in (*_CSV_KEYS, JUDGING_COLUMN) or not cell.strip():
                 continue
             if name.startswith((TIMING_COLUMN, TAG_COLUMN)):
                 into = timings if name.startswith(TIMING_COLUMN) else tags
@@ -238,7 +240,9 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], l
             item["value"] = value if math.isfinite(value) else None  # None: counted as invalid
             results.append(item)
         keys = {key: row[key] for key in _CSV_KEYS}
-        document = {**keys, "results": results, "timings": timings, "tags": tags}
+        document: dict[str, Any] = {**keys, "results": results, "timings": timings, "tags": tags}
+        with suppress(ValueError, RecursionError):
+            document["judging"] = json.loads(row.get(JUDGING_COLUMN) or "null")
         line = json.dumps(document).encode()
         try:
             scored_line = scored_lines.decode_scored_line(line, len(line))
