@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -42,7 +43,7 @@ T = TypeVar("T")
 Finding = tuple[float, dict[str, Any]] | NoScore
 
 
-class LocalModelTier:
+class LocalModelTier(ABC):
     """Scores `grounding` by a model in threads of this process; the base of the tiers with one.
 
     An async context manager that ends the workers' threads; they begin at the first trace.
@@ -65,11 +66,11 @@ class LocalModelTier:
         """The (metric, scorer) pairs that every trace gets a result for."""
         return [(METRIC, scorer) for scorer in self._fingerprints]
 
+    @abstractmethod
     def _score_each(
         self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
     ) -> dict[str, Awaitable[Finding]]:
         """Return by scorer what finds its value and detail."""
-        raise NotImplementedError
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`; `cost` grows by the workers' busy seconds."""
