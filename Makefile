@@ -6,13 +6,15 @@ STAMP := $(VENV)/.stamp
 UV_VERSION := 0.13.9
 APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
+DOCS := .cache/docs
+DOCS_STAMP := $(DOCS)/.stamp
 
 # Where it is set (images set it), every process compiles all it imports anew: a start of `ragmeter`
 # takes 1.6 s of a processor instead of 0.6 s, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka kafka-up deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run docs test test-slow kafka kafka-up deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +37,11 @@ $(APPS_STAMP): requirements/apps.lock | $(STAMP)
 	$(BIN)/uv pip sync --quiet --python $(APPS)/bin/python --require-hashes requirements/apps.lock
 	@cp requirements/apps.lock $@
 
+$(DOCS_STAMP): requirements/docs.lock | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DOCS)
+	$(BIN)/uv pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.lock
+	@cp requirements/docs.lock $@
+
 # One set of versions: what goes into an image is cut from dev.lock.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --no-header --python-version 3.11
@@ -44,6 +51,7 @@ lock: setup  ## write the locks of requirements/ anew
 	$(COMPILE) --upgrade --extra hhem --extra kafka --extra parquet --group dev pyproject.toml --output-file requirements/dev.lock
 	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
 	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
+	$(COMPILE) --upgrade requirements/docs.in --output-file requirements/docs.lock
 	$(COMPILE) --upgrade requirements/security.in --output-file requirements/security.lock
 	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
 	$(COMPILE) $(OF_DEV) --extra model pyproject.toml --output-file requirements/image.lock
@@ -53,6 +61,11 @@ lock: setup  ## write the locks of requirements/ anew
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page
 	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl \
 		--feedback examples/mtrag-labels.jsonl
+
+docs: $(DOCS_STAMP)  ## build the documentation site into dist/docs; dead links and anchors fail
+	rm -rf dist/docs
+	$(DOCS)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
+		--doctree-dir $(DOCS)/doctrees docs dist/docs
 
 test: setup  ## the fast tests
 	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null  # tests of what is missing are skipped

@@ -11,13 +11,18 @@ from typing import get_args
 import pytest
 import yaml
 
+from deploy.pages import main
 from ragmeter.config.loader import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.scorers.llm.questions import JudgeFailureReason
 from ragmeter.trace import MISSING_REASONS, Trace
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
+PAGES = [
+    page
+    for pattern in ("*.md", "docs/**/*.md", "deploy/**/*.md", "examples/*.md", "helm/*/*.md")
+    for page in sorted(ROOT.glob(pattern))
+]
 
 
 def test_every_field_of_a_trace_is_documented() -> None:
@@ -40,16 +45,42 @@ def test_every_reason_of_a_missing_field_is_documented() -> None:
     assert [reason for reason in sorted(MISSING_REASONS) if f"`{reason}`" not in text] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def anchors(page: Path) -> set[str]:
+    """What a repository browser, and the site, make of the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    titles = [
+        re.sub(r"[`*]|\]\([^)]*\)|\[", "", one) for one in re.findall(r"^#+ (.*)$", text, re.M)
+    ]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_project_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    """Sphinx checks those within docs/ too; this one the rest, and without its environment."""
+    for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{link}#{anchor}"
 
 
-def test_every_page_is_in_the_index() -> None:
+def test_the_index_has_every_page_once_in_four_groups() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
+    assert re.findall(r"^## (.*)$", index, re.M) == [
+        "Get started",
+        "Operate",
+        "Reference",
+        "How we know",
+    ]
+    listed = re.findall(r"^\| \[[^\]]+\]\(([\w/-]+\.md)\)", index, re.M)
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert sorted(page for page in pages if f"({page})" not in index) == []
+    assert sorted(listed) == sorted({*pages, "runbooks/README.md"})
+    assert len(listed) <= 25
+
+
+def test_generated_pages_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--check"])
+    assert (status, capsys.readouterr().out) == (0, ""), "python -m deploy.pages"
 
 
 def test_the_readme_is_a_landing_page() -> None:

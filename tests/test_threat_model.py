@@ -1,4 +1,4 @@
-"""docs/threat-model.md names tests that exist, for each threat."""
+"""docs/security.md names tests that exist, for each threat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 
 
@@ -59,5 +59,4 @@ def test_only_the_fetching_of_models_follows_redirects() -> None:
 
 
 def test_every_open_path_is_said_to_be_open() -> None:
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    assert [path for path in (*OPEN_PATHS, *PATH_SCOPES) if f"`{path}`" not in page] == []
+    assert [path for path in (*OPEN_PATHS, *PATH_SCOPES) if f"`{path}`" not in PAGE] == []

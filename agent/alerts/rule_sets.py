@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TypedDict
 
-from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
+import yaml
+
 from ragmeter.alerts.rules import AlertRule, RuleError, load_rules
 from ragmeter.config.settings import Settings
 from ragmeter.metrics.custom import CustomMetric
@@ -22,55 +26,41 @@ RUNBOOK_BASE = "docs/runbooks"
 # For an alert of a user's own rule: how to read any alert.
 _RUNBOOK_INDEX = "README.md"
 
-_ALERTS_BY_PAGE: Mapping[str, tuple[str, ...]] = {
-    "errors.md": ("RagErrorsHigh", "RagErrorsElevated"),
-    "timeouts.md": ("RagTimeoutsHigh", "RagTimeoutsElevated"),
-    "empty-answers.md": ("RagEmptyAnswersHigh", "RagEmptyAnswersElevated"),
-    "latency.md": ("RagLatencyHigh", "RagLatencyElevated"),
-    "relevance.md": ("RagRelevanceLow", "RagContextRelevancyLow"),
-    "grounding.md": ("RagGroundingLow", "RagGroundingCollapsed"),
-    "answered.md": ("RagAnsweredLow", "RagAnsweredCollapsed"),
-    "citation-support.md": ("RagCitationSupportLow",),
-    "faithfulness.md": ("RagFaithfulnessLow",),
-    "groundedness.md": ("RagGroundednessLow",),
-    "answer-correctness.md": ("RagAnswerCorrectnessLow", "RagCanaryFactsWrong"),
-    "canaries.md": ("RagCanariesFailing", "RagCanariesAbsent"),
-    "error-budget.md": (
-        *("RagErrorBudgetBurnFast", "RagErrorBudgetBurnSlow", "RagErrorBudgetBurnTicket"),
-    ),
-    "unscored.md": ("RagUnscoredHigh", "RagUnscoredElevated"),
-    "judge-verdicts.md": ("RagJudgesDisagree", "RagJudgeDrift", "RagJudgePoor", JUDGE_CHANGED_RULE),
-    "drift.md": (DRIFT_RULE,),
-    "absence.md": ("RagTracesAbsent", "RagScoresAbsent"),
-    "agent-down.md": ("RagmeterAbsent", "RagmeterDown"),
-    "agent-not-ready.md": ("RagmeterNotReady",),
-    "agent-stalled.md": ("RagmeterStalled", "RagmeterLagging", "RagmeterKafkaLagging"),
-    "accounting.md": ("RagmeterAccountingMismatch",),
-    "state-quarantined.md": ("RagmeterStateQuarantined",),
-    "dead-letters.md": ("RagmeterDeadLetters", "RagmeterDeadLettersHigh"),
-    "kafka-retention.md": ("RagmeterKafkaUnreadDeleted",),
-    "otlp.md": ("RagmeterOtlpRefused", "RagmeterOtlpTracesCut"),
-    "results-export.md": ("RagmeterResultsExportDropped",),
-    "notifications.md": ("RagmeterNotificationsFailing",),
-    "shed-and-late.md": ("RagmeterResultsShed", "RagmeterTracesLate"),
-    "limits.md": (
-        *("RagmeterLabelOverflow", "RagmeterAlertsRefused", "RagmeterDriftSeriesRefused"),
-        "RagmeterDedupeShort",
-    ),
-    "redaction.md": ("RagmeterRedactionFailures",),
-    "judge-down.md": ("RagmeterJudgeDown", "RagmeterJudgeFailing"),
-    "sampling.md": ("RagmeterSamplingScaledDown",),
-}
 
-# The page by the name of the alert.
-RUNBOOK_PAGES: Mapping[str, str] = {
-    name: page for page, names in _ALERTS_BY_PAGE.items() for name in names
-}
+class Runbook(TypedDict):
+    """What to do about the alerts of one page, in Markdown."""
+
+    title: str
+    alerts: list[str]
+    meaning: str
+    hurt: str
+    look: list[str]
+    causes: list[str]
+    actions: list[str]
+    resolves: str
+
+
+@cache
+def load_runbooks() -> Mapping[str, Runbook]:
+    """Load the runbooks by the name of their page, from `runbooks.yaml`."""
+    text = files(__package__).joinpath("runbooks.yaml").read_text("utf-8")
+    found: dict[str, Runbook] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return found
+
+
+@cache
+def runbook_pages() -> Mapping[str, str]:
+    """Return the file of the page by the name of the alert."""
+    return {
+        alert: f"{page}.md"
+        for page, runbook in load_runbooks().items()
+        for alert in runbook["alerts"]
+    }
 
 
 def runbook_link(alert: str, base: str = RUNBOOK_BASE) -> str:
     """Return the link to the runbook page of an alert."""
-    return f"{base.rstrip('/')}/{RUNBOOK_PAGES.get(alert, _RUNBOOK_INDEX)}"
+    return f"{base.rstrip('/')}/{runbook_pages().get(alert, _RUNBOOK_INDEX)}"
 
 
 def with_runbooks(rules: Iterable[AlertRule], base: str = RUNBOOK_BASE) -> list[AlertRule]:

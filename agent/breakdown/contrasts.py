@@ -6,7 +6,7 @@ they are (`estimators.join_limits`).
 The p value is the larger of two: with the variance that each side has of its own, and with the
 one that they have together. Where values are skewed or rates near 0 or 1 and one side is small,
 each of the two alone has p at most .001 ten times as often as it should, on opposite sides, and
-small p values are what many comparisons need; the larger one does not (docs/segments.md).
+small p values are what many comparisons need; the larger one does not (docs/drift.md).
 
 The contribution of a segment: with shares p and means m of the segments of a tag, before (0) and
 now (1), and the level c halfway between the two overall means:
@@ -32,7 +32,7 @@ from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.sums import ScoreSums
 
 # Effective samples below which a side is not compared. The tests hold from 10 on
-# (docs/segments.md); 20 because a share of fewer has steps of more than .05.
+# (docs/drift.md); 20 because a share of fewer has steps of more than .05.
 MIN_SAMPLES = 20
 
 

@@ -38,7 +38,7 @@ def metrics_list(
 ) -> None:
     """Print every metric: its tier, scorers, range, needs, and default rule.
 
-    Metrics of installed packages are included (docs/own-metrics.md).
+    Metrics of installed packages are included (docs/python.md).
     """
     from ragmeter.alerts.rule_sets import describe_rule
 

@@ -1,6 +1,6 @@
 """Users' own metrics: a function of a trace with a spec, scored like a built-in metric.
 
-`ragmeter.metrics.registry` loads them from entry points of installed packages; docs/own-metrics.md
+`ragmeter.metrics.registry` loads them from entry points of installed packages; docs/python.md
 describes how to write one.
 """
 

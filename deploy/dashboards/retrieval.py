@@ -40,7 +40,7 @@ def _texts() -> list[Panel]:
         lines(
             "Relevance not scored for want of text",
             "Results by reason, of all services of the agent. Passages came without text, or not"
-            " at all: send texts, or configure a resolver (docs/resolvers.md).",
+            " at all: send texts, or configure a resolver (docs/traces.md).",
             {"{{reason}}": f"sum by (reason) (increase({missing}[{INTERVAL}]))"},
             stacked=True,
         ),

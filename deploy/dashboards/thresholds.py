@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
+from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.core.metric_specs import base_name
 from ragmeter.exporters.rules.rule_file import HEALTH_RULES
@@ -104,7 +104,7 @@ def _story(rule: AlertRule) -> str:
 def pages(alerts: Sequence[str]) -> list[str]:
     """The runbooks of alerts, each once. KeyError for an alert that there is not."""
     known = (
-        {rule.name for rule in _RULES} | {rule.name for rule in HEALTH_RULES} | set(RUNBOOK_PAGES)
+        {rule.name for rule in _RULES} | {rule.name for rule in HEALTH_RULES} | set(runbook_pages())
     )
     assert set(alerts) <= known, set(alerts) - known
-    return list(dict.fromkeys(RUNBOOK_PAGES[name] for name in alerts))
+    return list(dict.fromkeys(runbook_pages()[name] for name in alerts))

@@ -1,1 +1,1 @@
-"""Export of scores to an OTLP/HTTP receiver (docs/results-export.md)."""
+"""Export of scores to an OTLP/HTTP receiver (docs/otlp.md)."""

@@ -75,12 +75,12 @@ def _load_rules() -> dict[str, tuple[HealthRule, ...]]:
 
 
 _RULES = _load_rules()
-HEALTH_RULES = _RULES["agent"]
+DRIFT_RULES, HEALTH_RULES = _RULES["drift"], _RULES["agent"]
 
 
 def drift_rules(base: str = RUNBOOK_BASE) -> list[RuleTree]:
     """Return the alerts on drift with the links to their runbooks, whose base URL is `base`."""
-    return [_rule_tree(rule, base) for rule in _RULES["drift"]]
+    return [_rule_tree(rule, base) for rule in DRIFT_RULES]
 
 
 def health_rules(base: str = RUNBOOK_BASE, windows: Sequence[str] = ("1h",)) -> list[RuleTree]:

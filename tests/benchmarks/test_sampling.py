@@ -1,4 +1,4 @@
-"""Small runs of the simulation behind docs/budget.md; the figures there are of larger ones."""
+"""Small runs of the simulation behind docs/judge.md; the figures there are of larger ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation behind docs/segments.md measures what it says, in small."""
+"""The simulation behind docs/drift.md measures what it says, in small."""
 
 from __future__ import annotations
 

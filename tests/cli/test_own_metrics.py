@@ -250,7 +250,8 @@ def test_a_rule_that_it_brings_is_about_itself(
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:
-    page = (ROOT / "docs" / "own-metrics.md").read_text()
+    page = (ROOT / "docs" / "python.md").read_text()
+    page = page[page.index("\n## Metrics of your own") :]
     project = (EXAMPLE / "pyproject.toml").read_text()
     assert '[project.entry-points."ragmeter.metrics"]\nhelp_link = "help_links:help_link"' in page
     assert (
@@ -258,5 +259,5 @@ def test_the_page_shows_the_example_as_it_is() -> None:
     )
     code = page.partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
-    exec(compile(code, "own-metrics.md", "exec"), names)
+    exec(compile(code, "python.md", "exec"), names)
     assert names["help_link"].spec.gauge == "rag_help_link_ratio"

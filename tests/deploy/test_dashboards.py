@@ -13,7 +13,7 @@ import yaml
 from deploy.dashboards import files, thresholds
 from deploy.dashboards.__main__ import main
 from deploy.dashboards.files import DASHBOARDS, generated
-from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
+from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.alerts.rules import load_rules
 from ragmeter.exporters.families.reference import all_families
 from ragmeter.metrics.registry import metric_specs
@@ -166,7 +166,7 @@ def test_links_lead_to_runbooks_that_there_are() -> None:
     assert links
     for url in links:
         page = url.removeprefix("${runbooks}/")
-        assert page in RUNBOOK_PAGES.values(), url
+        assert page in runbook_pages().values(), url
         assert (ROOT / "docs" / "runbooks" / page).is_file(), url
 
 
@@ -190,9 +190,9 @@ def test_lines_lie_where_the_rules_fire() -> None:
 
 def test_every_runbook_in_the_description_has_its_link() -> None:
     for _, panel in each():
-        told = [name for name in RUNBOOK_PAGES if re.search(rf"\b{name}\b", panel["description"])]
+        told = [name for name in runbook_pages() if re.search(rf"\b{name}\b", panel["description"])]
         linked = {link["url"].removeprefix("${runbooks}/") for link in panel["links"]}
-        named = {RUNBOOK_PAGES[name] for name in told}
+        named = {runbook_pages()[name] for name in told}
         assert linked <= named
         if "Alerts:" in panel["description"] or "Dashed:" in panel["description"]:
             assert linked == named, panel["title"]

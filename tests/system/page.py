@@ -1,4 +1,4 @@
-"""`python -m tests.system.page docs/end-to-end.md`: the story is told, checked, and its time line
+"""`python -m tests.system.page docs/reliability.md`: the story is told, checked, and its time line
 written into the page between the marks. Nothing in the tables is written by hand."""
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_an_agent_that_has_ended_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_documented_command_works_and_gives_the_documented_gauges(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "indexing.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "traces.md").read_text()
     found = re.search(r"/v1/index -d '(\{.*?\})'", page, re.S)
     assert found is not None
     body = found[1].encode()

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.rule_sets import (
     RUNBOOK_BASE,
-    RUNBOOK_PAGES,
     load_configured_rules,
     runbook_link,
+    runbook_pages,
 )
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
@@ -167,12 +167,12 @@ def test_every_alert_has_severity_words_and_keeps_firing() -> None:
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     for name, rule in alerts().items():
-        assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{RUNBOOK_PAGES[name]}"
-        page = (RUNBOOKS / RUNBOOK_PAGES[name]).read_text("utf-8")
+        assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{runbook_pages()[name]}"
+        page = (RUNBOOKS / runbook_pages()[name]).read_text("utf-8")
         assert f"`{name}`" in page, name
-        assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS, RUNBOOK_PAGES[name]
-    assert set(RUNBOOK_PAGES) == set(alerts())
-    assert {path.name for path in RUNBOOKS.glob("*.md")} == {*RUNBOOK_PAGES.values(), "README.md"}
+        assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS, runbook_pages()[name]
+    assert set(runbook_pages()) == set(alerts())
+    assert {path.name for path in RUNBOOKS.glob("*.md")} == {*runbook_pages().values(), "README.md"}
 
 
 def test_runbooks_name_what_exists() -> None:
@@ -194,7 +194,7 @@ def test_runbooks_name_what_exists() -> None:
             if command := re.search(r"(?:^| )ragmeter ([a-z].*)", code):
                 assert unknown(command[1].split()) == [], (path.name, code)
         assert path.name == "README.md" or f"({path.name})" in index
-    assert set(re.findall(r"`(Rag\w+)`", index)) == set(RUNBOOK_PAGES)
+    assert set(re.findall(r"`(Rag\w+)`", index)) == set(runbook_pages())
 
 
 def unknown(words: list[str]) -> list[str]:
