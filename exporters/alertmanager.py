@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from ragmeter.aggregate.evidence import Results, quote_unsupported
 from ragmeter.alerts.alert import Alert, clean_text
 from ragmeter.exporters.dispatch import (
     DeliveryCount,
@@ -25,7 +26,7 @@ from ragmeter.exporters.dispatch import (
     post_once,
     status_classifier,
 )
-from ragmeter.exporters.page.numbers import service_url
+from ragmeter.exporters.page.numbers import service_url, trace_url
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
 ENDS_AFTER = 4  # resends until a firing alert ends by itself: three may be lost, as with Prometheus
@@ -34,6 +35,7 @@ BATCH = 64  # alerts in one request, as Prometheus sends them
 FIRST_RETRY = 1.0  # seconds after a failed round; doubles up to `resend`
 MAX_LABEL = 256  # characters
 MAX_ANNOTATION = 1_000  # characters
+LINKED_TRACES = 3  # worst traces with a link of their own
 TARGET = "alertmanager"
 
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: the identity of an alert in Alertmanager
@@ -64,6 +66,7 @@ class Alertmanager:
         count: Counts requests.
         resend: Seconds between rounds.
         status_url: Base URL of the status page, for `generatorURL`; "" leaves it out.
+        read_scores: Returns the scores of a worst trace, by service and id; called in a thread.
 
     Raises:
         ValueError: The URL cannot be used.
@@ -79,6 +82,7 @@ class Alertmanager:
         count: DeliveryCount,
         resend: float = RESEND,
         status_url: str = "",
+        read_scores: Callable[[str, str], Results] = lambda service, trace_id: (),
     ) -> None:
         self._client = client
         self._endpoint = DeliveryEndpoint.parse(_alerts_url(url))
@@ -88,6 +92,7 @@ class Alertmanager:
         self._count = count
         self._resend = resend
         self._status_url = status_url
+        self._read_scores = read_scores
         self._sent_alerts: dict[Labels, _SentAlert] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -126,6 +131,7 @@ class Alertmanager:
     async def send(self) -> bool:
         """Send one round; return False where it should be repeated soon."""
         self._update_alerts()
+        await asyncio.to_thread(self._quote_worst_traces)
         now = self._clock()
         bodies = [
             alert_payload(sent.alert, now, sent.ended, self._resend, self._status_url)
@@ -147,6 +153,14 @@ class Alertmanager:
                 # The remaining batches would meet the same; the next round brings them all.
                 return False
         return True
+
+    def _quote_worst_traces(self) -> None:
+        try:
+            for sent in list(self._sent_alerts.values()):
+                if sent.ended is None:
+                    quote_unsupported(sent.alert, self._read_scores)
+        except Exception:  # an alert without quotes is better than none
+            log.exception("cannot read the worst traces of an alert")
 
     def _update_alerts(self) -> None:
         """Follow the state of the engine.
@@ -235,18 +249,20 @@ def alert_payload(
     else:
         known = alert.resolved_at if alert.resolved_at is not None else ended
         end = max(min(known, now), start)
+    status_url = status_url.rstrip("/")
     body: dict[str, Any] = {
         "labels": alertmanager_labels(alert),
-        "annotations": _annotations(alert),
+        "annotations": _annotations(alert, status_url),
         "startsAt": _iso(start),
         "endsAt": _iso(end),
     }
     if status_url:
-        body["generatorURL"] = status_url.rstrip("/") + service_url(alert.service)
+        body["generatorURL"] = status_url + service_url(alert.service)
     return body
 
 
-def _annotations(alert: Alert) -> dict[str, str]:
+def _annotations(alert: Alert, status_url: str) -> dict[str, str]:
+    drift = alert.drift or {}
     own = {
         "summary": alert.summary,
         "value": _number(alert.value),
@@ -258,27 +274,24 @@ def _annotations(alert: Alert) -> dict[str, str]:
         "baseline": _number(alert.baseline),
         "since": _iso(alert.since),
         "top_segment": alert.top_segment,
+        "segments": alert.top_segment_words,
         "judge_fingerprint": alert.fingerprint,
         "reasons": ", ".join(f"{name} {n}" for name, n in (alert.unscored or {}).items()),
         "worst_traces": _whole_ids(alert.worst),
         "no_data": "true" if alert.no_data else "",
         "runbook_url": alert.runbook,
-        "statistic": "",
-        "expected_days": "",
-        "since_earliest": "",
-        "since_latest": "",
-        "cause": "",
-        "provisional": "",
+        "statistic": _number(drift.get("statistic")),
+        "expected_days": _number(drift.get("expected_days")),
+        "since_earliest": _iso(drift.get("since_earliest")),
+        "since_latest": _iso(drift.get("since_latest")),
+        "cause": drift.get("cause", ""),
+        "provisional": "true" if drift.get("provisional") else "",
     }
-    if alert.drift is not None:
-        own |= {
-            "statistic": _number(alert.drift["statistic"]),
-            "expected_days": _number(alert.drift.get("expected_days")),
-            "since_earliest": _iso(alert.drift["since_earliest"]),
-            "since_latest": _iso(alert.drift["since_latest"]),
-            "cause": alert.drift["cause"],
-            "provisional": "true" if alert.drift["provisional"] else "",
-        }
+    for number, trace_id in enumerate(alert.worst[:LINKED_TRACES], 1):
+        own[f"worst_{number}"] = _whole_ids([trace_id])
+        own[f"worst_{number}_url"] = (
+            _whole_ids([status_url + trace_url(alert.service, trace_id)]) if status_url else ""
+        )
     # Annotations of the rule never replace ragmeter's.
     others = {name: text for name, text in alert.annotations.items() if name not in own}
     return {
@@ -287,7 +300,7 @@ def _annotations(alert: Alert) -> dict[str, str]:
 
 
 def _whole_ids(trace_ids: Sequence[str]) -> str:
-    """Join as many ids as fit: half an id finds no trace."""
+    """Join as many ids or links as fit: half an id finds no trace."""
     text = ""
     for trace_id in trace_ids:
         longer = f"{text}, {trace_id}" if text else trace_id
@@ -301,5 +314,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _iso(timestamp: float) -> str:
+def _iso(timestamp: float | None) -> str:
+    if timestamp is None:
+        return ""
     return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import httpx
 
 from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert, clean_text
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.clocks import make_steady_clock
@@ -154,6 +155,9 @@ class AlertSenders:
                 labels = (("target", target), ("outcome", outcome))
                 agent.counters.inc("ragmeter_notifications_total", labels, by)
 
+        def read_scores(service: str, trace_id: str) -> Results:
+            return (agent.evidence(service, trace_id) or {}).get("results") or ()
+
         def alerts() -> Sequence[Alert]:
             with agent.lock():
                 return agent.alerts()
@@ -177,6 +181,7 @@ class AlertSenders:
                     count=count,
                     resend=settings.resend_seconds,
                     status_url=settings.page_url or "",
+                    read_scores=read_scores,
                 )
             )
 

@@ -30,6 +30,7 @@ from ragmeter.breakdown.breakdown import (
     NoPastError,
     build_document,
 )
+from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_spec
@@ -40,6 +41,7 @@ from ragmeter.exporters.page.rendering import (
     csp,
     error_page,
     label_page,
+    runbook_page,
     service_page,
     status_page,
     trace_page,
@@ -262,6 +264,8 @@ def metrics_app(
             # The default pattern excludes braces, which ids may hold.
             web.get("/service/{service:[^/]+}", handlers.service),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
+            # the names of docs/runbooks
+            web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+\.md}", handlers.runbook),
             web.get("/api/windows.json", handlers.windows),
             web.get("/api/segments.json", handlers.segments),
             web.get("/healthz", handlers.healthz),
@@ -500,6 +504,12 @@ class _MetricsPortHandlers:
             render,
             "This trace is not kept. The agent keeps the worst traces of each metric and "
             "those that alerts name; the others leave only their numbers.",
+        )
+
+    async def runbook(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        return await self._page(
+            request, _HTML, lambda: runbook_page(name, NAME), "There is no such runbook."
         )
 
     async def windows(self, request: web.Request) -> web.Response:

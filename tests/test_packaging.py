@@ -72,6 +72,7 @@ def test_wheel_installs_one_package_and_nothing_of_the_tests(wheel: Path) -> Non
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"ragmeter"}
     assert "ragmeter/exporters/prometheus.py" in names
     assert "ragmeter/py.typed" in names
+    assert "ragmeter/exporters/page/runbooks/drift.md" in names
     sources = {
         path.relative_to(ROOT / "agent").as_posix()
         for path in (ROOT / "agent").rglob("*")

@@ -107,7 +107,9 @@ class Aggregator:
         self.budgets = ErrorBudgets(
             build_objectives(settings.slos), spans, max_services=limits.services + 1
         )
-        self.engine = AlertEngine(rules, budgets=self.budgets)
+        self.engine = AlertEngine(
+            rules, budgets=self.budgets, runbooks=settings.alerts.runbook_base
+        )
         self.drift = DriftDetection(
             settings.drift, self.windows, self.engine.drift, self.counters, share
         )

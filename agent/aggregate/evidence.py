@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ragmeter.alerts.alert import Alert, clean_text
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.trace import Passage, Trace
@@ -26,7 +27,13 @@ COLLECT_ROWS = 5_000
 
 CUT_MARK = " … [cut]"
 _MAX_PASSAGES = 50
-_MAX_QUOTE = 60  # characters of words that an alert quotes
+
+# What an alert quotes of the words that nothing supports: of how many traces, how many of one and
+# of all, and how many characters of each.
+_QUOTED_TRACES, _QUOTES_OF_TRACE, _QUOTES = 3, 2, 4
+_MAX_QUOTE, _MAX_QUOTES, _MAX_SUMMARY = 60, 300, 1_000
+_SUPPORT_METRICS = ("grounding", "faithfulness")  # whose scorers say what is unsupported
+_SUPPORTED = 0.5  # a scorer without spans names its worst sentence, which may be supported
 
 
 class EvidenceKeeper:
@@ -127,15 +134,48 @@ def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
     return list(json.loads(body)["results"]) if body else []
 
 
-def quote_unsupported(body: bytes | None) -> list[str]:
-    """Return the words of a stored answer that nothing supports, the worst first, each bounded."""
-    quotes = [
-        one["text"]
-        for item in scores_in_evidence(body)
-        for one in (item.get("detail") or {}).get("unsupported_spans") or ()
-        if isinstance(one["text"], str)  # not where texts are not kept
+def quote_unsupported(alert: Alert, read: Callable[[str, str], Results]) -> None:
+    """Name in an alert the words of its worst traces that nothing supports.
+
+    The annotation `unsupported` has those of all of them, `unsupported_1` to `unsupported_3` those
+    of each of the three worst.
+
+    Args:
+        alert: The alert; one that is not about support by passages stays as it is.
+        read: Returns the stored scores of a trace, of a service and a trace id.
+    """
+    if alert.metric not in _SUPPORT_METRICS or alert.state == "resolved":
+        return
+    quotes = []
+    for number, trace_id in enumerate(alert.worst[:_QUOTED_TRACES], 1):
+        words = [
+            f"'{text}'"
+            for text in _unsupported_texts(read(alert.service, trace_id))[:_QUOTES_OF_TRACE]
+        ]
+        if words:
+            alert.annotations[f"unsupported_{number}"] = clean_text(", ".join(words))
+            quotes += words
+    if quotes:
+        some = clean_text(", ".join(quotes[:_QUOTES]), _MAX_QUOTES)
+        alert.annotations["unsupported"] = some
+        alert.summary = clean_text(f"{alert.summary}; unsupported: {some}", _MAX_SUMMARY)
+
+
+def _unsupported_texts(results: Results) -> list[str]:
+    """Return what a scorer marked as unsupported, the worst first, each bounded."""
+    details = [item["detail"] for item in results if item.get("detail")]
+    spans = [span["text"] for detail in details for span in detail.get("unsupported_spans") or ()]
+    claims = [text for detail in details for text in detail.get("unsupported_claims") or ()]
+    sentences = [
+        detail["worst_sentence"]["text"]
+        for detail in details
+        if "worst_sentence" in detail and detail["worst_sentence"]["support"] < _SUPPORTED
     ]
-    return [f"{text[:_MAX_QUOTE]}…" if len(text) > _MAX_QUOTE else text for text in quotes]
+    # the finest first; texts are no strings where they are not kept
+    for texts in (spans, claims, sentences):
+        if quotes := [text for text in texts if isinstance(text, str)]:
+            return [f"{text[:_MAX_QUOTE]}…" if len(text) > _MAX_QUOTE else text for text in quotes]
+    return []
 
 
 def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ragmeter.alerts.drift_alerts import DriftAlerts
 from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.evidence import EvidenceReader
 from ragmeter.alerts.folding import NotificationFolder
+from ragmeter.alerts.rule_sets import runbook_link
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_whole_seconds
 from ragmeter.core.errors import UnknownVersion
@@ -101,6 +102,7 @@ class AlertEngine:
         keep_resolved: How many seconds of event time a resolved alert is held.
         budgets: What burn rules read; without it they are never true. The caller of `evaluate`
             moves it to the same time before.
+        runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
 
     Attributes:
         drift: The alerts of drift detectors, which no rule raises.
@@ -114,12 +116,14 @@ class AlertEngine:
         max_alerts: int = _MAX_ALERTS,
         keep_resolved: float = _KEEP_RESOLVED,
         budgets: ErrorBudgets | None = None,
+        runbooks: str = "",
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
         self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
         self._budgets = budgets
+        self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
         self._keep_resolved = keep_resolved
@@ -154,6 +158,8 @@ class AlertEngine:
         alerts = of_rules + self.drift.alerts()
         for alert in alerts:
             alert.folded_under = self._folder.find_leader(alert.id)
+            if self._runbooks and not alert.runbook:
+                alert.runbook = runbook_link(alert.rule, self._runbooks)
         return alerts
 
     def fold(self, now: float) -> None:

@@ -75,8 +75,7 @@ def load_configured_rules(settings: Settings) -> list[AlertRule]:
     """Load the rules that the settings ask for.
 
     The user's file overrides the default rules and those of custom metrics. A default rule on a
-    window that is not configured is left out with a warning. Rules without a runbook get one of
-    ours if `alerts.runbook_url` is set.
+    window that is not configured is left out with a warning.
 
     Raises:
         RuleError: A rule is invalid, or one of the user is on a window that is not configured.
@@ -101,7 +100,7 @@ def load_configured_rules(settings: Settings) -> list[AlertRule]:
         else:
             allowed = ", ".join(settings.windows)
             raise RuleError(f"rule {rule.name!r}: window {missing!r} is not one of {allowed}")
-    return with_runbooks(in_force, alerts.runbook_url) if alerts.runbook_url else in_force
+    return in_force
 
 
 def load_default_rules(profile: str = "balanced") -> list[AlertRule]:

@@ -59,7 +59,7 @@ def prometheus_rules(settings: Settings, runbooks: str | None = None) -> RuleFil
         windows=settings.windows,
         segments=settings.segments,
         drift=settings.drift.enabled,
-        runbooks=runbooks or settings.alerts.runbook_url or RUNBOOK_BASE,
+        runbooks=runbooks or settings.alerts.runbook_base or RUNBOOK_BASE,
     )
 
 

@@ -149,8 +149,6 @@ def prometheus(
     from ragmeter.app.exports import prometheus_rules
 
     alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
-    if runbooks:
-        alerts["runbook_url"] = None
     with options.exit_on_error(2):
         settings = load_settings(config, overrides={"alerts": alerts})
         file = prometheus_rules(settings, runbooks)

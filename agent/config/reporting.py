@@ -17,6 +17,8 @@ from ragmeter.config.base import (
     check_exclusive,
 )
 
+RUNBOOK_PATH = "/runbooks"  # of the agent's copy of docs/runbooks, on the metrics port
+
 
 class AlertSettings(SettingsSection):
     """Alert rules and receivers of notifications."""
@@ -29,6 +31,12 @@ class AlertSettings(SettingsSection):
     runbook_url: HttpUrl | None = None
     resend_seconds: float = Field(60, gt=0)
     evaluation_seconds: float = Field(15, ge=1)
+
+    @property
+    def runbook_base(self) -> str:
+        """Base URL of the runbooks: where they are published, else the agent's own copy, or ""."""
+        copy = f"{self.page_url.rstrip('/')}{RUNBOOK_PATH}" if self.page_url else ""
+        return self.runbook_url or copy
 
 
 class SloSettings(SettingsSection):

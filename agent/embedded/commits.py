@@ -20,7 +20,7 @@ from ragmeter.aggregate.evidence import (
     quote_unsupported,
     scores_in_evidence,
 )
-from ragmeter.alerts.alert import Alert, clean_text
+from ragmeter.alerts.alert import Alert
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
@@ -34,8 +34,6 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
-# What an alert quotes of the words that nothing supports: of one trace, and of all.
-_QUOTES_OF_TRACE, _QUOTES = 2, 4
 _POOL_SECONDS = 10.0  # between two copies of the pool in the state: it may be 100 kB
 
 
@@ -207,8 +205,14 @@ class Commits:
             if trace.scored.partial or trace.key in worst or trace.key in kept
         ]
         step.evidence = self._keeper.rows(worst | kept, keyed, self._earlier_scores)
+        new = {(service, trace_id): body for service, trace_id, _, body in step.evidence}
+
+        def read(service: str, trace_id: str) -> list[dict[str, Any]]:
+            key = (service, trace_id)
+            return scores_in_evidence(new.get(key) or self._store.evidence(*key))
+
         for alert in changes.notifications:
-            self._quote_unsupported(alert, step.evidence)
+            quote_unsupported(alert, read)
         step.outbox = [
             item
             for alert in changes.notifications
@@ -223,22 +227,6 @@ class Commits:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)
         self.saved_at = self._clocks.monotonic()
-
-    def _quote_unsupported(
-        self, alert: Alert, new: Sequence[tuple[str, str, float, bytes]]
-    ) -> None:
-        """Add to an alert on grounding which words of its worst traces nothing supports."""
-        if alert.metric != "grounding" or alert.state == "resolved":
-            return
-        bodies = {trace_id: body for service, trace_id, _, body in new if service == alert.service}
-        quotes: list[str] = []
-        for trace_id in alert.worst:
-            body = bodies.get(trace_id) or self._store.evidence(alert.service, trace_id)
-            quotes += quote_unsupported(body)[:_QUOTES_OF_TRACE]
-        if quotes:
-            words = ", ".join(f"'{quote}'" for quote in quotes[:_QUOTES])
-            alert.annotations["unsupported"] = clean_text(words, 300)
-            alert.summary = clean_text(f"{alert.summary}; unsupported: {words}", 1_000)
 
     def _pool_changes(self) -> dict[str, Any]:
         """Return the part of `meta` that saves the pool, if it is time.

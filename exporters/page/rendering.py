@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from ragmeter.core.metric_specs import MetricSpec
@@ -47,8 +48,8 @@ STATE_NAMES = {
     "late": "late",
 }
 
-# How well the built-in scorers agree with people, measured.
-AGREEMENT_URL = "https://github.com/ragmeter/ragmeter/blob/main/docs/agreement.md"
+DOCS_URL = "https://github.com/ragmeter/ragmeter/blob/main/docs/"
+AGREEMENT_URL = f"{DOCS_URL}agreement.md"  # how well scorers agree with people, measured
 
 _PACKAGE = "ragmeter.exporters.page"
 
@@ -190,6 +191,22 @@ def label_page(view: LabelView, name: str) -> str:
     title = f"Label · {one_line(view.service)} · {name}"
     page = None if view.trace is None else trace_parts(view.trace)
     return _page("label.html", title, view.base, name, view=view, page=page)
+
+
+def runbook_page(name: str, agent_name: str) -> str | None:
+    """Render a page of docs/runbooks, a copy of which is in the package; None if there is none."""
+    file = files(_PACKAGE).joinpath("runbooks", name)
+    if not file.is_file():
+        return None
+    # other pages of the docs are not in the package
+    text = (
+        file.read_text("utf-8")
+        .replace("](../../", f"]({DOCS_URL}../")
+        .replace("](../", f"]({DOCS_URL}")
+    )
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = Markup(markdown.render(text))
+    return _page("runbook.html", f"Runbook · {agent_name}", None, agent_name, text=text)
 
 
 def error_page(status: int, reason: str, detail: str) -> str:

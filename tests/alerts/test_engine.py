@@ -9,6 +9,7 @@ import pytest
 
 from ragmeter.alerts.alert import alert_id
 from ragmeter.alerts.engine import AlertEngine
+from ragmeter.config.loader import load_settings
 from tests.alerts.fakes import FakeWindows, Quantile, Worst, around, look, play, rule
 
 NO_DATA = {"no_data_for": "3m"}
@@ -48,6 +49,33 @@ def test_states_on_a_time_line(
     found, alerts = play(line, rule(**keys), restarts=restarts)
     assert found == states
     assert "".join("F" if alert.state == "firing" else "R" for alert in alerts) == announced
+
+
+@pytest.mark.parametrize(
+    ("alerts", "link"),
+    [
+        ({}, ""),
+        ({"page_url": "https://rag.test/"}, "https://rag.test/runbooks/errors.md"),
+        (
+            {"page_url": "https://rag.test", "runbook_url": "https://wiki.test/rag/"},
+            "https://wiki.test/rag/errors.md",
+        ),
+    ],
+)
+def test_an_alert_leads_to_its_runbook_or_to_that_of_its_rule(
+    alerts: dict[str, str], link: str
+) -> None:
+    base = load_settings(environ={}, overrides={"alerts": alerts}).alerts.runbook_base
+    own = "https://wiki.test/mine"
+    rules = [rule(name="RagErrorsHigh"), rule(name="Mine", runbook=own)]
+    engine, windows = AlertEngine(rules, runbooks=base), FakeWindows()
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    engine.evaluate(windows, 0.0)
+    engine.fold(0.0)
+    expected = {"RagErrorsHigh": link, "Mine": own}
+    assert {alert.rule: alert.runbook for alert in engine.alerts()} == expected
+    for announced in engine.take_notifications():
+        assert announced.runbook == expected[announced.rule]
 
 
 def test_a_resolved_alert_is_kept_for_fifteen_minutes() -> None:

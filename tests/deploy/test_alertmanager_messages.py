@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import email
 import email.policy
+import html
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -81,21 +84,28 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
         fired_at=now,
         service="support",
         severity="critical",
-        summary=f"support: grounding fell from 0.80 to 0.60 {HOSTILE}",
-        worst=["t-1", HOSTILE, "t-2"],
-        runbook="https://docs.example/drift.md",
+        summary=f"support: grounding went from 0.8 to 0.6 {HOSTILE} (95 % interval and more)",
+        top_segment_words=f"model={HOSTILE} moved unlike the rest",
+        worst=["t-1", HOSTILE, "t-2", "t-4"],
+        runbook=f"{PAGE}/runbooks/drift.md",
     )
     failing = make(fired_at=now, service="support", worst=[], value=None, lower=None)
+    spans = [{"text": f"refunded within an hour {HOSTILE}"}, {"text": "by cheque"}]
+
+    def scores(service: str, trace_id: str) -> list[dict[str, Any]]:
+        detail = {"unsupported_spans": spans} if trace_id == "t-1" else None
+        return [{"metric": "grounding", "scorer": "mini", "detail": detail}]
 
     async def scenario() -> tuple[Stub, list[bytes]]:
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):
             own = settings(tmp_path, stub, host)
             async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
                 sender = Alertmanager(
-                    *(client, url, lambda: [fell, failing]),
+                    *(client, url, lambda: [fell.copy(), failing.copy()]),
                     clock=time.time,
                     count=lambda *_: None,
                     status_url=PAGE,
+                    read_scores=scores,
                 )
                 assert await sender.send()
                 end = time.monotonic() + PATIENCE
@@ -106,30 +116,57 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
 
     stub, messages = asyncio.run(scenario())
     sent = {path.split("/")[1]: body for path, body in zip(stub.paths, stub.bodies, strict=True)}
-    title = "[CRITICAL] support: 2 alerts"
+    title = "[CRITICAL] support: 2 alerts: RagErrorsHigh, RagDrift"
+    story = [
+        "support: grounding went from 0.8 to 0.6",
+        "0.8 → 0.6 (95 % interval 0.55 to 0.65, 240 samples)",
+        "1970-01-01 00:11 UTC (95 % sure: 1970-01-01 00:10 UTC to 1970-01-01 00:12 UTC)",
+        "moved unlike the rest",
+        "by chance at most once in 35.58 days; the rhythm of day and week is not known yet",
+        "unsupported",
+        "refunded within an hour",
+        "by cheque",
+    ]
+    hostile = quote(HOSTILE, safe="")
 
     slack = sent["slack"]["attachments"][0]
-    assert slack["title"] == title
-    assert "0.6 (95 % interval 0.55 to 0.65, 240 samples), usually 0.8; since 1970" in slack["text"]
-    assert f"<{PAGE}/trace/support/t-1|t-1>" in slack["text"]
+    assert (slack["title"], slack["color"]) == (title, "danger")
+    assert slack["title_link"] == f"{PAGE}/service/support"
+    assert [part for part in story if part not in slack["text"]] == []
+    assert f"<{PAGE}/trace/support/t-1|t-1>: unsupported 'refunded" in slack["text"]
+    assert f"<{PAGE}/trace/support/{hostile}|&lt;!channel&gt; &amp;" in slack["text"]
     assert f"<{PAGE}/trace/support/t-2|t-2>" in slack["text"]
+    assert "t-4" not in slack["text"]
     assert f"<{PAGE}/service/support|Status page>" in slack["text"]
-    assert "<https://docs.example/drift.md|Runbook>" in slack["text"]
-    assert "/#/silences/new?filter=%7B" in slack["text"]
+    assert f"<{PAGE}/runbooks/drift.md|Runbook>" in slack["text"]
+    silence = r"<http://\S+/#/silences/new\?filter=%7B\S*service%3D%22support%22\S*%7D\|Silence>"
+    assert re.search(silence, slack["text"])
     assert "<!channel>" not in slack["text"]
 
     pager = sent["pagerduty"]["payload"]
     assert (pager["summary"], pager["severity"]) == (title, "critical")
-    story = pager["custom_details"]["story"]
-    assert "support: grounding fell from 0.80 to 0.60" in story
-    assert "Worst traces: t-1, " in story
+    text = pager["custom_details"]["story"]
+    assert [part for part in story if part not in text] == []
+    assert f"Worst trace: {PAGE}/trace/support/t-1\n  unsupported: 'refunded" in text
+    links = {link["text"]: link["href"] for link in sent["pagerduty"]["links"]}
+    assert links.pop("Silence").endswith("%22%7D")
+    assert links == {
+        "Worst trace": f"{PAGE}/trace/support/t-1",
+        "Second worst trace": f"{PAGE}/trace/support/{hostile}",
+        "Third worst trace": f"{PAGE}/trace/support/t-2",
+        "Runbook": f"{PAGE}/runbooks/drift.md",
+    }
 
-    assert (sent["opsgenie"]["message"], sent["opsgenie"]["priority"]) == (title, "P1")
-    assert sent["opsgenie"]["description"] == story
+    assert sent["opsgenie"]["priority"] == "P1"
+    assert sent["opsgenie"]["message"] == title
+    assert sent["opsgenie"]["description"] == text
 
     mail = parts(messages[0])
     assert mail["subject"] == title
-    assert "grounding fell from 0.80 to 0.60" in mail["text/html"]
+    read = html.unescape(re.sub("<[^>]*>", "", mail["text/html"]))
+    assert [part for part in story if part not in read] == []
     assert "<script>" not in mail["text/html"]
-    assert f'href="{PAGE}/service/support"' in mail["text/html"]
+    for path in ("service/support", "trace/support/t-1", f"trace/support/{hostile}"):
+        assert f'href="{PAGE}/{path}"' in mail["text/html"]
+    assert f'href="{PAGE}/runbooks/drift.md"' in mail["text/html"]
     assert "bot: too many errors" in mail["text/plain"]

@@ -61,6 +61,8 @@ def test_annotations_carry_the_evidence() -> None:
         "effective_samples": "231.5",
         "since": "1970-01-01T00:14:40.000+00:00",
         "worst_traces": "trace-1, trace-2",
+        "worst_1": "trace-1",
+        "worst_2": "trace-2",
         "runbook_url": "https://wiki.example/x",
         "note": "n",
     }

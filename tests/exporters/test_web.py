@@ -19,6 +19,8 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
+from ragmeter.exporters.page.rendering import DOCS_URL
 from ragmeter.exporters.web import metrics_app
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
 
@@ -126,12 +128,26 @@ def test_ids_of_any_characters_lead_to_their_pages(service: str, trace_id: str) 
     assert asyncio.run(run()) == [200, 200]
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/service/other", "/trace/bot/other", "/trace/bot"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/service/other", "/trace/bot/other", "/trace/bot", "/runbooks/x.md"]
+)
 def test_what_is_not_there_is_a_page_that_says_so(path: str) -> None:
     answer, body = ask(everything(), path)
     assert answer.status == 404
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert b"Back to the status page" in body
+
+
+@pytest.mark.parametrize("name", sorted({*RUNBOOK_PAGES.values(), "README.md"}))
+def test_every_runbook_is_served_and_its_links_lead_to_others_or_to_the_docs(name: str) -> None:
+    answer, body = ask(everything(), f"/runbooks/{name}")
+    assert answer.status == 200
+    text = body.decode()
+    assert ("Any alert, in three steps" if name == "README.md" else "What to do") in text
+    for link in re.findall(r'<a href="([^"]*)"', text.partition("<article")[2]):
+        assert link in (*RUNBOOK_PAGES.values(), "README.md", "/") or link.startswith(DOCS_URL), (
+            link
+        )
 
 
 def test_head_and_other_methods() -> None:

@@ -20,7 +20,7 @@ from ragmeter.aggregate.aggregator import (
     evidence_trace_ids,
     take_changes,
 )
-from ragmeter.aggregate.evidence import EvidenceKey
+from ragmeter.aggregate.evidence import EvidenceKey, quote_unsupported, scores_in_evidence
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
@@ -241,6 +241,10 @@ class PartitionState:
         transitions, self._transitions = self._transitions, []
         changes = take_changes(self.aggregator)
         for alert in changes.notifications:
+            quote_unsupported(
+                alert,
+                lambda service, trace: scores_in_evidence(self.evidence.get((service, trace))),
+            )
             self.outbox.add(self._notify(alert, now))
         rows = self._rows.of(changes)
         rows.update(self.evidence.drain())

@@ -15,13 +15,11 @@ from typer.testing import CliRunner
 from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.rule_sets import (
     RUNBOOK_BASE,
-    load_configured_rules,
     runbook_link,
     runbook_pages,
 )
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
-from ragmeter.config.loader import load_settings
 from ragmeter.exporters.families.reference import all_families
 from ragmeter.exporters.rules.promql import HOLD
 from ragmeter.exporters.rules.rule_file import HEALTH_RULES, build_rule_file
@@ -243,19 +241,6 @@ def test_links_begin_with_what_is_asked_for() -> None:
     assert "runbook_url: https://wiki.test/rag/errors.md" in out
     assert RUNBOOK_BASE not in out
     assert runbook_link("SomebodysOwn") == f"{RUNBOOK_BASE}/README.md"
-
-
-def test_rules_of_the_agent_get_the_links_that_are_asked_for(tmp_path: Path) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text("rules: [{name: RagErrorsHigh, runbook: 'https://wiki.test/mine'}]")
-    alerts_ = {"runbook_url": "https://wiki.test/rag", "rules": str(file)}
-    found = {
-        rule.name: rule.runbook
-        for rule in load_configured_rules(load_settings(overrides={"alerts": alerts_}))
-    }
-    assert found["RagErrorsHigh"] == "https://wiki.test/mine"
-    assert found["RagErrorBudgetBurnFast"] == "https://wiki.test/rag/error-budget.md"
-    assert {rule.runbook for rule in load_configured_rules(load_settings())} == {""}
 
 
 def test_segments_have_gauges_of_their_own() -> None:
