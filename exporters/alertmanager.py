@@ -311,7 +311,8 @@ def _whole_ids(trace_ids: Sequence[str]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+    # what a reader can take in; a count keeps its digits
+    return "" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.6g}"
 
 
 def _iso(timestamp: float | None) -> str:

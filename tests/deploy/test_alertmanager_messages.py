@@ -3,77 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import email
-import email.policy
 import html
 import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
-import yaml
 
 from ragmeter.exporters.alertmanager import Alertmanager
+from tests.deploy.receivers import mail_parts, mailbox, receiver_settings
 from tests.exporters.alerts import drifted, make
 from tests.exporters.real_alertmanager import alertmanager
 from tests.exporters.stub import Stub, serve
 from tests.real import require
 from tests.waiting import PATIENCE
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "alertmanager"
 PAGE = "https://rag.example:9464"
 HOSTILE = "<!channel> & <script>alert(1)</script>"
-
-
-@asynccontextmanager
-async def mailbox() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """An SMTP server that takes everything: its address, and the messages."""
-    messages: list[bytes] = []
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 here\r\n")
-        while line := await reader.readline():
-            verb = line[:4].upper()
-            if verb == b"DATA":
-                writer.write(b"354 go on\r\n")
-                messages.append((await reader.readuntil(b"\r\n.\r\n"))[:-5])
-            writer.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 fine\r\n")
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=2**20)
-    async with server:
-        host, port = server.sockets[0].getsockname()[:2]
-        yield f"{host}:{port}", messages
-
-
-def settings(folder: Path, stub: Stub, smarthost: str) -> dict[str, Any]:
-    """The shipped receivers with addresses of our own, and without waiting."""
-    (secret := folder / "secret").write_text(f"{stub.url}/slack")
-    tree: dict[str, Any] = yaml.safe_load((FOLDER / "receivers.yml").read_text("utf-8"))
-    tree["templates"] = [str(FOLDER / "ragmeter.tmpl")]
-    tree["route"] |= {"group_wait": "200ms", "group_interval": "300ms"}
-    (everyone,) = tree["receivers"]
-    everyone["slack_configs"][0]["api_url_file"] = str(secret)
-    pager = {"url": f"{stub.url}/pagerduty", "routing_key_file": str(secret)}
-    everyone["pagerduty_configs"][0] |= pager
-    opsgenie = {"api_url": f"{stub.url}/opsgenie/", "api_key_file": str(secret)}
-    everyone["opsgenie_configs"][0] |= opsgenie
-    everyone["email_configs"][0] |= {"smarthost": smarthost, "require_tls": False}
-    return tree
-
-
-def parts(message: bytes) -> dict[str, str]:
-    """The subject and the bodies of an e-mail by type."""
-    parsed = email.message_from_bytes(message, policy=email.policy.default)
-    bodies = {part.get_content_type(): part for part in parsed.walk() if not part.is_multipart()}
-    texts = {name: str(part.get_content()) for name, part in bodies.items()}
-    return texts | {"subject": str(parsed["Subject"])}
 
 
 @pytest.mark.real
@@ -98,7 +47,7 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
 
     async def scenario() -> tuple[Stub, list[bytes]]:
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):
-            own = settings(tmp_path, stub, host)
+            own = receiver_settings(tmp_path, stub, host)
             async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
                 sender = Alertmanager(
                     *(client, url, lambda: [fell.copy(), failing.copy()]),
@@ -161,7 +110,7 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
     assert sent["opsgenie"]["message"] == title
     assert sent["opsgenie"]["description"] == text
 
-    mail = parts(messages[0])
+    mail = mail_parts(messages[0])
     assert mail["subject"] == title
     read = html.unescape(re.sub("<[^>]*>", "", mail["text/html"]))
     assert [part for part in story if part not in read] == []

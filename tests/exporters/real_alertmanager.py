@@ -26,9 +26,11 @@ async def alertmanager(
     own: dict[str, Any] | None = None,
     *,
     filled: bool = False,
+    external: str = "",
 ) -> AsyncIterator[str]:
     """A ready Alertmanager that notifies `receiver`, of each alert by itself or by the settings of
-    its `own`, whose receiver it fills in unless it is `filled`; gives its URL."""
+    its `own`, whose receiver it fills in unless it is `filled`; gives its URL. Links in what it
+    sends begin with `external`, or with that URL."""
     webhook = {"webhook_configs": [{"url": receiver, "send_resolved": True}]}
     if own is not None and not filled:
         own = own | {"receivers": [{"name": own["route"]["receiver"], **webhook}]}
@@ -52,6 +54,8 @@ async def alertmanager(
             f"--storage.path={folder / 'data'}",
             f"--web.listen-address={url.removeprefix('http://')}",
             "--cluster.listen-address=",
+            f"--web.external-url={external or url}",
+            "--web.route-prefix=/",
             stdout=log,
             stderr=log,
         )
