@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deploy.dashboards import thresholds
 from deploy.dashboards.board import Board, Row
+from deploy.dashboards.now import instruments
 from deploy.dashboards.panels import Column, Panel, columns, lines, number
 from deploy.dashboards.promql import INTERVAL, RANGE, rate, target
 from deploy.dashboards.thresholds import Line, Lines
@@ -341,12 +342,23 @@ BOARD = Board(
     [*agents(), *places()],
     [
         Row("", _top()),
-        Row("The way of a trace", _way()),
-        Row("Kafka workers", _kafka()),
-        Row("OpenTelemetry in", _otlp()),
-        Row("Labels, index events and repeated questions", _beside()),
-        Row("What goes out, and what is hidden", _out()),
+        Row("", [instruments()]),
+        Row("The way of a trace", _way(), empty="Nothing of this has happened"),
+        Row("What goes out, and what is hidden", _out(), empty="Nothing goes out, or is hidden"),
         Row("Process", _process()),
+        Row(
+            "With OpenTelemetry spans",
+            _otlp(),
+            empty="No span came in (POST /v1/traces)",
+            folded=True,
+        ),
+        Row("With workers on Kafka", _kafka(), empty="No worker on Kafka", folded=True),
+        Row(
+            "With feedback, index events, or embeddings of answers",
+            _beside(),
+            empty="No feedback, no index event, or no embeddings (consistency)",
+            folded=True,
+        ),
     ],
     services=False,
 )

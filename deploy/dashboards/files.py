@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from grafana_foundation_sdk.builders import dashboard as builders
@@ -53,21 +54,29 @@ def text(board: Board) -> str:
     for row in board.rows:
         _add(made, row)
     found = made.build()
-    for number, panel in enumerate(found.panels or [], 1):
-        panel.id_val = number
+    numbers = count(1)
+    for panel in found.panels or []:
+        panel.id_val = next(numbers)
         if isinstance(panel, RowPanel):
             panel.datasource = DATASOURCE
+            for inside in panel.panels:
+                inside.id_val = next(numbers)
     return JSONEncoder(sort_keys=True, indent=2).encode(found) + "\n"
 
 
 def _add(made: builders.Dashboard, row: Row) -> None:
+    panels = [panel.no_value(row.empty) if row.empty else panel for panel in row.panels]
+    head = builders.Row(row.title)
+    if row.repeat:
+        head = head.repeat(row.repeat)
+    if row.folded:
+        for panel in panels:
+            head.with_panel(panel)
     if row.title:
-        head = builders.Row(row.title)
-        if row.repeat:
-            head = head.repeat(row.repeat)
         made.with_row(head)
-    for panel in row.panels:
-        made.with_panel(panel)
+    if not row.folded:
+        for panel in panels:
+            made.with_panel(panel)
 
 
 def _alerts(services: bool) -> builders.AnnotationQuery:

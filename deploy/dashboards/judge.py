@@ -5,6 +5,7 @@ from __future__ import annotations
 from deploy.dashboards import thresholds
 from deploy.dashboards.bands import metric_band
 from deploy.dashboards.board import Board, Row
+from deploy.dashboards.now import JUDGE, instruments
 from deploy.dashboards.panels import Column, Panel, columns, lines, number
 from deploy.dashboards.promql import INTERVAL, RANGE, of_service, rate, target
 from deploy.dashboards.variables import agents, places, service, window
@@ -237,16 +238,18 @@ def _cost_bands() -> list[Panel]:
     ]  # fmt: skip
 
 
+UNSPENT = "No trace says what it used (usage: tokens, cost_usd), or no judge is configured"
+
 BOARD = Board(
     "judge",
     "Judge and cost",
     "The judge: is it up, is it the one it was, what does it cost; and what the services cost.",
     [*agents(), service(many=False), window(), *places()],
     [
-        Row("", _top()),
-        Row("Calls", _calls()),
-        Row("Can its scores be trusted", _trust()),
-        Row("Cost of the services", _service_cost()),
-        Row("", _cost_bands()),
+        Row("", [instruments()]),
+        Row("", _top(), empty="No judge"),
+        Row("Calls", _calls(), empty=JUDGE),
+        Row("Can its scores be trusted", _trust(), empty=JUDGE),
+        Row("Cost of the services", [*_service_cost(), *_cost_bands()], empty=UNSPENT),
     ],
 )

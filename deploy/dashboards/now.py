@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grafana_foundation_sdk.builders import table
+from grafana_foundation_sdk.builders import stat, table
 
-from deploy.dashboards.panels import Column, columns, on_page
-from deploy.dashboards.promql import of_service, whole
+from deploy.dashboards.panels import Column, columns, number, on_page
+from deploy.dashboards.promql import of_service, target, whole
 from ragmeter.exporters.rules.promql import hold_last_value
 from ragmeter.metrics.registry import metric_specs
 
-__all__ = ["now"]
+__all__ = ["JUDGE", "instruments", "now"]
+
+JUDGE = "No judge is configured (judge.base_url), or it has said nothing of this yet"
+
+# What shows that an agent has it. A counter is there from the start, so it must have counted.
+INSTRUMENTS = {
+    "Judge": "ragmeter_judge_up",
+    "Spans (OTLP)": "ragmeter_otlp_spans_total > 0",
+    "Kafka": "ragmeter_kafka_lag_messages",
+    "Feedback": "ragmeter_feedback_received_total > 0",
+    "Canaries": "rag_canary_failed_effective_samples",
+}
 
 KEYS = ("service", "metric", "scorer", "fingerprint", "k", "instance")
 
@@ -50,6 +61,25 @@ def now(
     hidden = [] if services else ["service"]
     sort = "Service" if services else "Metric"
     return columns(title, text, shown, size=size, sort=sort, hidden=hidden)
+
+
+def instruments(size: tuple[int, int] = (24, 3)) -> stat.Panel:
+    """What the chosen agents have: panels that need what they lack are empty, rows folded."""
+
+    def has(name: str, series: str) -> str:
+        metric, _, condition = series.partition(" ")
+        there = f"clamp_max(count({target(metric)} {condition}) or vector(0), 1)"
+        return f'label_replace({there}, "instrument", "{name}", "", "")'
+
+    return number(
+        "What the chosen agents have",
+        "Panels that need what is not there are empty and say so; their rows open folded, with"
+        " the name of what they need.",
+        " or ".join(has(name, series) for name, series in INSTRUMENTS.items()),
+        size=size,
+        legend="{{instrument}}",
+        mapped={"0": ("not configured, or nothing yet", "text"), "1": ("yes", "green")},
+    )
 
 
 CELL = '${__data.fields["Service"]:percentencode}'

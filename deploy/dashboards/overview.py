@@ -188,6 +188,6 @@ BOARD = Board(
     [
         Row("", _top()),
         Row("", [_table(), _firing()]),
-        Row("$service", _each(), repeat="service"),
+        Row("$service", _each(), repeat="service", empty="Nothing of this, or too few samples"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deploy.dashboards.bands import beside, metric_band
 from deploy.dashboards.board import Board, Row
-from deploy.dashboards.now import now
+from deploy.dashboards.now import JUDGE, instruments, now
 from deploy.dashboards.panels import Column, Panel, columns, lines, on_page
 from deploy.dashboards.promql import PLAIN, of_service
 from deploy.dashboards.thresholds import Line, Lines
@@ -106,6 +106,7 @@ def _drift() -> Panel:
     )
 
 
+CITED = "Nothing: no answer with citations in this window, or too few"
 ASIDE = {"judge_disagreement", "judge_probe_agreement", "judge_probe_change"}
 
 BOARD = Board(
@@ -118,6 +119,7 @@ BOARD = Board(
         Row(
             "",
             [
+                instruments(),
                 now(
                     "Every metric now",
                     "Estimate, 95 % interval, samples and the share of traces without a value, by"
@@ -126,18 +128,33 @@ BOARD = Board(
                     [name for name in metric_specs() if name not in ASIDE],
                     size=(24, 9),
                     services=False,
-                )
+                ),
             ],
         ),
         Row("Grounding", _beside("grounding")),
         Row("Answered", _beside("answered")),
-        Row("Support by citations", _beside("citation_precision")),
-        Row("More on citations", _pair("citation_recall", "citation_fabricated")),
-        Row("", _pair("citation_presence", "empty_answer")),
-        Row("Facts in the answers, by the judge", _pair(*JUDGED)),
-        Row("Asked for: claims, context, canaries", _pair(*ASKED_FOR[0])),
-        Row("", _pair(*ASKED_FOR[1])),
-        Row("Canaries", _pair(*OF_CANARIES)),
+        Row("Support by citations", _beside("citation_precision"), empty=CITED),
+        Row(
+            "More on citations",
+            [
+                *_pair("citation_recall", "citation_fabricated"),
+                *_pair("citation_presence", "empty_answer"),
+            ],
+            empty=CITED,
+        ),
         Row("Drift and segments", [_drift(), _segments()]),
+        Row("With a judge: facts in the answers", _pair(*JUDGED), empty=JUDGE, folded=True),
+        Row(
+            "With a judge that is asked for them (judge.metrics): claims, context, canaries",
+            [*_pair(*ASKED_FOR[0]), *_pair(*ASKED_FOR[1])],
+            empty="No judge is asked for this (judge.metrics)",
+            folded=True,
+        ),
+        Row(
+            "With canaries",
+            _pair(*OF_CANARIES),
+            empty="No canary was asked (ragmeter canary run)",
+            folded=True,
+        ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deploy.dashboards.bands import beside, latency_band, metric_band
 from deploy.dashboards.board import Board, Row
+from deploy.dashboards.now import JUDGE, instruments
 from deploy.dashboards.panels import Panel, lines
 from deploy.dashboards.promql import INTERVAL, target
 from deploy.dashboards.variables import agents, cutoff, places, scorer, service, window
@@ -61,12 +62,15 @@ def _texts() -> list[Panel]:
     ]
 
 
+HALF = (12, 7)
+
 BOARD = Board(
     "retrieval",
     "Retrieval",
     "One service: relevance and order of what was retrieved, each in its interval, and latency.",
     [*agents(), service(many=False), window(), scorer(), cutoff(), *places()],
     [
+        Row("", [instruments()]),
         Row(
             "Relevance",
             [
@@ -81,31 +85,15 @@ BOARD = Board(
             ],
         ),
         Row(
-            "Order, by the judge",
+            "Speed",
             [
-                _ranked("precision_at_k", (8, 7)),
-                _ranked("ndcg_at_k", (8, 7)),
-                _ranked("average_precision_at_k", (8, 7)),
-            ],
-        ),
-        Row(
-            "First hit and speed",
-            [
-                metric_band(
-                    "reciprocal_rank",
-                    "Reciprocal rank",
-                    "One over the place of the first relevant passage: 1 is the first, 0.5 the"
-                    " second.",
-                    size=(8, 7),
-                    chosen=False,
-                ),
                 latency_band(
                     "retrieval",
                     "Latency of retrieval",
                     "Half and 95 % of the requests were faster in this stage.",
                     0.5,
                     0.95,
-                    size=(8, 7),
+                    size=(12, 7),
                 ),
                 latency_band(
                     "total",
@@ -113,10 +101,30 @@ BOARD = Board(
                     "Against it, retrieval shows whether the time goes into searching or writing.",
                     0.5,
                     0.95,
-                    size=(8, 7),
+                    size=(12, 7),
                 ),
             ],
         ),
-        Row("Texts of the passages", _texts()),
+        Row(
+            "Texts of the passages", _texts(), empty="Nothing: no text was missing, or no resolver"
+        ),
+        Row(
+            "With a judge: order of the passages",
+            [
+                _ranked("precision_at_k", HALF),
+                _ranked("ndcg_at_k", HALF),
+                _ranked("average_precision_at_k", HALF),
+                metric_band(
+                    "reciprocal_rank",
+                    "Reciprocal rank",
+                    "One over the place of the first relevant passage: 1 is the first, 0.5 the"
+                    " second.",
+                    size=HALF,
+                    chosen=False,
+                ),
+            ],
+            empty=JUDGE,
+            folded=True,
+        ),
     ],
 )

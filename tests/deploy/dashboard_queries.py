@@ -31,8 +31,12 @@ def boards() -> dict[str, dict[str, Any]]:
 
 
 def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All but the rows."""
-    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+    """All but the rows; also those in folded rows."""
+    for panel in board["panels"]:
+        if panel["type"] == "row":
+            yield from panel["panels"]
+        else:
+            yield panel
 
 
 def queries(name: str, board: Mapping[str, Any]) -> list[Query]:

@@ -23,6 +23,8 @@ from tests.deploy.tools import ROOT
 BOARDS = boards()
 DATASOURCE = ROOT / "deploy/compose/grafana/provisioning/datasources/prometheus.yaml"
 
+INSTRUMENTS = "What the chosen agents have"
+
 # Alerts that no panel is about, and why.
 ELSEWHERE = {
     "RagCanariesAbsent": "the panels of canaries have a gap then",
@@ -71,10 +73,11 @@ def test_check_names_what_is_not_in_step(
 def test_places_and_identifiers_are_each_ones_own(name: str) -> None:
     board = BOARDS[name]
     assert board["uid"] == f"ragmeter-{name}"
-    numbers = [panel["id"] for panel in board["panels"]]
+    rows = [panel for panel in board["panels"] if panel["type"] == "row"]
+    numbers = [panel["id"] for panel in [*rows, *panels(board)]]
     assert len(set(numbers)) == len(numbers)
     taken: set[tuple[int, int]] = set()
-    for panel in board["panels"]:
+    for panel in [*rows, *panels(board)]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells = {
@@ -92,6 +95,33 @@ def test_every_panel_says_what_its_number_is() -> None:
         assert len(panel["description"].split()) >= 6, panel["title"]
         assert panel["datasource"]["uid"] == "${datasource}"
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+def test_what_most_agents_lack_is_folded_and_says_so_when_it_is_empty() -> None:
+    folded = {
+        row["title"]: [panel["fieldConfig"]["defaults"]["noValue"] for panel in row["panels"]]
+        for board in BOARDS.values()
+        for row in board["panels"]
+        if row["type"] == "row" and row.get("collapsed")
+    }
+    assert len(folded) == 7
+    for title, texts in folded.items():
+        assert title.startswith("With ")
+        assert texts
+        assert all(texts)
+    of_judge = re.compile(r"\brag(meter)?_(judge|nugget|faithfulness|precision_at_k)_")
+    for name, panel in each():
+        found = " ".join(names(" ".join(target["expr"] for target in panel["targets"])))
+        if of_judge.search(found) and panel["title"] not in ("Every metric now", INSTRUMENTS):
+            assert "judge" in panel["fieldConfig"]["defaults"]["noValue"].lower(), (name, panel)
+
+
+def test_what_is_configured_is_asked_of_the_agents() -> None:
+    for name in ("quality", "retrieval", "judge", "agent"):
+        (panel,) = [one for one in panels(BOARDS[name]) if one["title"] == INSTRUMENTS]
+        assert "ragmeter_judge_up" in panel["targets"][0]["expr"]
+        texts = panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
+        assert texts["0"]["text"].startswith("not configured")
 
 
 def test_no_estimate_without_its_interval() -> None:

@@ -67,7 +67,7 @@ function step(panel, value) {
 
 function timeseries(panel, box, width, height) {
   const legend = make("div", undefined, "legend");
-  if (!panel.series.length) return box.append(make("div", "No data", "empty"));
+  if (!panel.series.length) return box.append(make("div", panel.fieldConfig.defaults.noValue || "No data", "empty"));
   const times = [...new Set(panel.series.flatMap(one => one.values.map(([at]) => at)))].sort((a, b) => a - b);
   const stacked = (panel.fieldConfig.defaults.custom.stacking || {}).mode === "normal";
   const sums = times.map(() => 0);
@@ -164,7 +164,7 @@ function stat(panel, box, width, height) {
     const value = values.length ? values[values.length - 1] : null;
     const known = mapped[String(value)];
     const defaults = panel.fieldConfig.defaults;
-    const text = value === null ? "No data" : known ? known.text : format(value, defaults.unit, defaults.decimals);
+    const text = value === null ? panel.fieldConfig.defaults.noValue || "No data" : known ? known.text : format(value, defaults.unit, defaults.decimals);
     const entry = make("div", undefined, "number");
     if (panel.options.textMode === "value_and_name") entry.append(make("small", one.name));
     const digits_ = make("b", text);
@@ -177,7 +177,7 @@ function stat(panel, box, width, height) {
 
 function table(panel, box) {
   const { columns, rows } = panel.table;
-  if (!rows.length) return box.append(make("div", "No data", "empty"));
+  if (!rows.length) return box.append(make("div", panel.fieldConfig.defaults.noValue || "No data", "empty"));
   const found = make("table"), head = make("tr");
   columns.forEach(name => head.append(make("th", name)));
   found.append(head);

@@ -26,7 +26,8 @@ def drawn(
     found: list[Panel] = []
     for panel, own in _repeated(board["panels"], values, options):
         if panel["type"] == "row":
-            found.append({**panel, "title": fill(panel["title"], own)})
+            folded = "▸ " if panel.get("collapsed") else ""
+            found.append({**panel, "title": folded + fill(panel["title"], own), "panels": []})
             continue
         results = [
             (
