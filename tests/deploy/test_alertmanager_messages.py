@@ -71,7 +71,7 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
         "0.8 → 0.6 (95 % interval 0.55 to 0.65, 240 samples)",
         "1970-01-01 00:11 UTC (95 % sure: 1970-01-01 00:10 UTC to 1970-01-01 00:12 UTC)",
         "moved unlike the rest",
-        "by chance at most once in 35.58 days; the rhythm of day and week is not known yet",
+        "by chance at most once in 35 days; the rhythm of day and week is not known yet",
         "unsupported",
         "refunded within an hour",
         "by cheque",

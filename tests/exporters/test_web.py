@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
+from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.exporters.page.rendering import DOCS_URL
 from ragmeter.exporters.web import metrics_app
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
@@ -138,14 +138,14 @@ def test_what_is_not_there_is_a_page_that_says_so(path: str) -> None:
     assert b"Back to the status page" in body
 
 
-@pytest.mark.parametrize("name", sorted({*RUNBOOK_PAGES.values(), "README.md"}))
+@pytest.mark.parametrize("name", sorted({*runbook_pages().values(), "README.md"}))
 def test_every_runbook_is_served_and_its_links_lead_to_others_or_to_the_docs(name: str) -> None:
     answer, body = ask(everything(), f"/runbooks/{name}")
     assert answer.status == 200
     text = body.decode()
     assert ("Any alert, in three steps" if name == "README.md" else "What to do") in text
     for link in re.findall(r'<a href="([^"]*)"', text.partition("<article")[2]):
-        assert link in (*RUNBOOK_PAGES.values(), "README.md", "/") or link.startswith(DOCS_URL), (
+        assert link in (*runbook_pages().values(), "README.md", "/") or link.startswith(DOCS_URL), (
             link
         )
 

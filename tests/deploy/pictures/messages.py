@@ -119,7 +119,7 @@ def write_traces(path: Path) -> None:
 def layouts(bodies: dict[str, Any]) -> dict[str, str]:
     """A page for each message, in a frame of our own."""
     slack = bodies["slack"]["attachments"][0]
-    pager, opsgenie, mail = bodies["pagerduty"], bodies["opsgenie"], bodies["email"]
+    pager, mail = bodies["pagerduty"], bodies["email"]  # Opsgenie gets the text of PagerDuty
     links = " · ".join(
         f'<a href="{html.escape(link["href"])}">{html.escape(link["text"])}</a>'
         for link in pager["links"]
@@ -135,11 +135,6 @@ def layouts(bodies: dict[str, Any]) -> dict[str, str]:
             f'<h1><span class="chip">{pager["payload"]["severity"]}</span>'
             f"{html.escape(pager['payload']['summary'])}</h1><small>component "
             f"{html.escape(pager['payload']['component'])}</small><p>{links}</p><pre>{story}</pre>"
-        ),
-        "opsgenie": _page(
-            f'<h1><span class="chip">{opsgenie["priority"]}</span>'
-            f"{html.escape(opsgenie['message'])}</h1>"
-            f"<pre>{html.escape(opsgenie['description'])}</pre>"
         ),
         "email": mail["text/html"].replace(
             "<body", f"<body><p><small>Subject: {html.escape(mail['subject'])}</small></p><div", 1
