@@ -30,7 +30,8 @@ async def mailbox() -> AsyncIterator[tuple[str, list[bytes]]]:
             verb = line[:4].upper()
             if verb == b"DATA":
                 writer.write(b"354 go on\r\n")
-                messages.append((await reader.readuntil(b"\r\n.\r\n"))[:-5])
+                data = (await reader.readuntil(b"\r\n.\r\n"))[:-5]
+                messages.append(data.replace(b"\r\n..", b"\r\n."))  # RFC 5321, section 4.5.2
             writer.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 fine\r\n")
             await writer.drain()
         writer.close()
