@@ -262,6 +262,12 @@ def citations(folder: Path) -> str:
 
 TEXT = """# How well the built-in scores agree with people
 
+**Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .735
+to .971): about as well as plain word overlap where answers restate a short passage, and .04 to .07
+better on RAGTruth. It is no probability: watch its changes within one service, and do not read 0.7
+as "30 % hallucinated". Abstentions are recognised with 93 to 99 % accuracy. Relevance is a rough
+order, and whether a citation supports its sentence is hardly told at all (AUROC .59).
+
 Made by `python -m benchmarks.agreement --data DIR --write docs/agreement.md`; do not edit by hand.
 
 These are **development numbers**: the rules were written, and the grounding model fitted, with

@@ -83,6 +83,50 @@ def test_generated_pages_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, capsys.readouterr().out) == (0, ""), "python -m deploy.pages"
 
 
+@pytest.mark.parametrize("name", ["statistics", "streams", "agreement", "performance", "scaling"])
+def test_evidence_begins_with_its_conclusion(name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    assert text.partition("\n\n")[2].startswith("**Conclusion.** ")
+
+
+def test_the_conclusion_on_intervals_quotes_the_table() -> None:
+    text = (ROOT / "docs" / "statistics.md").read_text()
+    conclusion = " ".join(text.split("\n\n")[1].split())
+    _, _, after = text.partition("<!-- acceptance:begin -->")
+    coverage: dict[tuple[str, str, str], list[float]] = {}
+    widths: list[float] = []
+    for line in re.findall(r"^\| (?!case|---)(.*) \|$", after, re.M):
+        case, metric, series, *cells = line.split(" | ")
+        kind = "failing" if "fails" in case else "bursts" if "bursts" in case else "usual"
+        if series == "builtin":
+            continue
+        found = [float(cell.split()[0]) for cell in cells[:3] if cell.strip()]
+        coverage.setdefault((kind, metric, series), []).extend(found)
+        if (kind, metric, series) == ("usual", "rates", "+builtin"):
+            widths.append(float(cells[-1]))
+
+    def span(*keys: tuple[str, str, str]) -> str:
+        found = [100 * one for key in keys for one in coverage[key]]
+        return f"{min(found):.1f} to {max(found):.1f} %"
+
+    rates, means = ("usual", "rates", "judge"), ("usual", "means", "judge")
+    assert f"rates hold the truth in {span(rates)} of" in conclusion
+    assert f"its means in {span(means)}," in conclusion
+    assert span(*(key for key in coverage if key[0] == "bursts")) in conclusion
+    failing = min(one for key, found in coverage.items() if key[0] == "failing" for one in found)
+    assert f"{100 * failing:.1f} % or more" in conclusion
+    assert (
+        f"{100 * (1 - max(widths)):.0f} to {100 * (1 - min(widths)):.0f} % narrower" in conclusion
+    )
+
+
+def test_the_conclusion_on_agreement_quotes_the_table() -> None:
+    text = (ROOT / "docs" / "agreement.md").read_text()
+    found = [float(one) for one in re.findall(r"\| \*\*(0\.\d+)\*\* \(", text)]
+    low, high = (f"{one:.3f}".lstrip("0") for one in (min(found), max(found)))
+    assert f"AUROC {low} to {high}" in " ".join(text.split())
+
+
 def test_the_readme_is_a_landing_page() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
