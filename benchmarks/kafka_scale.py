@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
     parser.add_argument("--builtin", action="store_true", help="with the built-in scorers")
+    parser.add_argument("--model", type=float, default=0.0, help="models.cpu_share; 0.2 as run")
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
     options = parser.parse_args()
     kinds = [Kind(name, number) for number in options.workers for name in options.kinds]
@@ -155,6 +156,7 @@ def main() -> None:
                     options.partitions,
                     (
                         ("builtin_scorers", options.builtin),
+                        ("models", {"cpu_share": options.model}),
                         ("scorers", {"processes": int(kind.name.partition("+")[2] or 0)}),
                     ),
                 )

@@ -22,10 +22,12 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
+from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.aggregate.index_events import decode_index_event, is_index_event
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.score import HashedWording, ScoredTrace
@@ -117,6 +119,14 @@ class MessageProcessor:
         self._tiers = tiers
         self._otlp = otlp
         self._wordings = WordingBuilder(settings.consistency, settings.privacy)
+        # What the owner of a service would not remember is not sent: it knows at least as many of
+        # its questions as this worker.
+        self._answers = AnswerMemory(
+            settings.consistency.queries,
+            {name: parse_window(name) for name in settings.windows},
+            settings.limits.min_samples,
+            "sent",
+        )
 
     async def score_ahead(self, messages: Sequence[Any]) -> list[ScoredBody | None]:
         """Have other processes score the messages that need nothing else before."""
@@ -151,6 +161,9 @@ class MessageProcessor:
         """
         value = message.value or b""
         if isinstance(scores, TraceScores):
+            wording = scores.wording
+            if isinstance(wording, HashedWording) and not self._offer(scores, wording.query):
+                scores.wording = "sampled_out"
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
             return self._letter(message, scores.reason, scores.errors)
@@ -181,10 +194,16 @@ class MessageProcessor:
 
     def _score(self, message: Any, trace: Trace) -> Outcome | Coroutine[Any, Any, Outcome]:
         scores = self._tiers.scorer.score_alone(trace)
-        scores.wording = self._wordings.hash(trace)
+        scores.wording = self._wordings.hash(trace, partial(self._offer, scores))
         if self._settings.feedback.traces:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
+
+    def _offer(self, scores: TraceScores, query: str) -> bool:
+        at = scores.summary.timestamp
+        now = max(at, self._tiers.newest or at)
+        service = self._tiers.bound_service(scores.service)
+        return self._answers.offer(service, query, at, now)
 
     def _draw(
         self, message: Any, scores: TraceScores, trace: Trace | None = None

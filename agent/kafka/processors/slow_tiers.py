@@ -155,6 +155,10 @@ class InlineTiers:
             self._counters.inc("ragmeter_scorer_restarts_total", by=new)
         return found
 
+    def bound_service(self, service: str) -> str:
+        """Return the name of a service, one for all beyond `limits.services`."""
+        return self._names.service(service)
+
     def draw(self, scores: TraceScores) -> CheapScores:
         """Draw a trace for the slow tiers."""
         timestamp = scores.summary.timestamp
