@@ -268,7 +268,9 @@ class EvidenceRows:
     def add(self, key: EvidenceKey, record: ScoreRecord) -> None:
         """Keep a trace that has become one of the worst."""
         try:
-            data = encode_score(replace(record, passages=None))  # feedback rows have those
+            # feedback rows have the passages, and those of consistency the wording
+            scored = replace(record.scored, wording=None, wording_reason="")
+            data = encode_score(ScoreRecord(scored, record.source))
         except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)
