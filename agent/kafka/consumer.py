@@ -21,8 +21,8 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import FAUST_LOG, aiokafka_options
-from ragmeter.kafka.transactions import OwnerGroup
+from ragmeter.kafka.connection import FAUST_LOG
+from ragmeter.kafka.transactions import OwnerGroup, make_consumer
 
 HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0
@@ -71,21 +71,16 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
     async def run(self) -> None:
         """Deliver messages until cancelled."""
         kafka = self.kafka
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=list(kafka.bootstrap_servers),
-            client_id=kafka.client_id,
+        self._consumer = make_consumer(
+            kafka,
             group_id=self.name,
             # as many partitions of each topic for each; others balance their sum alone
             partition_assignment_strategy=[RangePartitionAssignor],
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
             session_timeout_ms=int(kafka.session_seconds * 1000),
             heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
             rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
             max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
             max_partition_fetch_bytes=_FETCH_BYTES,
-            **aiokafka_options(kafka),
         )
         self._consumer.subscribe(list(self.topics), listener=self)
         try:
