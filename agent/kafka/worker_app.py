@@ -36,12 +36,11 @@ from ragmeter.kafka.processors.otlp import (
     AssembleOwner,
     AssembleProcessor,
     OtlpSplitter,
-    make_assembler,
 )
 from ragmeter.kafka.processors.score import FeedbackOwner, MessageProcessor, ScoreOwner
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.topics import open_spans_topic, state_topic
+from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
 from ragmeter.store.rows import OutboxItem
 
@@ -107,7 +106,7 @@ class WorkerApp:
         self.assemble: AssembleProcessor | None = None
         splitter = None
         if kafka.traces_encoding != "native":
-            self.assemble = make_assembler(settings, open_spans_topic(settings), dead)
+            self.assemble = AssembleProcessor(settings, dead)
             self.assemble.lock = self.aggregate.lock  # readers hold one lock for all
             splitter = OtlpSplitter(
                 topics.spans,
