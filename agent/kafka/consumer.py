@@ -30,7 +30,6 @@ _POLL_MS = 200
 _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
 _FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
 _MAX_RECORDS = 2000
-_SHARE_SECONDS = 1.0
 _LAG_SECONDS = 2.0
 
 
@@ -252,7 +251,7 @@ class StateGroup(OwnerGroup):
 
 
 async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
-    """Measure the lag of groups now and then, until cancelled.
+    """Measure the lag of groups now and then, and call `answered` after it, until cancelled.
 
     Where the brokers do not answer, the last values stay, and `answered` is not called.
     """
@@ -263,17 +262,3 @@ async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
                     await group.measure()
             answered()
         await asyncio.sleep(_LAG_SECONDS)
-
-
-async def follow_share(group: ScoreGroup, topic: str, update: Callable[[float], None]) -> None:
-    """Call `update` with the worker's share of the partitions of a topic whenever it changes.
-
-    The share is 0..1, and 0 while the group rebalances. Runs until cancelled.
-    """
-    last = -1.0
-    while True:
-        share = group.share(topic)
-        if share != last:
-            update(share)
-            last = share
-        await asyncio.sleep(_SHARE_SECONDS)

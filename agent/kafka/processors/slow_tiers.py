@@ -107,6 +107,7 @@ class InlineTiers:
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
         self._restarts = 0  # of its processes, as far as they are counted
+        self._share = 1.0
         self._sampler = Sampler(settings.sampling, self._controllers, clock)
         self.scorer = Scorer(
             settings.builtin_scorers,
@@ -228,9 +229,11 @@ class InlineTiers:
 
     def set_share(self, share: float) -> None:
         """Take the share of the budgets that this worker reads of all traces, 0..1."""
-        if share > 0:  # with nothing to read there is nothing to spend
-            for controller in self._controllers.values():
-                controller.set_share(share)
+        if share in (0, self._share):  # with nothing to read there is nothing to spend
+            return
+        self._share = share
+        for controller in self._controllers.values():
+            controller.set_share(share)
 
     def charge(self, service: str, cost: ScoringCost) -> None:
         """Charge the judge's budget with requests beside the traces."""
