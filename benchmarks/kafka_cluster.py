@@ -71,10 +71,17 @@ class Setup:
         provision(load_settings(environ={}, overrides=self.settings))
 
 
-def grown(count: int, services: int, rate: float, seed: int = 0) -> list[bytes]:
-    """`count` real traces of 3.5 to 6.5 kB under new ids, `rate` a second of event time over all
+def grown(
+    count: int,
+    services: int,
+    rate: float,
+    seed: int = 0,
+    sizes: tuple[int, int] = (3_500, 6_500),
+) -> list[bytes]:
+    """`count` real traces of `sizes` bytes under new ids, `rate` a second of event time over all
     services, in turn."""
-    lines = [line for line in EXAMPLE.read_bytes().splitlines() if 3_500 <= len(line) <= 6_500]
+    least, most = sizes
+    lines = [line for line in EXAMPLE.read_bytes().splitlines() if least <= len(line) <= most]
     out = []
     for number in range(count):
         trace = json.loads(lines[number % len(lines)])

@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.kafka_cluster import grown
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
+from ragmeter.core.process import collect_rarely
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
@@ -58,6 +59,7 @@ def main() -> None:
         clock=time.time,
         monotonic=time.monotonic,
     )
+    collect_rarely()  # as a worker does
     spent: dict[str, float] = {}
 
     def part(name: str, what: Callable[[], Any]) -> Any:

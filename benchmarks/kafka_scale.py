@@ -4,8 +4,8 @@ only decodes and forwards.
     python -m benchmarks.kafka_scale [--messages 16000] [--rounds 3] [--workers 1 2 4]
     python -m benchmarks.kafka_scale --builtin --workers 1 --kinds worker worker+1
 
-A real Kafka of one node. Real traces of 3.5 to 6.5 kB of several services, 100 a second of event
-time; the cheap tier, windows, default rules and drift on, the built-in scorers off; `worker+1`
+A real Kafka of one node. Real traces of 5 to 7.5 kB of several services, 100 a second of event
+time; the cheap tier, windows, default rules and drift on, built-in scorers and model off; `worker+1`
 has a scorer process beside it. Each round has
 every kind once, in turn, with topics and a group of its own; the clock runs from the first message
 after a warm-up until the last is counted and committed (the no-op: until the last is in the other
@@ -49,6 +49,7 @@ __all__ = ["main"]
 
 WARM = 800  # messages before the clock runs: code is imported, connections are made
 RATE = 100.0  # traces a second of event time
+SIZES = (5_000, 7_500)  # bytes: 6 kB on average
 
 
 class Run(NamedTuple):
@@ -134,10 +135,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
     parser.add_argument("--builtin", action="store_true", help="with the built-in scorers")
+    parser.add_argument("--model", type=float, default=0.0, help="models.cpu_share; 0.2 as run")
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
     options = parser.parse_args()
     kinds = [Kind(name, number) for number in options.workers for name in options.kinds]
-    all_ = grown(WARM + options.messages, options.services, RATE)
+    all_ = grown(WARM + options.messages, options.services, RATE, sizes=SIZES)
     warm, lines = all_[:WARM], all_[WARM:]
     size = sum(map(len, lines)) / len(lines)
     print(
@@ -155,6 +157,7 @@ def main() -> None:
                     options.partitions,
                     (
                         ("builtin_scorers", options.builtin),
+                        ("models", {"cpu_share": options.model}),
                         ("scorers", {"processes": int(kind.name.partition("+")[2] or 0)}),
                     ),
                 )

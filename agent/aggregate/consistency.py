@@ -105,6 +105,17 @@ class AnswerMemory:
         largest = self._largest.get(service)
         return largest is None or query <= largest
 
+    def offer(self, service: str, query: str, at: float, now: float) -> bool:
+        """Return whether another memory, which is told of more answers, might remember one.
+
+        It is remembered here without its words. The same answer may be offered again.
+        """
+        self.advance(now)
+        known = self._remembered.get(service, {}).get(query)
+        if known is not None and any(one.at == at for one in known.answers):
+            return True
+        return self.add(service, HashedWording(query, ""), at, now) in ("kept", "late")
+
     def add(self, service: str, wording: HashedWording, at: float, now: float) -> _MemoryOutcome:
         """Remember an answer of event time `at`; `now` is the event time reached."""
         if at <= now - self._longest:

@@ -142,7 +142,7 @@ class WordingBuilder:
 
     def _context_texts(self, trace: Trace) -> list[str]:
         """Return what an answer depends on besides the question: earlier turns and chosen tags."""
-        turns = [f"{turn.role}:{normalise_query(turn.text)}" for turn in trace.history or ()]
+        turns = [f"{turn.role}:{turn.text}" for turn in trace.history or ()]
         return turns + [trace.tag(name) or "" for name in self._tags]
 
     def _hash(self, *parts: str) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import gc
 import logging
 import os
 import sys
@@ -17,7 +16,7 @@ import httpx
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
-from ragmeter.core.process import SignalHandlers
+from ragmeter.core.process import SignalHandlers, collect_rarely
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
@@ -41,10 +40,6 @@ _POLL_SECONDS = 0.5
 # threads several times, so with Python's 5 ms a busy worker adds 10 to 20 ms to it. A replay takes
 # the same CPU with 1 ms.
 _SWITCH_SECONDS = 0.001
-
-# New objects between two collections of the youngest generation. Traces come in hundreds and hold
-# no cycles: at Python's 700 the collector took a tenth of the time of an import and freed nothing.
-_GC_THRESHOLD = 50_000
 
 
 @contextlib.asynccontextmanager
@@ -184,8 +179,7 @@ async def run_agent(
         ),
     )
     await exporter.start(agent)
-    gc.freeze()  # modules and settings stay: no collection visits them again
-    gc.set_threshold(_GC_THRESHOLD)
+    collect_rarely()
     agent.start()
     watching = asyncio.create_task(_watch_for_stalls(agent))
     stop = SignalHandlers(SettingsReload(settings, reread, agent, access)).stop

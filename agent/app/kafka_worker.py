@@ -18,7 +18,7 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.process import SignalHandlers, Watchdog, is_unready
+from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.endpoints.operator import BaselinesEndpoint
 from ragmeter.exporters.senders import AlertSenders
@@ -102,6 +102,7 @@ async def run_worker(
         stack.push_async_callback(senders.stop)
         say(f"metrics:     {url}/metrics")
         say(f"status page: {url}/")
+        collect_rarely()
         await worker.connect()
         if not worker.stop.is_set():
             worker.app = app

@@ -103,6 +103,10 @@ class DedupeIds:
 
     def add(self, service: str, trace_id: str, timestamp: float) -> bool:
         """Remember an id; return whether it is new to its service."""
+        return self.add_hash(hash_trace_id(service, trace_id), timestamp)
+
+    def add_hash(self, number: int, timestamp: float) -> bool:
+        """Do as `add`, given the hash of service and id."""
         clock, begun = self._clock, self._clock.start
         rotates = clock.rotate(timestamp)
         if rotates or self._new.size >= self._most:
@@ -114,7 +118,6 @@ class DedupeIds:
         start = clock.start or 0.0
         if timestamp < start + clock.horizon:  # a trace from the future moves nothing
             self._newest = max(self._newest, start, timestamp)
-        number = hash_trace_id(service, trace_id)
         if number in self._old or number in self._new:
             return False
         self._new.add(number)

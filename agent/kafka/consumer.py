@@ -21,16 +21,15 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import FAUST_LOG, aiokafka_options
-from ragmeter.kafka.transactions import OwnerGroup
+from ragmeter.kafka.connection import FAUST_LOG
+from ragmeter.kafka.transactions import OwnerGroup, make_consumer
 
 HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0
 _POLL_MS = 200
 _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
-_FETCH_BYTES = 4 * 2**20  # of a partition in a response; a larger message comes all the same
+_FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
 _MAX_RECORDS = 2000
-_SHARE_SECONDS = 1.0
 _LAG_SECONDS = 2.0
 
 
@@ -71,21 +70,16 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
     async def run(self) -> None:
         """Deliver messages until cancelled."""
         kafka = self.kafka
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=list(kafka.bootstrap_servers),
-            client_id=kafka.client_id,
+        self._consumer = make_consumer(
+            kafka,
             group_id=self.name,
             # as many partitions of each topic for each; others balance their sum alone
             partition_assignment_strategy=[RangePartitionAssignor],
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
             session_timeout_ms=int(kafka.session_seconds * 1000),
             heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
             rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
             max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
             max_partition_fetch_bytes=_FETCH_BYTES,
-            **aiokafka_options(kafka),
         )
         self._consumer.subscribe(list(self.topics), listener=self)
         try:
@@ -257,7 +251,7 @@ class StateGroup(OwnerGroup):
 
 
 async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
-    """Measure the lag of groups now and then, until cancelled.
+    """Measure the lag of groups now and then, and call `answered` after it, until cancelled.
 
     Where the brokers do not answer, the last values stay, and `answered` is not called.
     """
@@ -268,17 +262,3 @@ async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
                     await group.measure()
             answered()
         await asyncio.sleep(_LAG_SECONDS)
-
-
-async def follow_share(group: ScoreGroup, topic: str, update: Callable[[float], None]) -> None:
-    """Call `update` with the worker's share of the partitions of a topic whenever it changes.
-
-    The share is 0..1, and 0 while the group rebalances. Runs until cancelled.
-    """
-    last = -1.0
-    while True:
-        share = group.share(topic)
-        if share != last:
-            update(share)
-            last = share
-        await asyncio.sleep(_SHARE_SECONDS)

@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
 from pydantic import TypeAdapter, ValidationError
 
 from ragmeter.config.kafka import KafkaSettings
-from ragmeter.kafka.connection import aiokafka_options
+from ragmeter.kafka.transactions import make_consumer
 from ragmeter.sampling.control import SamplingControl
 
 log = logging.getLogger(__name__)
@@ -100,16 +99,8 @@ async def follow_control_topic(
     seconds.
     """
     while True:
-        consumer = AIOKafkaConsumer(
-            kafka.topics.control,
-            bootstrap_servers=list(kafka.bootstrap_servers),
-            client_id=kafka.client_id,
-            group_id=None,  # no group: every worker reads everything
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            **aiokafka_options(kafka),
-        )
+        # without a group: every worker reads everything
+        consumer = make_consumer(kafka, kafka.topics.control)
         try:
             await consumer.start()
             while True:

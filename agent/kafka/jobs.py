@@ -18,11 +18,11 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter.kafka.connection import aiokafka_options
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
+from ragmeter.kafka.transactions import make_consumer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
 
@@ -118,15 +118,10 @@ class TraceTopicReader:
 
     async def _open(self) -> AIOKafkaConsumer:
         if self._consumer is None:
-            kafka = self._kafka
-            self._consumer = AIOKafkaConsumer(
-                bootstrap_servers=list(kafka.bootstrap_servers),
-                client_id=kafka.client_id,
-                group_id=None,
-                enable_auto_commit=False,
+            self._consumer = make_consumer(
+                self._kafka,
                 auto_offset_reset="none",
                 max_partition_fetch_bytes=_FETCH_BYTES,
-                **aiokafka_options(kafka),
             )
             await self._consumer.start()
             # without a topic to follow it would not know of any partition

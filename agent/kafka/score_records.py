@@ -55,8 +55,13 @@ PASSAGE_KEY_CHARS = 16  # characters of the hash of a passage's id
 _STATES = tuple(ScoreState)  # in the order of the wire
 _STATUSES = frozenset(get_args(Status))
 _GUESSED = frozenset(GUESSED_FIELDS)
-_PLAIN = (None,) * 4  # of a result that is a number on the wire
+_PLAIN = (None,) * 3  # of a result without more than a value, or a reason for none
 _MISSING: list[Any] = [None] * 8  # fields at the end of a result that are left out
+
+
+_ResultKey = tuple[Any, ...]
+_KnownResults = dict[_ResultKey, Score]
+"""Results of a record without detail, by pair, probability and what is on the wire."""
 
 
 class BadRecord(RagmeterError, ValueError):
@@ -242,21 +247,21 @@ class _ScoresWriter:
         return data
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+_dump = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _result_to_wire(score: Score, probability: float) -> object:
     value = score.value
     if (
-        value is not None
-        and score.state is ScoreState.SCORED
-        and score.probability == probability
-        and (score.detail, score.fingerprint, score.reason, score.cheap) == _PLAIN
+        score.probability == probability
+        and (score.detail, score.fingerprint, score.cheap) == _PLAIN
         and not score.stratum
-        and math.isfinite(value)
     ):
-        return value
+        if value is None:
+            if score.state is not ScoreState.SCORED:
+                return _STATES.index(score.state), score.reason
+        elif score.state is ScoreState.SCORED and score.reason is None and math.isfinite(value):
+            return value
     _check_result(score)
     detail = score.detail
     if detail and len(_dump(detail)) > MAX_DETAIL:
@@ -382,13 +387,15 @@ def _read_traces(wire: dict[str, Any]) -> list[ScoreRecord]:
     pairs = [[(_text(metric), _text(scorer)) for metric, scorer in one] for one in wire["pairs"]]
     for one in pairs:
         _check_pairs(one)
-    return [_read_trace(service, base, pairs, *row) for row in wire["traces"]]
+    known: _KnownResults = {}
+    return [_read_trace(service, base, pairs, known, *row) for row in wire["traces"]]
 
 
 def _read_trace(
     service: str,
     base: SourceOffset | None,
     pairs: list[list[tuple[str, str]]],
+    known: _KnownResults,
     trace_id: str,
     delta: int,
     timestamp: float,
@@ -411,10 +418,7 @@ def _read_trace(
         service,
         timestamp,
         status,
-        [
-            _result_from_wire(pair, one, probability)
-            for pair, one in zip(pairs[number], results, strict=True)
-        ],
+        _read_results(pairs[number], results, probability, known),
         probability,
         {_text(name): float(value) for name, value in timings.items()} if timings else {},
         {_text(name): _text(value) for name, value in tags.items()} if tags else {},
@@ -445,6 +449,26 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is needed")
     return value
+
+
+def _read_results(
+    pairs: list[tuple[str, str]], wires: list[Any], probability: float, known: _KnownResults
+) -> list[Score]:
+    """Return the results of a trace; those of a record that are equal are one object."""
+    found: list[Score] = []
+    for pair, wire in zip(pairs, wires, strict=True):
+        if not isinstance(wire, list):
+            key: _ResultKey = (pair, probability, wire)
+        elif len(wire) == 2:
+            key = (pair, probability, *wire)
+        else:
+            found.append(_result_from_wire(pair, wire, probability))
+            continue
+        score = known.get(key)
+        if score is None:
+            score = known[key] = _result_from_wire(pair, wire, probability)
+        found.append(score)
+    return found
 
 
 def _result_from_wire(pair: tuple[str, str], wire: Any, probability: float) -> Score:

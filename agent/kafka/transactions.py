@@ -98,20 +98,25 @@ def make_producer(
     )
 
 
+def make_consumer(kafka: KafkaSettings, *topics: str, **options: Any) -> AIOKafkaConsumer:
+    """Make a consumer of committed messages, which commits nothing."""
+    defaults: dict[str, Any] = {
+        "bootstrap_servers": list(kafka.bootstrap_servers),
+        "client_id": kafka.client_id,
+        "group_id": None,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+        **aiokafka_options(kafka),
+    }
+    return AIOKafkaConsumer(*topics, **defaults | options)
+
+
 async def read_rows(kafka: KafkaSettings, topic: str, partition: int) -> dict[bytes, bytes]:
     """Return the last committed value of each key of a partition, without deleted ones."""
     rows: dict[bytes, bytes] = {}
     tp = TopicPartition(topic, partition)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=list(kafka.bootstrap_servers),
-        client_id=kafka.client_id,
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        max_partition_fetch_bytes=_FETCH_BYTES,
-        **aiokafka_options(kafka),
-    )
+    consumer = make_consumer(kafka, max_partition_fetch_bytes=_FETCH_BYTES)
     await consumer.start()
     try:
         consumer.assign([tp])
@@ -136,13 +141,7 @@ async def read_offsets(
     By a connection of its own: a broker answers none of a consumer's requests while it holds back
     one for messages, up to half a second each.
     """
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=list(kafka.bootstrap_servers),
-        client_id=kafka.client_id,
-        group_id=group,
-        enable_auto_commit=False,
-        **aiokafka_options(kafka),
-    )
+    consumer = make_consumer(kafka, group_id=group)
     await consumer.start()
     try:
         return await consumer.committed(tp), (await consumer.beginning_offsets([tp]))[tp]

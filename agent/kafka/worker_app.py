@@ -26,7 +26,6 @@ from ragmeter.kafka.consumer import (
     ScoreGroup,
     StateGroup,
     follow_lag,
-    follow_share,
 )
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
 from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, Job, ProbeJob, TraceTopicReader
@@ -36,12 +35,11 @@ from ragmeter.kafka.processors.otlp import (
     AssembleOwner,
     AssembleProcessor,
     OtlpSplitter,
-    make_assembler,
 )
 from ragmeter.kafka.processors.score import FeedbackOwner, MessageProcessor, ScoreOwner
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.topics import open_spans_topic, state_topic
+from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
 from ragmeter.store.rows import OutboxItem
 
@@ -78,6 +76,7 @@ class WorkerApp:
         self._answered_at = time.monotonic()
         self.sampling = settings.sampling
         self._settings = settings
+        self._tiers = tiers
         notify, announced = outputs
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)
@@ -107,7 +106,7 @@ class WorkerApp:
         self.assemble: AssembleProcessor | None = None
         splitter = None
         if kafka.traces_encoding != "native":
-            self.assemble = make_assembler(settings, open_spans_topic(settings), dead)
+            self.assemble = AssembleProcessor(settings, dead)
             self.assemble.lock = self.aggregate.lock  # readers hold one lock for all
             splitter = OtlpSplitter(
                 topics.spans,
@@ -137,7 +136,6 @@ class WorkerApp:
             lambda: follow_control_topic(kafka, records, tiers.apply_control),
             EvidenceFetcher(settings, self.aggregate, preparer, reader).run,
             lambda: follow_lag(self._answered, self.score, self.state),
-            lambda: follow_share(self.score, topics.traces, tiers.set_share),
         ]
         if tiers.instruments.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
@@ -188,6 +186,7 @@ class WorkerApp:
 
     def _answered(self) -> None:
         self._answered_at = time.monotonic()
+        self._tiers.set_share(self.score.share(self._settings.kafka.topics.traces))
 
     def marks(self) -> dict[object, object]:
         """Return a mark of each partition that has work, for `ragmeter.core.process.Watchdog`."""

@@ -107,7 +107,8 @@ def normalise_query(query: str) -> str:
     This is Unicode's compatibility form without case, extra white space and signs at the end.
     Signs within stay: C is not C++.
     """
-    folded = " ".join(unicodedata.normalize("NFKC", query).casefold().split())
+    plain = query if query.isascii() else unicodedata.normalize("NFKC", query)
+    folded = " ".join(plain.casefold().split())
     return folded.rstrip("?!.…。 ") or folded
 
 

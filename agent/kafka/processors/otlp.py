@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ragmeter.config.settings import Settings
@@ -40,6 +41,7 @@ from ragmeter.kafka.span_records import (
     split_spans,
 )
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
+from ragmeter.kafka.topics import open_spans_topic
 from ragmeter.kafka.transactions import OutRecord
 
 log = logging.getLogger(__name__)
@@ -182,14 +184,15 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         "Traces that were open are lost: reset the offsets of the group there to go on without them"
     )
 
-    def __init__(
-        self,
-        settings: Settings,
-        state_topic: str,
-        dead: DeadLetterTopic,
-        build: Callable[[], AssemblyState],
-    ) -> None:
-        super().__init__(settings.kafka.topics.spans, state_topic, dead, build)
+    def __init__(self, settings: Settings, dead: DeadLetterTopic) -> None:
+        build = partial(
+            AssemblyState,
+            partition_share(settings.otlp, settings.kafka.partitions),
+            row_bytes=min(RECORD_BYTES, settings.limits.trace_bytes),
+            clock=time.time,
+            monotonic=time.monotonic,
+        )
+        super().__init__(settings.kafka.topics.spans, open_spans_topic(settings), dead, build)
         self._settings = settings
 
     async def hand_on(
@@ -216,21 +219,3 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
                 topic = settings.kafka.topics.traces
                 records.append(OutRecord(topic, one.body, key, None, _NATIVE))
         return records, counts
-
-
-def make_assembler(
-    settings: Settings, state_topic: str, dead: DeadLetterTopic
-) -> AssembleProcessor:
-    """Make the processor of the spans topic."""
-    kafka = settings.kafka
-    share = partition_share(settings.otlp, kafka.partitions)
-
-    def build() -> AssemblyState:
-        return AssemblyState(
-            share,
-            row_bytes=min(RECORD_BYTES, settings.limits.trace_bytes),
-            clock=time.time,
-            monotonic=time.monotonic,
-        )
-
-    return AssembleProcessor(settings, state_topic, dead, build)

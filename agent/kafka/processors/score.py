@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,10 +22,12 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
+from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.aggregate.index_events import decode_index_event, is_index_event
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.score import HashedWording, ScoredTrace
@@ -72,7 +74,8 @@ _NO_SERVICE = (
 Outcome = ScoreRecord | list[OutRecord]
 """What comes of a message."""
 
-_Handler = Callable[[], Outcome | Coroutine[Any, Any, Outcome]]
+_Handled = Outcome | Coroutine[Any, Any, Outcome]
+"""What comes of a message at once, or a coroutine where something must be waited for."""
 
 
 def arrival_time(message: Any, now: float) -> float | None:
@@ -117,6 +120,14 @@ class MessageProcessor:
         self._tiers = tiers
         self._otlp = otlp
         self._wordings = WordingBuilder(settings.consistency, settings.privacy)
+        # What the owner of a service would not remember is not sent: it knows at least as many of
+        # its questions as this worker.
+        self._answers = AnswerMemory(
+            settings.consistency.queries,
+            {name: parse_window(name) for name in settings.windows},
+            settings.limits.min_samples,
+            "sent",
+        )
 
     async def score_ahead(self, messages: Sequence[Any]) -> list[ScoredBody | None]:
         """Have other processes score the messages that need nothing else before."""
@@ -142,15 +153,13 @@ class MessageProcessor:
         configured = self._settings.kafka.traces_encoding
         return message_encoding(message.value or b"", message.headers, configured)
 
-    def handle(
-        self, message: Any, scores: ScoredBody | None = None
-    ) -> Outcome | Coroutine[Any, Any, Outcome]:
-        """Return what comes of a message of the traces topic, or a coroutine where it must wait.
-
-        `scores` are of `score_ahead`.
-        """
+    def handle(self, message: Any, scores: ScoredBody | None = None) -> _Handled:
+        """Return what comes of a message of the traces topic; `scores` are of `score_ahead`."""
         value = message.value or b""
         if isinstance(scores, TraceScores):
+            wording = scores.wording
+            if isinstance(wording, HashedWording) and not self._offer(scores, wording.query):
+                scores.wording = "sampled_out"
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
             return self._letter(message, scores.reason, scores.errors)
@@ -179,16 +188,20 @@ class MessageProcessor:
         scored = self._score(message, await self._preparer.prepare(item))
         return await scored if asyncio.iscoroutine(scored) else scored
 
-    def _score(self, message: Any, trace: Trace) -> Outcome | Coroutine[Any, Any, Outcome]:
+    def _score(self, message: Any, trace: Trace) -> _Handled:
         scores = self._tiers.scorer.score_alone(trace)
-        scores.wording = self._wordings.hash(trace)
+        scores.wording = self._wordings.hash(trace, partial(self._offer, scores))
         if self._settings.feedback.traces:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
 
-    def _draw(
-        self, message: Any, scores: TraceScores, trace: Trace | None = None
-    ) -> Outcome | Coroutine[Any, Any, Outcome]:
+    def _offer(self, scores: TraceScores, query: str) -> bool:
+        at = scores.summary.timestamp
+        now = max(at, self._tiers.newest or at)
+        service = self._tiers.bound_service(scores.service)
+        return self._answers.offer(service, query, at, now)
+
+    def _draw(self, message: Any, scores: TraceScores, trace: Trace | None = None) -> _Handled:
         """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
         sent_at = scores.summary.timestamp
         timestamp = self._limit_time(message, sent_at)
@@ -306,6 +319,10 @@ class _Batch:
     messages: list[Any]
     outcomes: list[Outcome | asyncio.Task[Outcome]]
 
+    @property
+    def tasks(self) -> list[asyncio.Task[Outcome]]:
+        return [one for one in self.outcomes if isinstance(one, asyncio.Task)]
+
     def single(self) -> Iterator[_Batch]:
         """Yield a batch of each message."""
         for message, outcome in zip(self.messages, self.outcomes, strict=True):
@@ -313,7 +330,7 @@ class _Batch:
 
     @property
     def finished(self) -> bool:
-        return all(not isinstance(one, asyncio.Task) or one.done() for one in self.outcomes)
+        return all(task.done() for task in self.tasks)
 
 
 class ScoreOwner(PartitionOwner):
@@ -328,9 +345,7 @@ class ScoreOwner(PartitionOwner):
         self._processor = processor
         self.batch = min(self.batch, processor.in_flight)
         self._careful = False  # whether messages are committed one by one
-        self._refused: Counter[int] = (
-            Counter()
-        )  # by offset, how often what came of it was too large
+        self._refused: Counter[int] = Counter()  # by offset: how often its records were too large
         self._running: list[_Batch] = []
         self._scoring = False
         self._moved = asyncio.Event()
@@ -352,10 +367,7 @@ class ScoreOwner(PartitionOwner):
             await asyncio.gather(scoring, committing)
         finally:
             tasks: list[asyncio.Task[Any]] = [scoring, committing]
-            tasks += [
-                one for batch in self._running for one in batch.outcomes
-                if isinstance(one, asyncio.Task)
-            ]  # fmt: skip
+            tasks += [task for batch in self._running for task in batch.tasks]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -380,20 +392,19 @@ class ScoreOwner(PartitionOwner):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._moved.wait(), 1.0)
 
-    async def _handlers(self, messages: list[Any]) -> list[_Handler]:
-        """Return what handles each message."""
-        ahead = await self._processor.score_ahead(messages)
-        return [
-            partial(self._processor.handle, *pair) for pair in zip(messages, ahead, strict=True)
-        ]
+    async def _score_ahead(self, messages: list[Any]) -> list[ScoredBody | None]:
+        return await self._processor.score_ahead(messages)
+
+    def _handle(self, message: Any, scores: ScoredBody | None) -> _Handled:
+        return self._processor.handle(message, scores)
 
     async def _start_batch(self, messages: list[Any]) -> list[Outcome | asyncio.Task[Outcome]]:
         outcomes: list[Outcome | asyncio.Task[Outcome]] = []
-        handlers = await self._handlers(messages)
+        ahead = await self._score_ahead(messages)
         since = time.monotonic()
-        for message, handle in zip(messages, handlers, strict=True):
+        for message, scores in zip(messages, ahead, strict=True):
             try:
-                outcome = handle()
+                outcome = self._handle(message, scores)
             except Exception as error:
                 outcome = self._processor.give_up(message, error)
             if asyncio.iscoroutine(outcome):
@@ -463,5 +474,8 @@ class ScoreOwner(PartitionOwner):
 class FeedbackOwner(ScoreOwner):
     """One partition of the feedback topic."""
 
-    async def _handlers(self, messages: list[Any]) -> list[_Handler]:
-        return [partial(self._processor.handle_feedback, message) for message in messages]
+    async def _score_ahead(self, messages: list[Any]) -> list[ScoredBody | None]:
+        return [None] * len(messages)
+
+    def _handle(self, message: Any, scores: ScoredBody | None) -> _Handled:
+        return self._processor.handle_feedback(message)

@@ -107,6 +107,7 @@ class InlineTiers:
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
         self._restarts = 0  # of its processes, as far as they are counted
+        self._share = 1.0
         self._sampler = Sampler(settings.sampling, self._controllers, clock)
         self.scorer = Scorer(
             settings.builtin_scorers,
@@ -154,6 +155,10 @@ class InlineTiers:
         if new:
             self._counters.inc("ragmeter_scorer_restarts_total", by=new)
         return found
+
+    def bound_service(self, service: str) -> str:
+        """Return the name of a service, one for all beyond `limits.services`."""
+        return self._names.service(service)
 
     def draw(self, scores: TraceScores) -> CheapScores:
         """Draw a trace for the slow tiers."""
@@ -224,9 +229,11 @@ class InlineTiers:
 
     def set_share(self, share: float) -> None:
         """Take the share of the budgets that this worker reads of all traces, 0..1."""
-        if share > 0:  # with nothing to read there is nothing to spend
-            for controller in self._controllers.values():
-                controller.set_share(share)
+        if share in (0, self._share):  # with nothing to read there is nothing to spend
+            return
+        self._share = share
+        for controller in self._controllers.values():
+            controller.set_share(share)
 
     def charge(self, service: str, cost: ScoringCost) -> None:
         """Charge the judge's budget with requests beside the traces."""

@@ -7,13 +7,15 @@ counted, in one transaction (`ragmeter.kafka.transactions`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, cast
 
 from aiokafka import TopicPartition
 
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
+from ragmeter.kafka.state.assembly import AssemblyState
+from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import StateStep
 from ragmeter.kafka.transactions import (
     OutRecord,
@@ -23,22 +25,7 @@ from ragmeter.kafka.transactions import (
     read_rows,
 )
 
-
-class DurableState(Protocol):
-    """The state of a partition."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether there is anything to make durable."""
-
-    def step(self) -> StateStep:
-        """Return all that changed since the last call."""
-
-    def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Restore the rows of all steps, in a new object."""
-
-
-S = TypeVar("S", bound=DurableState)
+S = TypeVar("S", bound=PartitionState | AssemblyState)
 
 
 class StatefulOwner(PartitionOwner, Generic[S]):

@@ -229,6 +229,8 @@ class PartitionFeedback:
     def join_waiting(self, aggregator: Aggregator) -> bool:
         """Join what can be joined now and drop what has waited too long; return whether any was."""
         moved = False
+        if not self._rows.count_feedback():
+            return moved
         while rows := self._join.take(BATCH, aggregator.windows.now):
             changes = self._join.join(rows, aggregator)
             self._rows.apply(changes)

@@ -136,7 +136,7 @@ class PartitionState:
         self._transitions += applied.alerts
         self.labels.add_trace(scored.service, record.passages, applied, aggregator)
         key = applied.trace.service, scored.trace_id
-        self._counted[key] = replace(record, scored=applied.trace)
+        self._counted[key] = ScoreRecord(applied.trace, record.source)
 
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter."""

@@ -20,7 +20,7 @@ from ragmeter.aggregate.aggregator import Aggregator, AggregatorChanges, restore
 from ragmeter.aggregate.evidence import COLLECT_ROWS, COLLECT_SECONDS, EvidenceKey
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey
-from ragmeter.core.dedupe import MAX_GENERATION_IDS, DedupeIds, hash_trace_id
+from ragmeter.core.dedupe import MAX_GENERATION_IDS, DedupeIds
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import RecordTooLarge, ScoreRecord, decode_score, encode_score
@@ -268,7 +268,9 @@ class EvidenceRows:
     def add(self, key: EvidenceKey, record: ScoreRecord) -> None:
         """Keep a trace that has become one of the worst."""
         try:
-            data = encode_score(replace(record, passages=None))  # feedback rows have those
+            # feedback rows have the passages, and those of consistency the wording
+            scored = replace(record.scored, wording=None, wording_reason="")
+            data = encode_score(ScoreRecord(scored, record.source))
         except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)
@@ -384,10 +386,10 @@ class SeenIdRows(DedupeIds):
         ]  # rows of this generation and of the one before
         self._over: list[_IdRowKey] = []
 
-    def add(self, service: str, trace_id: str, timestamp: float) -> bool:
-        """Return whether an id is new, and remember it."""
+    def add_hash(self, number: int, timestamp: float) -> bool:
+        """Do as `DedupeIds.add_hash`."""
         before = self._new
-        new = super().add(service, trace_id, timestamp)
+        new = super().add_hash(number, timestamp)
         if self._new is not before:
             self._open_row((self._key[0] + 1, 0))
             self._over += self._keys[1]
@@ -395,7 +397,7 @@ class SeenIdRows(DedupeIds):
         if new:
             if not self._open:
                 self._keys[0].append(self._key)
-            self._open.append(hash_trace_id(service, trace_id))
+            self._open.append(number)
             if len(self._open) >= _CHUNK:
                 self._open_row((self._key[0], self._key[1] + 1))
         return new

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
-from ragmeter.kafka import consumer as shares
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
@@ -142,25 +140,13 @@ def test_what_waits_for_a_place_lowers_what_is_drawn() -> None:
 
 
 def test_the_budget_follows_the_part_of_the_traces_that_is_read() -> None:
-    parts: list[float] = []
-    assigned = [3.0 / 12]
-    group: Any = SimpleNamespace(share=lambda topic: assigned[0])
-
     async def work(tiers: InlineTiers) -> dict[str, tuple[float, float]]:
-        def own(part: float) -> None:
-            parts.append(part)
-            tiers.set_share(part)
-
-        task = asyncio.create_task(shares.follow_share(group, "rag.traces", own))
-        await asyncio.sleep(0.05)
-        assigned[0] = 0.0  # the group forms anew
-        await asyncio.sleep(1.2)
-        task.cancel()
+        for share in (3.0 / 12, 0.0):  # the group forms anew
+            tiers.set_share(share)
         return tiers._controllers["judge"].balances()
 
     budget = {"requests_per_minute": 120}
     standing = in_line(work, Fake([ANSWERED]), judge={"budget": budget})
-    assert parts == [0.25, 0.0]
     assert standing["requests"][0] == 0.5  # a second, of two
 
 
