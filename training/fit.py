@@ -54,7 +54,10 @@ TASKS = {
     "dialogue": ("begin",),
 }
 BIN = 40  # answers in a bin of the calibration error, of which there are 2 to 10
-CUTS = [round(0.25 * step, 2) for step in range(-2, 13)]
+# Risk of a token from which it is marked, and value of an answer up to which any is.
+CUTS = [
+    (round(0.25 * step, 2), value) for step in range(-2, 9) for value in (0.5, 0.55, 0.6, 0.65, 1.0)
+]
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class Answer:
     lexical: float = 0.0  # log odds that it is grounded
     model: float = 0.0
     tokens: list[TokenRisk] | None = None
+    value: float = 0.0  # out of fold
 
 
 def read_answers(path: Path) -> list[Answer]:
@@ -222,7 +226,7 @@ def apply(rule: Calibration, table: Table) -> Floats:
 
 
 def paired_auroc(scores: Floats, bad: Any, groups: Any) -> float:
-    """AUROC of the pairs of one group: of one fold, since each fold's rule has a level of its own."""
+    """AUROC of the pairs of one group: of one fold, since each fold has a rule of its own."""
     total = pairs = 0.0
     for group in np.unique(groups):
         k = groups == group
@@ -284,6 +288,8 @@ def print_agreement(answers: list[Answer]) -> Calibration:
             f" | {alone[k].mean():.2f}, error {calibration_error(alone[k], table.good[k]):.3f} |"
         )
     p = sigmoid(odds)
+    for answer, value in zip(answers, p.tolist(), strict=True):
+        answer.value = value
     print("| task, labelled by | n | grounded | mini's mean | calibration error | by chance |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for task, names in TASKS.items():
@@ -296,10 +302,10 @@ def print_agreement(answers: list[Answer]) -> Calibration:
     return fit_rule(table, table.folds >= 0)
 
 
-def overlaps(answer: Answer, cut: float) -> tuple[int, int, int, bool]:
+def overlaps(answer: Answer, cut: float, most: float) -> tuple[int, int, int, bool]:
     """Characters marked by both, by the model, by people; and whether the model marks any."""
     text = answer.trace.answer or ""
-    spans = unsupported_spans(text, answer.tokens or [], cut)
+    spans = unsupported_spans(text, answer.tokens or [] if answer.value <= most else [], cut)
     marked = {i for span in spans for i in range(span.start, span.end)}
     true = {i for a, b in answer.spans or () for i in range(a, b)}
     return len(marked & true), len(marked), len(true), bool(spans)
@@ -309,12 +315,12 @@ def f1(hit: float, said: float, true: float) -> float:
     return 2 * hit / (said + true) if said + true else 0.0
 
 
-def print_spans(answers: list[Answer]) -> float:
+def print_spans(answers: list[Answer]) -> tuple[float, float]:
     rows = [a for a in answers if a.name.startswith("ragtruth") and a.spans is not None]
-    table = {cut: [overlaps(row, cut) for row in rows] for cut in CUTS}
+    table = {cut: [overlaps(row, *cut) for row in rows] for cut in CUTS}
     folds = np.array([row.fold for row in rows])
 
-    def token_f1(cut: float, use: Any) -> float:
+    def token_f1(cut: tuple[float, float], use: Any) -> float:
         hits, said, true = np.array([t[:3] for t in table[cut]])[use].sum(0)
         return f1(hits, said, true)
 
@@ -346,11 +352,12 @@ def main() -> None:
     score_model(model, answers)
     rule = print_agreement(answers)
     fitted = {name: round(value, 4) for name, value in rule.model_dump().items()}
-    cut = print_spans(answers)
-    print("calibration", fitted, "span_risk", cut)
+    risk, value = print_spans(answers)
+    fit = {"calibration": fitted, "span_risk": risk, "span_value": value}
+    print(json.dumps(fit))
     if options.write:
         path = BUNDLED_FOLDER / MANIFEST_NAME
-        manifest = {**json.loads(path.read_text()), "calibration": fitted, "span_risk": cut}
+        manifest = {**json.loads(path.read_text()), **fit}
         path.write_text(json.dumps(manifest, indent=2) + "\n")
 
 

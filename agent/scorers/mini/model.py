@@ -96,6 +96,7 @@ class FolderManifest(_Strict):
         overlap: Tokens that two windows share.
         windows: Most windows of a chunk, those that share most words with it.
         span_risk: Log odds from which a token counts as unsupported.
+        span_value: Value of an answer up to which its unsupported tokens are named.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
@@ -115,6 +116,7 @@ class FolderManifest(_Strict):
     pooling: Pooling = Pooling()
     calibration: Calibration = Calibration()
     span_risk: float = 0.0
+    span_value: float = 1.0
 
 
 def read_manifest(folder: Path) -> FolderManifest:

@@ -91,7 +91,8 @@ def conclude_trace(
     value = consistency_probability((0.0, combine(weights, -risk, facts)))
     answer, texts = trace.answer or "", passage_texts(trace)
     ids = [passage.id for passage in trace.passages or ()]
-    spans = unsupported_spans(answer, tokens, manifest.span_risk)
+    doubted = value <= manifest.span_value
+    spans = unsupported_spans(answer, tokens if doubted else (), manifest.span_risk)
     worst = sorted(spans, key=lambda span: -span.risk)[:MAX_SPANS]
     detail: dict[str, Any] = {"model": round(-risk, 3), "windows": len(supports)}
     if weights.lexical:

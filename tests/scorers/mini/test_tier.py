@@ -76,6 +76,13 @@ def test_the_words_that_nothing_supports_are_in_the_detail_with_the_nearest_evid
     assert score(own(tmp_path), answer="it is free on sundays").value > found.value  # type: ignore[operator]
 
 
+def test_words_of_an_answer_that_is_not_doubted_are_not_marked(tmp_path: Path) -> None:
+    sure = own(tmp_path, calibration={"intercept": 9}, span_value=0.5)
+    found = score(sure, answer="It is free on sundays . The museum opened in 1950 in rome .")
+    assert found.value > 0.5  # type: ignore[operator]
+    assert "unsupported" not in (found.detail or {})
+
+
 def test_the_combination_with_the_lexical_score_is_that_of_the_manifest(tmp_path: Path) -> None:
     alone = own(tmp_path / "a", calibration={"model": 0, "lexical": 0, "intercept": 1})
     assert score(alone, answer="The museum opened in 1902").value == pytest.approx(0.7311, abs=1e-4)
