@@ -15,6 +15,7 @@ from ragmeter import __version__
 from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import clip, one_line
 from ragmeter.exporters.page.rendering import load_style_sheet, render
+from ragmeter.exporters.page.traces import TextBlock, evidence_note, mark_answer
 from ragmeter.offline.report.run import RunSeries, WorstScore
 from ragmeter.offline.report.summary import (
     ReportColumn,
@@ -138,12 +139,14 @@ def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[dict[str, Any]]
 
 def _case(column: ReportColumn, series: RunSeries, item: WorstScore) -> dict[str, Any]:
     text = column.texts.get(item.trace_id)
+    answer = clip(text.answer, ANSWER) if text else ""
     return {
         "trace_id": item.trace_id,
         "value": format_metric_value(item.value, series.spec),
         "known": text is not None,
         "question": clip(text.query, QUESTION) if text else "",
-        "answer": clip(text.answer, ANSWER) if text else "",
+        "answer": mark_answer(TextBlock("Answer", answer), item.unsupported),
+        "unsupported": [(one_line(s.text, 200), evidence_note(s)) for s in item.unsupported],
     }
 
 

@@ -17,6 +17,11 @@ JUDGE_SCORER = "judge"
 REFERENCE_SCORER = "reference"  # compares with a canary's reference
 
 
+# Spans of a detail that are read, and characters of their texts: what the scorers write. Details
+# come from files, topics and older versions, too.
+_MAX_SPANS, _MAX_SPAN_TEXT = 10, 200
+
+
 class ScoreState(StrEnum):
     """The final state of a (trace, metric) pair."""
 
@@ -77,6 +82,38 @@ class Score:
         if self.detail:
             out["detail"] = self.detail
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedSpan:
+    """Characters [start, end) of an answer that nothing supports.
+
+    Args:
+        text: The words, perhaps cut.
+        passage_id: The passage of `evidence`.
+        evidence: The sentence of the passages that shares most with them; empty if none does.
+    """
+
+    start: int
+    end: int
+    text: str
+    passage_id: str = ""
+    evidence: str = ""
+
+
+def read_unsupported(detail: Any) -> list[UnsupportedSpan]:
+    """Return the spans that a detail names, the worst first; none of those without their text."""
+    spans = detail.get("unsupported_spans") if isinstance(detail, dict) else None
+    out = []
+    for span in spans[:_MAX_SPANS] if isinstance(spans, list) else ():
+        if not isinstance(span, dict):
+            continue
+        start, end, text, evidence = map(span.get, ("start", "end", "text", "evidence"))
+        if isinstance(start, int) and isinstance(end, int) and isinstance(text, str) and text:
+            known = evidence if isinstance(evidence, dict) else {}
+            near = [str(known.get(key, ""))[:_MAX_SPAN_TEXT] for key in ("passage_id", "text")]
+            out.append(UnsupportedSpan(start, end, text[:_MAX_SPAN_TEXT], *near))
+    return out
 
 
 @dataclass(frozen=True, slots=True)

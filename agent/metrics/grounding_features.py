@@ -78,6 +78,7 @@ CONTRADICTIONS = (
     "unbacked_in_record",  # the same, of an answer from a record
     "strayed_numbers",  # log of the numbers whose neighbours stay away from them in the passages
 )
+_NUMBERS = ANSWER_FEATURES.index("numbers")  # log of one plus their number
 _MISSING, _STRAYED = map(SENTENCE_FEATURES.index, ("novel_numbers", "strayed_numbers"))
 NEAR = 3  # content stems: within a clause
 PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
@@ -111,6 +112,12 @@ class AnswerFeatures:
     coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
+
+    @property
+    def strayed_share(self) -> float:
+        """The share of the answer's numbers with other neighbours in the passages, plus one."""
+        strayed = sum([row[_STRAYED] for row in self.sentences])
+        return strayed / math.exp(self.values[_NUMBERS])
 
 
 def extract_features(

@@ -139,7 +139,7 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
     if spec is None or scorer not in spec.scorers or not _cutoff_matches(k, spec):
         line.unknown += 1
         return None
-    reason, fingerprint = item.get("reason"), item.get("fingerprint")
+    reason, fingerprint, detail = (item.get(key) for key in ("reason", "fingerprint", "detail"))
     score = Score(
         name if k is None else name_at_cutoff(name, k),
         scorer,
@@ -147,6 +147,7 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
         reason=reason if isinstance(reason, str) else None,
         # a result without its own was drawn together with its trace
         probability=line.trace.probability,
+        detail=detail if isinstance(detail, dict) else None,
     )
     if isinstance(fingerprint, str):
         score.fingerprint = bound_label(fingerprint, MAX_FINGERPRINT)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import ScoredTrace, ScoreState
+from ragmeter.core.score import ScoredTrace, ScoreState, read_unsupported
 from ragmeter.sampling.sampler import uniform_fraction
 
 LABELS_PER_DRAW = 30  # asked for without a number: an hour of work
@@ -239,11 +239,9 @@ def mark_unsupported(text: str, results: Results) -> list[tuple[str, bool]]:
     """
     marked = [False] * len(text)
     for item in results:
-        detail = item.get("detail")
-        spans = detail.get("unsupported_spans") if item["metric"] == SORTED_BY and detail else None
-        for span in spans if isinstance(spans, list) else ():
-            start, end = span["start"], span["end"]
-            for at in range(max(0, start), min(len(text), end)):
+        spans = read_unsupported(item.get("detail")) if item["metric"] == SORTED_BY else ()
+        for span in spans:
+            for at in range(max(0, span.start), min(len(text), span.end)):
                 marked[at] = True
     pieces: list[tuple[str, bool]] = []
     start = 0

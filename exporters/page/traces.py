@@ -6,10 +6,12 @@ A trace is what some program sent: every field may be missing or of another type
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
+from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.exporters.page.numbers import (
     clip,
     excerpt,
@@ -23,7 +25,7 @@ from ragmeter.metrics.registry import metric_specs
 
 # Characters of text and numbers of things on one page: some 700 kB at the very most.
 QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
-PASSAGES, MESSAGES, CITATIONS, RESULTS, SPANS = 50, 50, 100, 100, 10
+PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
 # Characters of the texts of a worst trace in a list.
 EXCERPTS = (("query", 300), ("answer", 700), ("error", 300))
 EXCERPT_PASSAGES, EXCERPT_PASSAGE = 3, 320
@@ -116,7 +118,12 @@ def trace_parts(view: TraceView) -> dict[str, Any]:
         "content_note": CONTENT_NOTES.get(str(trace.get("content")), ""),
         "query": _block("Query", trace.get("query"), QUERY, missing["query"]),
         "answers": [
-            _answer(trace.get("answer"), results, missing["answer"] or "none was given"),
+            mark_answer(
+                _block(
+                    "Answer", trace.get("answer"), ANSWER, missing["answer"] or "none was given"
+                ),
+                [span for item in results for span in read_unsupported(item.get("detail"))],
+            ),
             _block("Error", trace.get("error"), MESSAGE, missing["error"]),
         ],
         "reference": _block("Reference answer", str(expected) if expected else None, QUERY),
@@ -168,35 +175,28 @@ def _block(label: str, text: Any, limit: int, missing: str = "") -> TextBlock:
     return TextBlock(label, clip(text, limit) if known else "", missing)
 
 
-def _answer(text: Any, results: list[dict[str, Any]], missing: str) -> TextBlock:
-    """Return the answer with what nothing supports marked, and the nearest evidence as its note."""
-    block = _block("Answer", text, ANSWER, missing)
-    if not block.text:
-        return block
-    spans: dict[tuple[int, int], str] = {}
-    for item in results:
-        for span in _list(_dict(item.get("detail")).get("unsupported_spans"))[:SPANS]:
-            start, end = _dict(span).get("start"), _dict(span).get("end")
-            quoted = _text(span, "text")
-            if not isinstance(start, int) or not isinstance(end, int) or not quoted:
-                continue
-            # the text may have been cut or redacted since, and then the place is another one
-            if 0 <= start < end <= ANSWER and text[start:end].startswith(quoted):
-                spans[start, end] = _evidence_note(_dict(_dict(span).get("evidence")))
+def mark_answer(block: TextBlock, spans: Iterable[UnsupportedSpan]) -> TextBlock:
+    """Return an answer with what nothing supports marked, and the nearest evidence as its note."""
+    text = block.text
     parts: list[tuple[str, str | None]] = []
     at = 0
-    for (start, end), note in sorted(spans.items()):
-        if start >= at:
-            parts += [(text[at:start], None), (text[start:end], note)]
-            at = end
-    return replace(block, parts=(*parts, (block.text[at:], None))) if parts else block
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        # the text may have been cut or redacted since, and then the place is another one
+        if at <= span.start < span.end and text[span.start : span.end].startswith(span.text):
+            parts += [
+                (text[at : span.start], None),
+                (text[span.start : span.end], evidence_note(span)),
+            ]
+            at = span.end
+    return replace(block, parts=(*parts, (text[at:], None))) if parts else block
 
 
-def _evidence_note(evidence: dict[str, Any]) -> str:
-    text, name = _text(evidence, "text"), evidence.get("passage_id")
-    if not text:
+def evidence_note(span: UnsupportedSpan) -> str:
+    """Return the evidence nearest to a span, in a sentence."""
+    if not span.evidence:
         return "Nothing in the passages supports this."
-    return f"Nothing supports this. Nearest, in {one_line(str(name))}: {one_line(text, 200)}"
+    name = one_line(span.passage_id)
+    return f"Nothing supports this. Nearest, in {name}: {one_line(span.evidence, 200)}"
 
 
 def _missing(trace: dict[str, Any], name: str) -> str:

@@ -438,8 +438,8 @@ class Local(Fake):
     pairs: Sequence[MetricScorer] = (("grounding", "mini"),)
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
-        spans = [{"text": "the login\npage"}, {"text": "x" * 500}, {"text": "third"}]
-        detail = {"unsupported_spans": spans}
+        spans = "the login\npage", "x" * 500, "third"
+        detail = {"unsupported_spans": [{"start": 0, "end": 9, "text": text} for text in spans]}
         return [Score("grounding", "mini", ScoreState.SCORED, 0.1, detail=detail)]
 
 

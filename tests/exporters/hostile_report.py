@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ragmeter.offline.report.summary import ScoreReport, TraceText, build_report
 from tests.offline.report.runs import run_of
@@ -20,8 +21,13 @@ def usual() -> ScoreReport:
 
 def hostile() -> ScoreReport:
     """With names long and wild, a formula of TeX, and signs that the font lacks."""
+    words = {"text": ESCAPE + "b" * 5_000, "evidence": {"passage_id": ESCAPE, "text": ESCAPE}}
+    broken: list[Any] = [None, {"start": "0", "end": 9, "text": "x"}, {"start": 0, "end": 9}]
+    spans = [*broken, *({"start": n, "end": 9, **words} for n in (5, 0, -1))] + [words] * 5
+    detail = {"unsupported_spans": spans}
+    values = {f"{ESCAPE}{n}": value for n, value in enumerate((0.1, 0.5, 0.9))}
     runs = [
-        run_of({f"{ESCAPE}{n}": value for n, value in enumerate((0.1, 0.5, 0.9))}, name=name)
+        run_of(values, name=name, detail=detail)
         for name in (ESCAPE, "$\\frac{1}$ " + "long " * 40, "模型 \U0001f600")
     ]
     found = build_report(runs, paired_by="trace_id", notes=[[ESCAPE]] * 3)

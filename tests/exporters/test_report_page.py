@@ -74,6 +74,8 @@ def test_texts_are_escaped_and_bounded() -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "a" * 1_000 not in text
+    assert "b" * 300 not in text
+    assert text.count("<li><bdi>") == 3 * 3 * 3  # runs, traces, spans that have a place
     assert text.count("</style>") == 1
 
 

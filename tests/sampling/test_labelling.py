@@ -110,7 +110,7 @@ def test_traces_leave_the_pool_with_the_horizon_and_canaries_never_enter() -> No
 
 
 def test_marks_of_an_answer() -> None:
-    spans = [{"start": 4, "end": 7}, {"start": 6, "end": 900}]
+    spans = [{"start": 4, "end": 7, "text": "cat"}, {"start": 6, "end": 900, "text": "t sat"}]
     results = [{"metric": "grounding", "scorer": "mini", "detail": {"unsupported_spans": spans}}]
     assert mark_unsupported("The cat sat", results) == [("The ", False), ("cat sat", True)]
     assert mark_unsupported("The cat", []) == [("The cat", False)]

@@ -202,7 +202,11 @@ def _read_run(
     redactor: Redactor,
     say: Callable[[str], None],
 ) -> tuple[ScoredRun, list[ScoredRun], list[str], dict[str, TraceText]]:
-    run, summary, own = ScoredRun(name), ReportInputSummary(), {}
+    def quote(text: str) -> str | None:
+        return redactor.text(text, Counts())
+
+    quotes = quote if settings.privacy.content == "full" else None
+    run, summary, own = ScoredRun(name, quotes), ReportInputSummary(), {}
     groups: dict[str, ScoredRun] = {}
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
@@ -320,7 +324,7 @@ def convert_to_open_rag_eval(
         )
     summary, table, text = ReportInputSummary(), OpenRagEvalTable(), io.StringIO()
     written = 0
-    for item in read_scored_file(wanted.files[0], limit, summary, say, details=True):
+    for item in read_scored_file(wanted.files[0], limit, summary, say):
         scored: ScoredTrace = item.trace
         if wanted.service is None or scored.service == wanted.service:
             table.add(scored, texts.traces.get(scored.trace_id) if texts else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,6 @@ from typing import IO, Any, cast
 
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.core.counters import Counts
-from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.ingest.files import MAX_SHOWN, InputFile
 from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
 from ragmeter.ingest.redaction import Redactor
@@ -94,12 +93,11 @@ def read_scored_file(
     limit: int,
     summary: ReportInputSummary,
     say: Callable[[str], None],
-    details: bool = False,
 ) -> Iterator[ReportTrace]:
     """Read the scored traces of a file; the first line tells the format.
 
-    The file is JSON Lines, Parquet or CSV, plain or gzip. `summary` receives counts and notes while
-    it is read; `details` attaches the details of scores, which a CSV does not have.
+    The file is JSON Lines, Parquet or CSV, plain or gzip; a CSV has no details of scores. `summary`
+    receives counts and notes while it is read.
 
     Raises:
         OSError: The file cannot be read, or has none of the known formats.
@@ -108,13 +106,13 @@ def read_scored_file(
     with scored_lines.open_input(path) as file:
         if is_parquet(file):
             lines = read_parquet_lines(file, name)
-            yield from _read_jsonl(lines, name, limit, summary, say, details)
+            yield from _read_jsonl(lines, name, limit, summary, say)
             return
         first = _first_line(file, name, limit)
         if first.lstrip()[:1] in (b"{", b""):
             rewound = cast(IO[bytes], _RewoundFile(first, file))
             lines = scored_lines.iterate_lines(rewound, name, limit)
-            yield from _read_jsonl(lines, name, limit, summary, say, details)
+            yield from _read_jsonl(lines, name, limit, summary, say)
         else:
             yield from _read_csv(_RewoundFile(first, file), name, limit, summary, say)
 
@@ -149,7 +147,6 @@ def _read_jsonl(
     limit: int,
     summary: ReportInputSummary,
     say: Callable[[str], None],
-    details: bool,
 ) -> Iterator[ReportTrace]:
     for line, number in lines:
         try:
@@ -161,20 +158,7 @@ def _read_jsonl(
             continue
         summary.unknown += scored_line.unknown
         summary.invalid += scored_line.invalid
-        if details:
-            _add_details(scored_line, json.loads(line)["results"])
         yield ReportTrace(scored_line.trace)
-
-
-def _add_details(line: scored_lines.ScoredLine, items: Sequence[dict[str, Any]]) -> None:
-    """Attach to each score its detail, which only the open-rag-eval export needs."""
-    details: dict[tuple[str, str], Any] = {}
-    for item in items:
-        metric = name_at_cutoff(item["metric"], item["k"]) if "k" in item else item["metric"]
-        details.setdefault((metric, item["scorer"]), item.get("detail"))
-    for score in line.trace.results:
-        detail = details.get((score.metric, score.scorer))
-        score.detail = detail if isinstance(detail, dict) else None
 
 
 def _read_csv(

@@ -15,7 +15,7 @@ import math
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -24,7 +24,13 @@ from ragmeter.core.arithmetic import weight_units
 from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.score import (
+    Score,
+    ScoredTrace,
+    ScoreState,
+    UnsupportedSpan,
+    read_unsupported,
+)
 from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_scorer
 from ragmeter.metrics.consistency import AnswerConsistency, answer_consistency
 from ragmeter.metrics.registry import metric_specs
@@ -104,6 +110,7 @@ WINDOW = "1h"  # any window will do: all traces get the same timestamp
 SERVICE = "run"
 # Answers to a question that are compared with each other: 45 pairs, as many as a spread needs.
 MAX_ANSWERS = 10
+MAX_MARKED = 1_000  # traces whose unsupported words are at hand, the worst: 6 MB at most
 MAX_REASONS = 50  # distinct reasons of a series counted by name: they come from a file
 
 
@@ -121,10 +128,11 @@ class SeriesScores:
 
 @dataclass(frozen=True, slots=True)
 class WorstScore:
-    """Score of one of the worst traces."""
+    """Score of one of the worst traces, and what nothing supports in its answer."""
 
     trace_id: str
     value: float
+    unsupported: tuple[UnsupportedSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +231,15 @@ class ScoredRun:
 
     Args:
         name: Name shown in the report.
+        quote: Redacts a text of a detail, None if it cannot; without it no such text is shown.
 
     Attributes:
         judging: The judges, their instruments and what they cost, as far as the file says.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, quote: Callable[[str], str | None] | None = None) -> None:
         self.name = name
+        self._quote = quote
         self.judging = JudgingSummary()
         self.traces = 0
         self.services: Counter[str] = Counter()
@@ -244,6 +254,7 @@ class ScoredRun:
         self._strata: set[str] = set()
         self._again: dict[tuple[str, str], list[tuple[str, float]]] = {}
         self._answers: dict[str, list[str]] = {}
+        self._spans: dict[int, tuple[float, list[UnsupportedSpan]]] = {}
 
     @cached_property
     def consistency(self) -> AnswerConsistency | None:
@@ -305,6 +316,11 @@ class ScoredRun:
             scores.keys.append(index)
             scores.values.append(score.value)
             scores.probabilities.append(score.probability)
+            if self._quote is not None and (spans := read_unsupported(score.detail)):
+                self._spans[index] = score.value, spans
+                if len(self._spans) > 2 * MAX_MARKED:
+                    worst = sorted(self._spans.items(), key=lambda item: item[1][0])
+                    self._spans = dict(worst[:MAX_MARKED])
         elif score.reason:
             states = self._reasons.setdefault(pair, {})
             reasons = states.setdefault(str(score.state), Counter())
@@ -382,8 +398,14 @@ class ScoredRun:
             if value != best
         )
         for value, _, index in ranked[:most]:
+            spans = self._spans[index][1] if metric == "grounding" and index in self._spans else ()
             # Adding 0.0 turns -0.0 into 0.0.
-            yield WorstScore(self.ids[index], sign * value + 0.0)
+            yield WorstScore(self.ids[index], sign * value + 0.0, tuple(self._quoted(spans)))
+
+    def _quoted(self, spans: Iterable[UnsupportedSpan]) -> Iterator[UnsupportedSpan]:
+        for span in spans:
+            if self._quote is not None and (text := self._quote(span.text)):
+                yield replace(span, text=text, evidence=self._quote(span.evidence) or "")
 
     def latency(self) -> list[tuple[str, Sequence[Quantile]]]:
         """Compute the latency quantiles, in seconds, of each stage that has any."""

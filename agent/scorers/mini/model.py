@@ -58,11 +58,27 @@ class Pooling(_Strict):
 
 
 class Calibration(_Strict):
-    """Weights of the log odds that an answer is grounded: the model's, and the lexical score's."""
+    """Weights of the log odds that an answer is grounded.
+
+    Evidence is what model and lexical score say, less `strayed` times the share of the answer's
+    numbers that have other neighbours in the passages. The level differs by kind of input: people
+    fault other shares of short answers and of answers from records.
+
+    Args:
+        record: Added where a passage is a record (JSON); there, evidence counts `record_slope`.
+        several: Added where there is more than one passage, none of which is a record.
+        short: Added to an answer from a single text, in full up to `SHORT` words and not at all
+            from three times as many.
+    """
 
     model: float = 1.0
     lexical: float = 0.0
+    strayed: float = 0.0
     intercept: float = 0.0
+    record: float = 0.0
+    record_slope: float = 1.0
+    several: float = 0.0
+    short: float = 0.0
 
 
 class FolderManifest(_Strict):
@@ -80,6 +96,7 @@ class FolderManifest(_Strict):
         overlap: Tokens that two windows share.
         windows: Most windows of a chunk, those that share most words with it.
         span_risk: Log odds from which a token counts as unsupported.
+        span_value: Value of an answer up to which its unsupported tokens are named.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
@@ -99,6 +116,7 @@ class FolderManifest(_Strict):
     pooling: Pooling = Pooling()
     calibration: Calibration = Calibration()
     span_risk: float = 0.0
+    span_value: float = 1.0
 
 
 def read_manifest(folder: Path) -> FolderManifest:

@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.grounding import grounding_features, grounding_probability
+from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
 from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
 from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
-from ragmeter.scorers.mini.model import AnswerReading, TokenModel, TokenRisk
+from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
 from ragmeter.trace import Trace
 
 MAX_SPANS = 10  # in a result, the worst first
 _MAX_SPAN_TEXT = 200
 # Characters of passages that are searched for the nearest evidence of spans: some 10 ms.
 _MAX_EVIDENCE_CHARS = 100_000
+SHORT = 20  # words of a short answer: two of three answers in dialogue (BEGIN) have fewer
 _ODDS_LIMIT = 12.0  # of the lexical score: 1 may come out of rounding
 _LETTER, _WORD, _WORD_END = re.compile(r"\w"), re.compile(r"\w+"), re.compile(r"\w+\Z")
 _MAX_WORD = 100  # characters by which a token is made whole: some scripts have no spaces
@@ -84,16 +87,16 @@ def conclude_trace(
     manifest = reading.model.manifest
     risk, tokens = reading.conclude(supports)
     weights = manifest.calibration
-    lexical = lexical_odds(trace) if weights.lexical else 0.0
-    odds = weights.intercept - weights.model * risk + weights.lexical * lexical
-    value = consistency_probability((0.0, odds))
+    facts = lexical_facts(trace) if weights.lexical else LexicalFacts()
+    value = consistency_probability((0.0, combine(weights, -risk, facts)))
     answer, texts = trace.answer or "", passage_texts(trace)
     ids = [passage.id for passage in trace.passages or ()]
-    spans = unsupported_spans(answer, tokens, manifest.span_risk)
+    doubted = value <= manifest.span_value
+    spans = unsupported_spans(answer, tokens if doubted else (), manifest.span_risk)
     worst = sorted(spans, key=lambda span: -span.risk)[:MAX_SPANS]
     detail: dict[str, Any] = {"model": round(-risk, 3), "windows": len(supports)}
     if weights.lexical:
-        detail["lexical"] = round(lexical, 3)
+        detail["lexical"] = round(facts.odds, 3)
     if spans:
         evidence = EvidenceFinder(texts) if texts else None
         detail["unsupported"] = len(spans)
@@ -112,12 +115,49 @@ def conclude_trace(
     return value, detail
 
 
-def lexical_odds(trace: Trace) -> float:
-    """Return the log odds of the built-in score that an answer is grounded."""
-    features, _ = grounding_features(trace)
+@dataclass(slots=True)
+class LexicalFacts:
+    """What the words of a trace say of its answer.
+
+    Args:
+        odds: Log odds of the built-in score that the answer is grounded.
+        strayed: Share of its numbers that have other neighbours in the passages, by degrees.
+        record: Whether a passage is a record.
+        several: Whether there are several passages, none of which is a record.
+        short: From 0 to 1 for a short answer from a single text.
+    """
+
+    odds: float = 0.0
+    strayed: float = 0.0
+    record: bool = False
+    several: bool = False
+    short: float = 0.0
+
+
+def lexical_facts(trace: Trace) -> LexicalFacts:
+    """Read the words of a trace."""
+    features, claims = grounding_features(trace)
     value = grounding_probability(features)
     odds = math.log(value / (1 - value)) if 0 < value < 1 else math.copysign(99, value - 0.5)
-    return max(-_ODDS_LIMIT, min(_ODDS_LIMIT, odds))
+    facts = LexicalFacts(max(-_ODDS_LIMIT, min(_ODDS_LIMIT, odds)), features.strayed_share)
+    texts = [text for text in passage_texts(trace) if text.strip()]
+    facts.record = any(map(looks_structured, texts))
+    facts.several = len(texts) > 1 and not facts.record
+    if len(texts) == 1 and not facts.record:
+        words = sum(len(claim.text.split()) for claim in claims)
+        facts.short = max(0.0, min(1.0, (3 * SHORT - words) / (2 * SHORT)))
+    return facts
+
+
+def combine(weights: Calibration, model: float, facts: LexicalFacts) -> float:
+    """Return the log odds that an answer is grounded, from the model's and the words of a trace."""
+    evidence = (
+        weights.model * model + weights.lexical * facts.odds - weights.strayed * facts.strayed
+    )
+    if facts.record:
+        return weights.record_slope * evidence + weights.record + weights.intercept
+    kind = weights.several * facts.several + weights.short * facts.short
+    return evidence + kind + weights.intercept
 
 
 def unsupported_spans(answer: str, tokens: Sequence[TokenRisk], at: float) -> list[TokenRisk]:

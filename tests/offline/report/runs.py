@@ -20,7 +20,7 @@ def run_of(
 ) -> ScoredRun:
     """A run of one metric; values by id, or in order (then `t0`, `t1`, ...). None is unscored."""
     named = values if isinstance(values, Mapping) else {f"t{n}": v for n, v in enumerate(values)}
-    run = ScoredRun(name)
+    run = ScoredRun(name, quote=str)
     for number, (trace_id, value) in enumerate(named.items()):
         extra: dict[str, Any] = {"probability": probabilities[number]} if probabilities else {}
         if value is None:

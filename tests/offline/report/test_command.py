@@ -404,6 +404,63 @@ def test_texts_of_the_file_itself_are_redacted_too(
     assert "At nine." not in out
 
 
+def spans_file(path: Path) -> Path:
+    """One answer, with the spans of its detail; nine further traces have none."""
+    spans = [
+        {
+            "start": 10,
+            "end": 14,
+            "text": "1950",
+            "evidence": {"passage_id": "p1", "text": "In 02."},
+        },
+        {"start": 18, "end": 33, "text": "a@b.example <i>"},
+    ]
+    detail = {"unsupported": 2, "unsupported_spans": spans}
+    lines = [line_dict(0, result("grounding", 0.1, detail=detail))]
+    lines += [line_dict(n, result("grounding", 0.5)) for n in range(1, 10)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_worst_traces_quote_what_nothing_supports(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, page = spans_file(tmp_path / "a.jsonl"), tmp_path / "a.html"
+    out, _ = shown(capfd, file, html=page)
+    assert "unsupported: '1950', 'a@b.example <i>'" in out
+    text = page.read_text()
+    assert "Nearest, in p1: In 02." in text
+    assert "a@b.example &lt;i&gt;" in text
+    assert "<i>" not in text
+    (worst, *others) = numbers(capfd, file)["runs"][0]["series"][0]["worst"]
+    assert worst["unsupported"][0] == {
+        "start": 10, "end": 14, "text": "1950", "passage_id": "p1", "evidence": "In 02."
+    }  # fmt: skip
+    assert all(other["unsupported"] == [] for other in others)
+    traces = tmp_path / "traces.jsonl"
+    traces.write_text(
+        json.dumps(trace_dict(trace_id="t0", answer="Opened in 1950 in a@b.example <i>"))
+    )
+    shown(capfd, file, html=page, traces=traces)
+    assert (
+        '<mark tabindex="0" title="Nothing supports this. Nearest, in p1: In 02.">1950</mark>'
+        in (page.read_text())
+    )
+
+
+@pytest.mark.parametrize(
+    ("privacy", "quoted"),
+    [({"content": "none"}, []), ({"redact": ["email"]}, ["1950", "[email] <i>"])],
+)
+def test_quotes_are_redacted_or_not_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], privacy: dict[str, Any], quoted: list[str]
+) -> None:
+    settings = load_settings(environ={}, overrides={"privacy": privacy})
+    file = spans_file(tmp_path / "a.jsonl")
+    found = numbers(capfd, file, settings=settings)["runs"][0]["series"][0]["worst"][0]
+    assert [span["text"] for span in found["unsupported"]] == quoted
+
+
 def test_repeats_services_and_unreadable_lines_are_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

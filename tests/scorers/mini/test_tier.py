@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,14 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.scorers.mini import model as folders
-from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenRisk
-from ragmeter.scorers.mini.tier import MAX_SPANS, unsupported_spans
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, Calibration, TokenRisk
+from ragmeter.scorers.mini.tier import (
+    MAX_SPANS,
+    LexicalFacts,
+    combine,
+    lexical_facts,
+    unsupported_spans,
+)
 from ragmeter.scoring import slow_tiers
 from tests.scorers.mini.folders import write_folder
 from tests.traces import make_trace
@@ -25,6 +32,8 @@ PASSAGES = [
     {"id": "a", "text": "It is free on Sundays. The museum opened in 1902 in Paris."},
     {"id": "b", "text": "Every day the museum is open in the morning."},
 ]
+
+RECORD = '{"name": "Museum", "stars": 4, "hours": {"Monday": "9:0-17:0"}}'
 
 
 def own(folder: Path, kind: str = "tokens", **manifest: Any) -> Settings:
@@ -67,6 +76,13 @@ def test_the_words_that_nothing_supports_are_in_the_detail_with_the_nearest_evid
     assert score(own(tmp_path), answer="it is free on sundays").value > found.value  # type: ignore[operator]
 
 
+def test_words_of_an_answer_that_is_not_doubted_are_not_marked(tmp_path: Path) -> None:
+    sure = own(tmp_path, calibration={"intercept": 9}, span_value=0.5)
+    found = score(sure, answer="It is free on sundays . The museum opened in 1950 in rome .")
+    assert found.value > 0.5  # type: ignore[operator]
+    assert "unsupported" not in (found.detail or {})
+
+
 def test_the_combination_with_the_lexical_score_is_that_of_the_manifest(tmp_path: Path) -> None:
     alone = own(tmp_path / "a", calibration={"model": 0, "lexical": 0, "intercept": 1})
     assert score(alone, answer="The museum opened in 1902").value == pytest.approx(0.7311, abs=1e-4)
@@ -75,6 +91,60 @@ def test_the_combination_with_the_lexical_score_is_that_of_the_manifest(tmp_path
     bad = score(lexical, answer="Queen Victoria paid for the museum in Berlin.")
     assert good.value > bad.value  # type: ignore[operator]
     assert "lexical" in (good.detail or {})
+
+
+def test_the_level_is_that_of_the_kind_of_input() -> None:
+    level = Calibration(
+        model=0.5,
+        lexical=0.25,
+        strayed=2,
+        intercept=1,
+        record=10,
+        record_slope=3,
+        several=20,
+        short=40,
+    )
+    facts = LexicalFacts(odds=4.0, strayed=0.5)
+    assert combine(level, 2.0, facts) == 1 + 1 + 1 - 1
+    assert combine(level, 2.0, replace(facts, several=True)) == 2 + 20
+    assert combine(level, 2.0, replace(facts, short=0.25)) == 2 + 10
+    assert combine(level, 2.0, replace(facts, record=True)) == 3 * 1 + 1 + 10
+
+
+@pytest.mark.parametrize(
+    ("texts", "answer", "kind"),
+    [
+        (["Open daily from nine."], "Open daily.", (False, False, 1.0)),
+        (["Open daily from nine."], "It is open daily. " * 10, (False, False, 0.5)),
+        (["Open daily from nine."], "It is open daily. " * 15, (False, False, 0.0)),
+        (["Open daily from nine.", " "], "Open daily.", (False, False, 1.0)),
+        (["Open daily.", "From nine."], "Open daily.", (False, True, 0.0)),
+        ([RECORD], "Open on Monday.", (True, False, 0.0)),
+        ([RECORD, "Open."], "Open.", (True, False, 0.0)),
+    ],
+)
+def test_the_kind_of_input_is_read_from_the_trace(
+    texts: list[str], answer: str, kind: tuple[bool, bool, float]
+) -> None:
+    passages = [{"id": f"p{n}", "text": text} for n, text in enumerate(texts)]
+    facts = lexical_facts(make_trace(passages=passages, answer=answer))
+    assert (facts.record, facts.several, facts.short) == kind
+
+
+def test_numbers_that_change_places_stray() -> None:
+    text = (
+        "The museum in Lyon opened to visitors in 1902. Some forty kilometres away, a rather small"
+        " theatre stands; the theatre closed for good in 1950."
+    )
+    passages = [{"id": "p", "text": text}]
+    true, false = (
+        lexical_facts(make_trace(passages=passages, answer=answer))
+        for answer in (
+            "The museum opened in 1902 and the theatre closed in 1950.",
+            "The museum opened in 1950 and the theatre closed in 1902.",
+        )
+    )
+    assert false.strayed - true.strayed > 0.1
 
 
 def test_a_model_of_pairs_is_a_scorer_of_its_name(tmp_path: Path) -> None:
