@@ -5,8 +5,8 @@ only decodes and forwards.
     python -m benchmarks.kafka_scale --builtin --workers 1 --kinds worker worker+1
 
 A real Kafka of one node. Real traces of 5 to 7.5 kB of several services, 100 a second of event
-time; the cheap tier, windows, default rules and drift on, built-in scorers and model off; `worker+1`
-has a scorer process beside it. Each round has
+time; the cheap tier, windows, default rules and drift on, built-in scorers and model off;
+`worker+1` has a scorer process beside it. Each round has
 every kind once, in turn, with topics and a group of its own; the clock runs from the first message
 after a warm-up until the last is counted and committed (the no-op: until the last is in the other
 topic). Processor time is that of the workers alone, without the broker's and the producer's. Where

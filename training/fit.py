@@ -252,7 +252,9 @@ def by_chance(p: Floats) -> float:
     """The mean calibration error of so many answers if `p` were exactly right."""
     rng = np.random.default_rng(0)
     return float(
-        np.mean([calibration_error(p, (rng.random(len(p)) < p) * 1.0) for _ in range(200)])
+        np.mean(
+            [calibration_error(p, (rng.random(len(p)) < p).astype(np.float64)) for _ in range(200)]
+        )
     )
 
 
