@@ -139,7 +139,7 @@ def measure_page(pool: list[ScoredTrace]) -> None:
     exporter = PrometheusExporter(view, registry=CollectorRegistry())
     pages: dict[str, Callable[[], bytes]] = {
         "/metrics": exporter.render,
-        "page": lambda: status_page(status_view(view), "ragmeter").encode(),
+        "page": lambda: status_page(status_view(view)).encode(),
     }
     for render in pages.values():
         render()  # the first time compiles templates

@@ -1,4 +1,4 @@
-"""Copy what a scrape needs from the running agent while its lock is held.
+"""Copy what a scrape or the JSON API needs from the running agent while its lock is held.
 
 The lock is taken once for the counters and once per service, so that a scrape of many services
 never keeps the writer waiting for longer than one of them takes.
@@ -7,14 +7,17 @@ never keeps the writer waiting for longer than one of them takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
-from ragmeter.core.series import is_overflow_series
+from ragmeter.core.series import is_overflow_series, series_labels
+from ragmeter.exporters.page.views import base_view
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -124,3 +127,65 @@ def segment_labels(tags: Sequence[str]) -> dict[str, str]:
             unique, suffix = f"{name}_{suffix}", suffix + 1
         names[tag] = unique
     return names
+
+
+def windows_json(agent: AgentView) -> dict[str, Any]:
+    """Build the estimates, states and quantiles of every window, service and segment."""
+    view = base_view(agent)
+    services: dict[str, Any] = {}
+    for service in view.services:
+        with agent.lock():
+            windows = agent.windows
+            services[service] = {
+                segment: _segment_json(windows, service, segment, view.windows)
+                for segment in ("", *windows.segments(service))
+            }
+    return {
+        "stream_time": view.now,
+        "ready": view.health.ready,
+        "problems": list(view.health.problems),
+        "windows": list(view.windows),
+        "services": services,
+        "alerts": [_finite(alert.to_dict()) for alert in view.alerts],
+    }
+
+
+def _segment_json(
+    windows: Windows, service: str, segment: str, names: Sequence[str]
+) -> dict[str, Any]:
+    metrics = []
+    for metric, scorer in windows.series(service, segment):
+        if is_overflow_series(scorer):
+            continue
+        labels = series_labels(metric, windows.current_scorer(metric, scorer))
+        for name in names:
+            estimate = windows.estimate(service, segment, metric, scorer, name)
+            item: dict[str, Any] = {**labels, "window": name}
+            if estimate is not None:
+                fields = ("value", "lower", "upper", "effective_samples", "samples")
+                item |= {field: getattr(estimate, field) for field in fields}
+            states = windows.states(service, segment, metric, scorer, name)
+            metrics.append(_finite({**item, "states": dict(states)}))
+    latency = [
+        {
+            "stage": stage,
+            "window": name,
+            "quantile": item.quantile,
+            "value": item.value,
+            "lower": item.lower,
+            "upper": item.upper,
+        }
+        for stage in windows.stages(service, segment)
+        for name in names
+        for item in windows.quantiles(service, segment, stage, name)
+    ]
+    seen = {name: windows.count_traces(service, segment, name) for name in names}
+    return {"seen": seen, "metrics": metrics, "latency": latency}
+
+
+def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinities, which JSON lacks, by null."""
+    return {
+        key: None if isinstance(value, float) and not isfinite(value) else value
+        for key, value in item.items()
+    }

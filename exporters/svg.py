@@ -1,23 +1,28 @@
-"""Shapes, scales and axes of the inline SVG pictures, and the sparklines of the page.
+"""Shapes, scales and axes of the inline SVG pictures, and the plots of the page.
 
 Colours come from the classes of a style sheet, so one picture serves light, dark and print.
-Coordinates have one decimal, so the same numbers give the same bytes. A minute with two traces
-carries no information, and sixty such minutes draw noise, so a sparkline pools neighbours until
-each point has enough traces.
+Coordinates have one decimal, so the same numbers give the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import sqrt
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil, floor
+from typing import TypeVar
 
 from markupsafe import Markup, escape
 
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.exporters.page.numbers import format_clock, format_interval, format_value, visible
-from ragmeter.windows.estimators import wilson_interval
+from ragmeter.exporters.page.numbers import (
+    format_clock,
+    format_interval,
+    format_seconds,
+    format_seconds_interval,
+    format_value,
+    visible,
+)
 from ragmeter.windows.series import Estimate
 
 # A chart never shows less than this share of a bounded metric's range: noise must look small.
@@ -106,18 +111,15 @@ def text(kind: str, x: float, y: float, content: str, anchor: str = "") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{end}>{safe(content)}</text>'
 
 
-def banded_line(kind: str, points: Sequence[tuple[float, float, float, float]]) -> tuple[str, str]:
-    """Draw values as a line over the band of their intervals, which has the CSS class `band`.
+def band_and_line(points: Sequence[tuple[float, float, float, float]]) -> tuple[str, str]:
+    """Return the path of a band of intervals and the points of the line of values in it.
 
     Points are x, y of the value, y of the lower and y of the upper end, in pixels.
     """
     over = [f"{x:.1f},{upper:.1f}" for x, _, _, upper in points]
     under = [f"{x:.1f},{lower:.1f}" for x, _, lower, _ in reversed(points)]
     course = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
-    return (
-        f'<path class="band" d="M{" L".join(over + under)}Z"/>',
-        f'<polyline class="{kind}" points="{course}"/>',
-    )
+    return f"M{' L'.join(over + under)}Z", course
 
 
 def svg_element(kind: str, width: int, height: int, label: str, shapes: Iterable[str]) -> Markup:
@@ -128,89 +130,92 @@ def svg_element(kind: str, width: int, height: int, label: str, shapes: Iterable
     )
 
 
-ENOUGH = 20  # traces of a point, on average: a share is then known to some 20 points either way
-LEAST = 12  # points; with fewer there is no course to see
-WIDTH, HEIGHT = 132, 34
-PAD = 3  # room for the dot of the last point
-SCALE = 44  # room for the two numbers of the scale
+def time_ticks(x: Scale, most: int) -> Iterator[tuple[float, str]]:
+    """Yield at most `most` whole hours, days and the like of UTC with their labels."""
+    step = next((s for s in TICKS if (x.high - x.low) / s <= most), TICKS[-1])
+    form = "%Y-%m-%d" if step >= 86400 else "%H:%M" if step >= 60 else "%H:%M:%S"
+    day = ""
+    for number in range(ceil(x.low / step), floor(x.high / step) + 1):
+        moment = datetime.fromtimestamp(number * step, UTC)
+        label = moment.strftime(form)
+        if step < 86400 and (date := moment.strftime("%m-%d ")) != day:
+            label, day = date + label, date
+        yield number * step, label
+
+
+TICKS = (1, 5, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
+         604800, 2592000, 7776000, 31536000, 315360000)  # fmt: skip
 
 Point = tuple[float, "Estimate | None"]
 
 
-def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup | None:
-    """Draw estimates over time; gaps stay gaps, and a lone point is a whisker.
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Estimates over time in pixels, for the template that draws them.
 
-    The points come in order of Unix time, without an estimate where the evidence is not enough;
-    the result is None if that is everywhere. The label names the series to screen readers.
+    Args:
+        label: Names the series and its latest estimate to screen readers.
+        lines: (path of the band, points of the line) of each unbroken run.
+        lone: (x, y of the value, of the lower and of the upper end) of points without neighbours.
+        columns: (left, width, words) over each estimate.
+        latest: Where the newest estimate is.
     """
-    points = pool_points(points, spec.kind)
+
+    label: str
+    x: Scale
+    y: Scale
+    lines: list[tuple[str, str]]
+    lone: list[tuple[float, float, float, float]]
+    columns: list[tuple[float, float, str]]
+    latest: tuple[float, float]
+
+
+def plot(
+    points: Sequence[Point],
+    spec: MetricSpec | None,
+    label: str,
+    across: tuple[float, float],
+    upward: tuple[float, float],
+) -> Plot | None:
+    """Place estimates in the pixels `across` and `upward`; None if there is none.
+
+    Points come in order of Unix time, without an estimate where the evidence is not enough: gaps
+    stay gaps. Without a spec the values are seconds.
+    """
     known = [(time, estimate) for time, estimate in points if estimate is not None]
     if not known:
         return None
-    low, high = fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec)
     first, last = points[0][0], points[-1][0]
     # a single point stands at the right end, where the newest always is
-    x = Scale(first if last > first else first - 1, last, PAD, WIDTH - PAD)
-    y = Scale(low, high, HEIGHT - PAD, PAD)
-    time, latest = known[-1]
-    title = (
-        f"{label}, {format_clock(first)} to {format_clock(last)} UTC: "
-        f"latest {format_value(latest.value, spec)}, "
-        f"95 % interval {format_interval(latest.lower, latest.upper, spec)}; "
-        f"scale {format_interval(low, high, spec)}"
+    x = Scale(first if last > first else first - 1, last, *across)
+    y = Scale(*fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec), *upward)
+    runs = [
+        [(x(time), y(e.value), y(e.lower), y(e.upper)) for time, e in run if e is not None]
+        for run in unbroken_runs(points, lambda point: point[1] is not None)
+    ]
+    half = (x.end - x.start) / max(1, len(points) - 1) / 2
+    texts = [
+        f"{format_clock(time, last - first)} UTC: {format_point(e.value, spec)}"
+        f" ({_format_band(e.lower, e.upper, spec)}), {e.samples:,} traces"
+        for time, e in known
+    ]
+    return Plot(
+        f"{label}, latest {texts[-1]}; scale {_format_band(y.low, y.high, spec)}",
+        x,
+        y,
+        [band_and_line(run) for run in runs if len(run) > 1],
+        [run[0] for run in runs if len(run) == 1],
+        [(x(time) - half, 2 * half, text) for (time, _), text in zip(known, texts, strict=True)],
+        (x(known[-1][0]), y(known[-1][1].value)),
     )
-    shapes = [f"<title>{safe(title)}</title>"]
-    shapes += [line("axis", 0, WIDTH, at, at) for at in (PAD, HEIGHT - PAD)]
-    for run in unbroken_runs(points, lambda point: point[1] is not None):
-        places = [(x(t), y(e.value), y(e.lower), y(e.upper)) for t, e in run if e is not None]
-        if len(places) > 1:
-            shapes += banded_line("trace", places)
-            continue
-        ((at, value, lower, upper),) = places
-        shapes += [line("whisker", at, at, lower, upper), circle("dot", at, value, 1.5)]
-    shapes.append(circle("dot", x(time), y(latest.value), 2.2))
-    for at, number in ((PAD + 3.5, high), (HEIGHT - PAD + 1.5, low)):
-        shapes.append(text("scale", WIDTH + 4, at, format_value(number, spec)))
-    return svg_element("spark", WIDTH + SCALE, HEIGHT, title, shapes)
 
 
-def pool_points(points: Sequence[Point], kind: Literal["mean", "ratio"]) -> list[Point]:
-    """Pool neighbours into as few groups as give `ENOUGH` traces a group on average.
-
-    A group's value is the mean of its parts, weighted by effective samples. Its interval: for a
-    ratio Wilson's, on the sum of effective samples; for a mean from the variances that the parts'
-    intervals imply, ((upper - lower) / 2z)^2, which errs on the wide side as those were
-    t intervals.
-    """
-    samples = sum(estimate.samples for _, estimate in points if estimate is not None)
-    if not samples:
-        return list(points)
-    wanted = max(LEAST, min(len(points), samples // ENOUGH))
-    size = max(1, -(-len(points) // wanted))
-    if size == 1:
-        return list(points)
-    groups = []
-    # Counted from the end, so that the newest group is whole.
-    for end in range(len(points), 0, -size):
-        group = points[max(0, end - size) : end]
-        groups.append((group[-1][0], _pool([estimate for _, estimate in group if estimate], kind)))
-    return groups[::-1]
+def format_point(number: float, spec: MetricSpec | None) -> str:
+    """Format a value of a chart."""
+    return format_seconds(number) if spec is None else format_value(number, spec)
 
 
-def _pool(parts: Sequence[Estimate], kind: str) -> Estimate | None:
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    weights = [part.effective_samples for part in parts]
-    n = sum(weights)
-    value = sum(w * part.value for w, part in zip(weights, parts, strict=True)) / n
-    if kind == "ratio":
-        lower, upper = wilson_interval(value, n)
-    else:
-        halves = [(part.upper - part.lower) / 2 for part in parts]
-        half = sqrt(sum((w * h) ** 2 for w, h in zip(weights, halves, strict=True))) / n
-        lower = max(value - half, min(part.lower for part in parts))
-        upper = min(value + half, max(part.upper for part in parts))
-    samples = sum(part.samples for part in parts)
-    return replace(
-        parts[-1], value=value, lower=lower, upper=upper, effective_samples=n, samples=samples
-    )
+def _format_band(lower: float, upper: float, spec: MetricSpec | None) -> str:
+    if spec is None:
+        return format_seconds_interval(lower, upper)
+    return format_interval(lower, upper, spec)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.exporters import svg
@@ -22,8 +21,6 @@ BAR = 6  # height of the bar that shows pending or firing
 MAX_TEXT = 44
 MAX_LANES = 100
 MAX_SPANS = 500  # of one lane: more are finer than a pixel
-TICKS = (1, 5, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
-         604800, 2592000, 7776000, 31536000, 315360000)  # fmt: skip
 MAX_TICKS = 9
 
 
@@ -126,8 +123,7 @@ def _estimate(lane: TimelineLane, top: float, bottom: float, x: svg.Scale) -> It
     for run in svg.unbroken_runs(lane.points, lambda point: not math.isnan(point[1])):
         if len(run) > 1:
             # Without an interval the band has no height.
-            yield from svg.banded_line(
-                "line",
+            band, course = svg.band_and_line(
                 [
                     (
                         x(time),
@@ -136,8 +132,9 @@ def _estimate(lane: TimelineLane, top: float, bottom: float, x: svg.Scale) -> It
                         y(value if math.isnan(upper) else upper),
                     )
                     for time, value, lower, upper in run
-                ],
+                ]
             )
+            yield f'<path class="band" d="{band}"/><polyline class="line" points="{course}"/>'
             continue
         ((time, value, lower, upper),) = run
         if not (math.isnan(lower) or math.isnan(upper)):
@@ -158,13 +155,6 @@ def _number(number: float, lane: TimelineLane) -> str:
 
 def _ticks(x: svg.Scale, bottom: float) -> Iterator[str]:
     """Draw whole hours, days and the like of UTC, with their labels on top."""
-    step = next((s for s in TICKS if (x.high - x.low) / s <= MAX_TICKS), TICKS[-1])
-    form = "%Y-%m-%d" if step >= 86400 else "%H:%M" if step >= 60 else "%H:%M:%S"
-    day = ""
-    for number in range(math.ceil(x.low / step), math.floor(x.high / step) + 1):
-        at, moment = x(number * step), datetime.fromtimestamp(number * step, UTC)
-        yield svg.line("tick", at, at, TOP - 4, bottom)
-        label = moment.strftime(form)
-        if step < 86400 and (date := moment.strftime("%m-%d ")) != day:
-            label, day = date + label, date
-        yield svg.text("soft", at, TOP - 10, label, "middle")
+    for time, label in svg.time_ticks(x, MAX_TICKS):
+        yield svg.line("tick", x(time), x(time), TOP - 4, bottom)
+        yield svg.text("soft", x(time), TOP - 10, label, "middle")

@@ -12,11 +12,11 @@ import hmac
 import json
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from math import isfinite
 from typing import Any, Protocol, Self, TypeVar
 
 from aiohttp import web
@@ -34,9 +34,9 @@ from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_spec
-from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
+from ragmeter.exporters.page.numbers import trace_url as trace_path
 from ragmeter.exporters.page.rendering import (
     csp,
     error_page,
@@ -48,8 +48,10 @@ from ragmeter.exporters.page.rendering import (
 )
 from ragmeter.exporters.page.views import (
     LabelView,
+    PageOptions,
     base_view,
     default_segment_window,
+    find_trace,
     people_estimates,
     service_breakdown,
     service_view,
@@ -57,12 +59,12 @@ from ragmeter.exporters.page.views import (
     trace_view,
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
+from ragmeter.exporters.snapshot import windows_json
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.sampling.labelling import LabelPool, PoolTrace, mark_unsupported
+from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.server.listener import SECURITY_HEADERS
-from ragmeter.windows.windows import Windows
 
 _MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
 _PARAMETERS = ("service", "metric", "window", "against", "fdr")
@@ -142,68 +144,6 @@ def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
     }
 
 
-def windows_json(agent: AgentView) -> dict[str, Any]:
-    """Build the estimates, states and quantiles of every window, service and segment."""
-    view = base_view(agent)
-    services: dict[str, Any] = {}
-    for service in view.services:
-        with agent.lock():
-            windows = agent.windows
-            services[service] = {
-                segment: _segment_json(windows, service, segment, view.windows)
-                for segment in ("", *windows.segments(service))
-            }
-    return {
-        "stream_time": view.now,
-        "ready": view.health.ready,
-        "problems": list(view.health.problems),
-        "windows": list(view.windows),
-        "services": services,
-        "alerts": [_finite(alert.to_dict()) for alert in view.alerts],
-    }
-
-
-def _segment_json(
-    windows: Windows, service: str, segment: str, names: Sequence[str]
-) -> dict[str, Any]:
-    metrics = []
-    for metric, scorer in windows.series(service, segment):
-        if is_overflow_series(scorer):
-            continue
-        labels = series_labels(metric, windows.current_scorer(metric, scorer))
-        for name in names:
-            estimate = windows.estimate(service, segment, metric, scorer, name)
-            item: dict[str, Any] = {**labels, "window": name}
-            if estimate is not None:
-                fields = ("value", "lower", "upper", "effective_samples", "samples")
-                item |= {field: getattr(estimate, field) for field in fields}
-            states = windows.states(service, segment, metric, scorer, name)
-            metrics.append(_finite({**item, "states": dict(states)}))
-    latency = [
-        {
-            "stage": stage,
-            "window": name,
-            "quantile": item.quantile,
-            "value": item.value,
-            "lower": item.lower,
-            "upper": item.upper,
-        }
-        for stage in windows.stages(service, segment)
-        for name in names
-        for item in windows.quantiles(service, segment, stage, name)
-    ]
-    seen = {name: windows.count_traces(service, segment, name) for name in names}
-    return {"seen": seen, "metrics": metrics, "latency": latency}
-
-
-def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace NaN and infinities, which JSON lacks, by null."""
-    return {
-        key: None if isinstance(value, float) and not isfinite(value) else value
-        for key, value in item.items()
-    }
-
-
 def _shown(text: str) -> str:
     return repr(text[:_MAX_SHOWN_CHARS])
 
@@ -215,12 +155,16 @@ MAX_DRAW = 1000  # traces of one draw
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 
-NAME = "ragmeter"  # of the agent, on its pages
-
 # Renderings at a time. A page holds a core while it is made, and a scraper must never have to
 # wait behind a crowd of browsers.
 RENDERERS = 2
 
+_NOT_KEPT = (
+    "The agent keeps the worst traces of each metric and those that alerts name; the others leave "
+    "only their numbers."
+)
+
+_REFRESH_SECONDS = 30  # as often as a Prometheus commonly scrapes
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -245,10 +189,12 @@ def metrics_app(
     *,
     refused: Mapping[str, Mapping[str, int]] | None = None,
     labels: LabelSource | None = None,
+    trace_url: str = "",
 ) -> web.Application:
     """Make the application of the metrics port; `refused` is for `RefusalsCollector`.
 
-    With `labels` there is a page on which people label traces.
+    With `labels` there is a page on which people label traces. `trace_url` is the template of the
+    address of a trace in the tracing backend.
     """
     registry = process_registry()
     if refused is not None:
@@ -256,13 +202,15 @@ def metrics_app(
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
     exporter = PrometheusExporter(agent, registry=registry)
-    handlers = _MetricsPortHandlers(agent, exporter, labels is not None)
+    options = PageOptions(labels is not None, trace_url, started=time.time())
+    handlers = _MetricsPortHandlers(agent, exporter, options)
     app.add_routes(
         [
             web.get("/", handlers.status),
             web.get("/metrics", handlers.metrics),
             # The default pattern excludes braces, which ids may hold.
             web.get("/service/{service:[^/]+}", handlers.service),
+            web.get("/trace", handlers.search),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
             # the names of docs/runbooks
             web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+\.md}", handlers.runbook),
@@ -334,10 +282,6 @@ class _LabelHandlers:
             if view.trace is not None:
                 break
             self._forget(service, one.trace_id)
-        if view.trace is not None:
-            answer = view.trace.trace.get("answer")
-            if isinstance(answer, str):
-                view.answer = mark_unsupported(answer, view.trace.results)
         view.token = self._token(service, view.trace.trace_id if view.trace else "")
         return view
 
@@ -347,7 +291,7 @@ class _LabelHandlers:
         view = await asyncio.to_thread(self._view, service, problem)
         if view is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
-        response = _html(label_page(view, NAME), 400 if problem else 200)
+        response = _html(label_page(view), 400 if problem else 200)
         # with no-referrer a browser would send the form with `Origin: null`
         response.headers["Referrer-Policy"] = "same-origin"
         return response
@@ -454,9 +398,11 @@ async def _in_time(reading: Coroutine[Any, Any, _T]) -> _T:
 
 
 class _MetricsPortHandlers:
-    def __init__(self, agent: AgentView, exporter: PrometheusExporter, labels: bool) -> None:
+    def __init__(
+        self, agent: AgentView, exporter: PrometheusExporter, options: PageOptions
+    ) -> None:
         self._agent = agent
-        self._labels = labels
+        self._options = options
         self._exporter = exporter
         self._scrapes = asyncio.Semaphore(RENDERERS)
         self._pages = asyncio.Semaphore(RENDERERS)
@@ -473,19 +419,18 @@ class _MetricsPortHandlers:
             )
 
     async def status(self, request: web.Request) -> web.Response:
+        span = request.query.get("range")
         return await self._page(
-            request,
-            _HTML,
-            lambda: status_page(status_view(self._agent), NAME, labels=self._labels),
-            "",
+            request, _HTML, lambda: status_page(status_view(self._agent, self._options, span)), ""
         )
 
     async def service(self, request: web.Request) -> web.Response:
-        service = request.match_info["service"]
+        service, span = request.match_info["service"], request.query.get("range")
+        series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
-            view = service_view(self._agent, service)
-            return None if view is None else service_page(view, NAME, labels=self._labels)
+            view = service_view(self._agent, service, self._options, span, series)
+            return None if view is None else service_page(view)
 
         return await self._page(
             request, _HTML, render, "No trace of this service is in any window."
@@ -493,23 +438,27 @@ class _MetricsPortHandlers:
 
     async def trace(self, request: web.Request) -> web.Response:
         service, trace_id = request.match_info["service"], request.match_info["trace_id"]
+        series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
-            view = trace_view(self._agent, service, trace_id)
-            return None if view is None else trace_page(view, NAME)
+            view = trace_view(self._agent, service, trace_id, self._options, series)
+            return None if view is None else trace_page(view)
 
-        return await self._page(
-            request,
-            _HTML,
-            render,
-            "This trace is not kept. The agent keeps the worst traces of each metric and "
-            "those that alerts name; the others leave only their numbers.",
-        )
+        return await self._page(request, _HTML, render, _NOT_KEPT)
+
+    async def search(self, request: web.Request) -> web.Response:
+        """Lead to the page of the trace with the id that was asked for."""
+        trace_id = request.query.get("id", "").strip()
+        async with self._pages:
+            service = await asyncio.to_thread(find_trace, self._agent, trace_id)
+        if service is None:
+            raise web.HTTPNotFound(text=f"No trace {_shown(trace_id)} is kept. {_NOT_KEPT}")
+        raise web.HTTPFound(trace_path(service, trace_id))
 
     async def runbook(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         return await self._page(
-            request, _HTML, lambda: runbook_page(name, NAME), "There is no such runbook."
+            request, _HTML, lambda: runbook_page(name), "There is no such runbook."
         )
 
     async def windows(self, request: web.Request) -> web.Response:
@@ -543,7 +492,10 @@ class _MetricsPortHandlers:
             text = render()
             if text is None:
                 return None
-            return _response(request, text.encode("utf-8", "replace"), kind)
+            response = _response(request, text.encode("utf-8", "replace"), kind)
+            if "refresh" in request.query:  # never unasked: it throws a screen reader off the page
+                response.headers["Refresh"] = str(_REFRESH_SECONDS)
+            return response
 
         async with self._pages:
             response = await asyncio.to_thread(respond)
@@ -572,11 +524,8 @@ def _dump(document: dict[str, Any]) -> str:
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:
-    referrer = response.headers.get("Referrer-Policy")
-    forms = referrer is not None  # of a page that posts to itself
-    response.headers.update({**SECURITY_HEADERS, "Content-Security-Policy": csp(forms=forms)})
-    if referrer is not None:
-        response.headers["Referrer-Policy"] = referrer
+    for name, value in {**SECURITY_HEADERS, "Content-Security-Policy": csp()}.items():
+        response.headers.setdefault(name, value)
 
 
 @web.middleware

@@ -17,6 +17,7 @@ from ragmeter.core.tiers import MetricScorer
 
 _RESULT_FIELDS = ("metric", "scorer", "state", "reason")
 _result_of = attrgetter(*_RESULT_FIELDS)
+_reason_of = attrgetter("reason")
 
 
 class ResultAccounting:
@@ -103,6 +104,8 @@ def count_operations(counters: Counters, scored: ScoredTrace) -> None:
         counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
     for field in scored.guessed:
         counters.inc("rag_guessed_fields_total", (label, ("field", field)))
+    if "language" in map(_reason_of, scored.results):
+        counters.inc("rag_left_out_traces_total", (label, ("reason", "language")))
     total = scored.timings.get("total")
     if total is not None:
         exemplar = Exemplar(scored.trace_id, total, scored.timestamp)

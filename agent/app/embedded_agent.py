@@ -86,7 +86,12 @@ async def serve_agent(
     bodies = BodyReader(limits.body_bytes)
     endpoint = TracesEndpoint(agent, bodies, limits.trace_bytes)
     draws = settings.sampling.draws_people and settings.feedback.traces > 0
-    page = metrics_app(agent, refused=access.refused, labels=agent if draws else None)
+    page = metrics_app(
+        agent,
+        refused=access.refused,
+        labels=agent if draws else None,
+        trace_url=settings.alerts.trace_url or "",
+    )
     traces = web.Application()
     indexing = IndexEndpoint(agent, bodies)
     labels = FeedbackEndpoint(agent, bodies)

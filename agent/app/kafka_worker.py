@@ -90,7 +90,8 @@ async def run_worker(
             settings, reread, _LiveSettings(app, tiers, preparer), access
         )
         mute_protocol_errors()
-        page = metrics_app(view, refused=access.refused)
+        trace_url = settings.alerts.trace_url or ""
+        page = metrics_app(view, refused=access.refused, trace_url=trace_url)
         BaselinesEndpoint(baselines).add_to(page)
         http = settings.http
         await stack.enter_async_context(access.watch_files())

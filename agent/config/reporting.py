@@ -29,6 +29,7 @@ class AlertSettings(SettingsSection):
     webhook_url: HttpUrl | None = None
     page_url: HttpUrl | None = None
     runbook_url: HttpUrl | None = None
+    trace_url: HttpUrl | None = None
     resend_seconds: float = Field(60, gt=0)
     evaluation_seconds: float = Field(15, ge=1)
 
@@ -37,6 +38,13 @@ class AlertSettings(SettingsSection):
         """Base URL of the runbooks: where they are published, else the agent's own copy, or ""."""
         copy = f"{self.page_url.rstrip('/')}{RUNBOOK_PATH}" if self.page_url else ""
         return self.runbook_url or copy
+
+    @field_validator("trace_url")
+    @classmethod
+    def _check_trace_url(cls, value: str | None) -> str | None:
+        if value is not None and "{trace_id}" not in value:
+            raise ValueError("the place of the id is needed: {trace_id}")
+        return value
 
 
 class SloSettings(SettingsSection):

@@ -31,7 +31,7 @@ from ragmeter.windows.windows import Windows
 # methods of `Windows` whose first argument is a service; the last three are of breakdowns
 _BY_SERVICE = {
     *("segments", "series", "stages", "count_traces", "estimate", "unscored", "quantiles"),
-    *("states", "history", "worst", "cell", "sums_before", "series_history"),
+    *("states", "history", "newest_trace", "worst", "cell", "sums_before", "series_history"),
 }
 
 

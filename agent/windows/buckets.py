@@ -39,6 +39,9 @@ from ragmeter.windows.worst import (
 SeriesKey = tuple[str, str]  # (metric, scorer)
 SegmentKey = tuple[str, str]  # (service, segment); the segment "" is the whole service
 
+# The stage whose latency the archive of a ring has, too.
+TOTAL_STAGE = "total"
+
 # The first numbers of a series count results; the rest are sums of values, which may be negative.
 _RESULT_COUNTS = 5
 
@@ -296,16 +299,18 @@ class WindowSpan:
 class BucketRing:
     """Buckets of `width` seconds by index (start = index * width), enough for the longest span.
 
-    `worst` tells whether buckets hold worst traces.
+    Without spans it has no totals and holds `capacity` buckets. `worst` tells whether buckets hold
+    worst traces; what expires goes to `archive`, of whole services and without them.
     """
 
-    def __init__(self, width: int, spans: list[WindowSpan], worst: bool) -> None:
+    def __init__(self, width: int, spans: list[WindowSpan], worst: bool, capacity: int = 0) -> None:
         self.width = width
         self.spans = spans
         self.worst = worst
+        self.archive: BucketRing | None = None
         self.rows: dict[int, dict[SegmentKey, Bucket]] = {}
         self.newest: int | None = None
-        self._capacity = max(span.buckets for span in spans)
+        self.capacity = max([capacity, *(span.buckets for span in spans)])
         self._dirty: set[tuple[int, SegmentKey]] = set()
         self._expired: list[tuple[int, SegmentKey]] = []
         self._open: set[int] = set()
@@ -314,7 +319,7 @@ class BucketRing:
     def oldest(self) -> int:
         """The index of the oldest bucket of the ring; only once time is known."""
         assert self.newest is not None
-        return self.newest - self._capacity + 1
+        return self.newest - self.capacity + 1
 
     def fold(
         self,
@@ -383,6 +388,8 @@ class BucketRing:
         if self.newest is not None and newest <= self.newest:
             return set()
         self.newest = newest
+        if self.archive is not None:
+            self.archive.advance(newest * self.width // self.archive.width)
         changed = {
             pair for span in self.spans for pair in self._expire(span, newest - span.buckets + 1)
         }
@@ -391,6 +398,10 @@ class BucketRing:
                 self._dirty.discard((index, owner))
                 if bucket.saved:
                     self._expired.append((index, owner))
+                if self.archive is not None and not owner[1]:
+                    bucket.sketches = {k: v for k, v in bucket.sketches.items() if k == TOTAL_STAGE}
+                    at = index * self.width // self.archive.width
+                    self.archive.fold(at, owner, bucket, with_worst=False)
         for index in [i for i in self._open if i < newest]:
             self._open.discard(index)
             for bucket in self.rows.get(index, {}).values():
@@ -427,11 +438,11 @@ class BucketRing:
                     span.remove_owners([owner])
                 yield owner[0], span.name
 
-    def buckets(self, span: WindowSpan) -> Iterator[tuple[int, dict[SegmentKey, Bucket]]]:
-        """Iterate over the filled buckets of a span as (index, buckets by owner), oldest first."""
+    def buckets_since(self, since: float) -> Iterator[tuple[int, dict[SegmentKey, Bucket]]]:
+        """Iterate over the filled buckets from a time on as (start, buckets by owner)."""
         for index in sorted(self.rows):
-            if index >= span.oldest:
-                yield index, self.rows[index]
+            if index * self.width >= since:
+                yield index * self.width, self.rows[index]
 
     def drain(self) -> Iterator[tuple[int, SegmentKey, Bucket | None]]:
         """Iterate over what changed since the last drain, in a fixed order; None: it expired."""

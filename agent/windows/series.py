@@ -21,6 +21,7 @@ from ragmeter.windows.intervals import (
     is_assisted,
     unassisted_scorer,
 )
+from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.sums import STATE_NAMES, ScoreSums
 
 _QUANTILES = (0.5, 0.95, 0.99)
@@ -247,6 +248,17 @@ class SeriesEstimator:
             cached = [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES)]
             total.cache[stage] = cached
         return list(cached)
+
+    def latency(self, buckets: Sequence[Bucket], stage: str) -> Estimate | None:
+        """Estimate the 95th percentile of buckets; None if an end of its interval is unknown."""
+        hist = LogHistogram()
+        for bucket in buckets:
+            if stage in bucket.sketches:
+                hist.merge_sketch(bucket.sketches[stage])
+        for _, value, lower, upper in hist.limits((0.95,)) if hist.n else ():
+            if upper is not None:
+                return Estimate(value, lower, upper, hist.n, hist.n, {})
+        return None
 
 
 def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:

@@ -41,6 +41,13 @@ BUCKET_VERSION = 4
 
 _CLOCK = ("", "", 0, 0)
 
+# What has left the longest window stays for charts: of whole services, in coarse buckets. Two weeks
+# show whether Monday was like this, too. 56 buckets of 16 metrics and a latency take some 100 kB a
+# service. Saved rows have a width of their own, as a window may have buckets of six hours.
+ARCHIVE_SECONDS = 14 * 86_400
+_ARCHIVE_WIDTH = 6 * 3600
+_ARCHIVE_ROWS = _ARCHIVE_WIDTH + 1
+
 # Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own. Stage
 # names come from outside, and each has histograms in every window.
 _MAX_STAGES = 8
@@ -191,6 +198,11 @@ class WindowState:
         ]
         self._spans = {span.name: (ring, span) for ring in self.rings for span in ring.spans}
         self.longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
+        self._archive = BucketRing(
+            _ARCHIVE_WIDTH, [], worst=False, capacity=ARCHIVE_SECONDS // _ARCHIVE_WIDTH
+        )
+        if self.longest.seconds < ARCHIVE_SECONDS:
+            self._spans[self.longest.name][0].archive = self._archive
         self._finest = math.gcd(*by_width)
         self._oldest_open = -math.inf  # start of the oldest bucket of any ring
         self._next_edge = -math.inf  # when the next bucket of the finest grain begins
@@ -393,6 +405,45 @@ class WindowState:
         self.fold()
         return self.longest.segments()
 
+    def past_buckets(
+        self, owner: SegmentKey, seconds: int
+    ) -> tuple[int, range, list[tuple[int, Bucket]]]:
+        """Find the buckets of the last `seconds`, as fine as they are held.
+
+        Returns:
+            (seconds of a bucket, numbers of all buckets, (start, bucket) of the filled ones). With
+            the archive those of the longest window are finer than that.
+        """
+        self.fold()
+        rings = [ring for ring in self.rings if ring.capacity * ring.width >= seconds][:1]
+        if not rings:
+            longest = self._spans[self.longest.name][0]
+            rings = [longest] if longest.archive is None else [longest.archive, longest]
+        coarse = rings[0]
+        if coarse.newest is None:
+            return coarse.width, range(0), []
+        oldest = coarse.newest - seconds // coarse.width + 1
+        return (
+            coarse.width,
+            range(oldest, coarse.newest + 1),
+            [
+                (start, row[owner])
+                for ring in rings
+                for start, row in ring.buckets_since(oldest * coarse.width)
+                if owner in row
+            ],
+        )
+
+    def newest_trace(self, service: str) -> float | None:
+        """Return when the newest trace came, at the latest: the end of the bucket that has it."""
+        self.fold()
+        for ring in self.rings:
+            for index in sorted(ring.rows, reverse=True):
+                bucket = ring.rows[index].get((service, ""))
+                if bucket is not None and bucket.trace_count:
+                    return min(self.now or 0.0, float((index + 1) * ring.width))
+        return None
+
     def span(self, window: str) -> tuple[BucketRing, WindowSpan]:
         """Return a window and the ring that holds its buckets."""
         self.fold()
@@ -427,10 +478,14 @@ class WindowState:
         for key in self._stray_rows:
             yield (*key, None)
         self._stray_rows.clear()
-        for ring in self.rings:
+        for width, ring in self._saved_rings().items():
             for index, (service, segment), bucket in ring.drain():
                 data = None if bucket is None else encode_bucket(bucket, self.slots)
-                yield (service, segment, ring.width, index * ring.width, data)
+                yield (service, segment, width, index * ring.width, data)
+
+    def _saved_rings(self) -> dict[int, BucketRing]:
+        """Return the rings by the width in the keys of their rows."""
+        return {ring.width: ring for ring in self.rings} | {_ARCHIVE_ROWS: self._archive}
 
     def load(self, rows: Iterable[BucketRow]) -> None:
         """Restore all saved rows into an empty object.
@@ -452,14 +507,15 @@ class WindowState:
             return
         self.advance(now)
         self._saved_now = clocks[0] if clocks else None
-        by_width = {ring.width: ring for ring in self.rings}
+        by_width = self._saved_rings()
         saved: dict[int, list[tuple[SegmentKey, int, Bucket]]] = {}
         for service, segment, width, start, data in buckets:
             ring = by_width.get(width)
-            index, offset = divmod(start, width) if width else (0, 1)
+            index, offset = divmod(start, ring.width) if ring else (0, 1)
             bucket = decode_bucket(data or b"", self.slots)
             saved.setdefault(width, []).append(((service, segment), start, bucket))
-            if ring is None or offset or not ring.oldest <= index <= (ring.newest or 0):
+            held = not offset and ring is not None and ring.newest is not None
+            if ring is None or not held or not ring.oldest <= index <= (ring.newest or 0):
                 self._stray_rows.append((service, segment, width, start))
             else:
                 ring.restore(index, (service, segment), bucket)

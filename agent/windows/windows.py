@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
+from ragmeter.core.clocks import parse_window
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
@@ -19,10 +20,22 @@ from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.series import Estimate, Quantile, SeriesEstimator, SeriesResolver
 from ragmeter.windows.state import WindowState
 from ragmeter.windows.sums import ScoreSums
-from ragmeter.windows.worst import RankedTrace, WorstEntry, unpack_entries, worst_sign
+from ragmeter.windows.worst import (
+    LATENCY_METRIC,
+    RankedTrace,
+    WorstEntry,
+    unpack_entries,
+    worst_sign,
+)
 
-# The most points that a sparkline can show.
+# The most points that a chart shows.
 _HISTORY_POINTS = 60
+
+# Scored traces of a point, on average, down to a dozen points: a share is then known to some 20
+# points either way, and sixty minutes of two traces each draw no noise. With a hundred the 95th
+# percentile of the latency has an upper limit.
+_POINT_TRACES, _LEAST_POINTS = 20, 12
+_QUANTILE_TRACES = 120
 
 
 class Windows:
@@ -69,6 +82,7 @@ class Windows:
         self.add, self.retract = state.add, state.retract
         self.take_new_worst, self.drain, self.load = state.take_new_worst, state.drain, state.load
         self.next_expiry, self.take_changed = state.next_expiry, state.take_changed
+        self.newest_trace = state.newest_trace
 
     @property
     def now(self) -> float | None:
@@ -247,25 +261,32 @@ class Windows:
     def history(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> list[tuple[float, Estimate | None]]:
-        """Return (start in Unix seconds, estimate) at 30 to 60 points of a window, oldest first.
+        """Return (start in Unix seconds, estimate) at up to 60 points of a window, oldest first.
 
-        A point needs one scored trace, not `min_samples`: its interval tells how uncertain it is.
+        `window` may be any length; of whole services there are up to `ARCHIVE_SECONDS`. A point
+        needs one scored trace, not `min_samples`: its interval tells how uncertain it is. Metric
+        `latency` with a stage as scorer gives the 95th percentile.
         """
-        ring, span = self._state.span(window)
-        if ring.newest is None:
-            return []
+        width, numbers, buckets = self._state.past_buckets((service, segment), parse_window(window))
+        if metric == LATENCY_METRIC:
+            most = sum(bucket.trace_count for _, bucket in buckets) // _QUANTILE_TRACES
+        else:
+            whole = self._resolver.sum_cells([bucket for _, bucket in buckets], metric, scorer)
+            most = max(_LEAST_POINTS, whole.scored // _POINT_TRACES if whole else 0)
+        most = min(most, _HISTORY_POINTS)
         # One bucket less, so that a group cut by either end of the window never makes it 61.
-        size = 1 if span.buckets <= _HISTORY_POINTS else -(-span.buckets // (_HISTORY_POINTS - 1))
-        first, last = span.oldest // size, ring.newest // size
-        groups: dict[int, list[Bucket]] = {number: [] for number in range(first, last + 1)}
-        for index, row in ring.buckets(span):
-            if (service, segment) in row:
-                groups[index // size].append(row[service, segment])
+        size = 1 if len(numbers) <= most else -(-len(numbers) // max(1, most - 1))
+        groups: dict[int, list[Bucket]] = {number // size: [] for number in numbers}
+        for start, bucket in buckets:
+            groups[start // (size * width)].append(bucket)
         points: list[tuple[float, Estimate | None]] = []
-        for number, buckets in groups.items():
-            cell = self._resolver.sum_cells(buckets, metric, scorer)
-            estimate = self._estimator.interval(cell, metric, scorer) if cell else None
-            points.append((float(number * size * ring.width), estimate))
+        for number, group in groups.items():
+            if metric == LATENCY_METRIC:
+                estimate = self._estimator.latency(group, scorer)
+            else:
+                cell = self._resolver.sum_cells(group, metric, scorer)
+                estimate = self._estimator.interval(cell, metric, scorer) if cell else None
+            points.append((float(number * size * width), estimate))
         return points
 
     def worst(

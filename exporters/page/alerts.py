@@ -1,4 +1,4 @@
-"""Alerts as cards: firing, pending and recently resolved."""
+"""Alerts as cards, one for each cause: firing, pending and recently resolved."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragmeter.alerts.alert import Alert, format_days
+from ragmeter.alerts.rule_sets import runbook_link
+from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.exporters.page.numbers import (
     format_age,
@@ -20,8 +22,6 @@ from ragmeter.exporters.page.numbers import (
 )
 from ragmeter.metrics.registry import metric_specs
 
-MAX_CARDS = 50  # alerts of a state on one page
-MAX_WORST = 5  # links to traces on a card
 OPERATORS = {"<=": "≤", ">=": "≥"}
 SEVERITIES = {"critical": "■ Critical", "warning": "▲ Warning"}
 
@@ -46,15 +46,7 @@ class AlertCard:
     change: AlertChange
     times: str
     evidence: str
-    worst: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class AlertsView:
-    """All alerts of a page, the critical and latest first; `counts` are of all, cards of some."""
-
-    cards: dict[str, list[AlertCard]]
-    counts: dict[str, int]
+    runbook: str
 
 
 def firing_counts(alerts: Sequence[Alert]) -> dict[str, tuple[int, int]]:
@@ -68,17 +60,43 @@ def firing_counts(alerts: Sequence[Alert]) -> dict[str, tuple[int, int]]:
     return counts
 
 
-def alerts_view(alerts: Sequence[Alert], now: float | None) -> AlertsView:
-    """Format the alerts; `now` is stream time, up to which those that stand have lasted."""
+def alerts_view(alerts: Sequence[Alert], now: float | None) -> dict[str, list[list[AlertCard]]]:
+    """Format the alerts of each cause, by state; services with critical alerts come first.
+
+    `now` is stream time, up to which those that stand have lasted.
+    """
     ordered = sorted(alerts, key=lambda a: (a.severity != "critical", -(a.fired_at or a.since)))
-    by_state = {
-        state: [alert for alert in ordered if alert.state == state]
+    return {
+        state: [
+            [_card(alert, now) for alert in cause]
+            for cause in _causes([alert for alert in ordered if alert.state == state])
+        ]
         for state in ("firing", "pending", "resolved")
     }
-    return AlertsView(
-        {state: [_card(alert, now) for alert in of[:MAX_CARDS]] for state, of in by_state.items()},
-        {state: len(of) for state, of in by_state.items()},
-    )
+
+
+def _causes(alerts: Sequence[Alert]) -> list[list[Alert]]:
+    """Group alerts by service and cause, the announced one or else the worst first.
+
+    Of one cause are those that one notification announces, and those that name a trace of them as
+    one of the worst: a warning may be announced minutes before the critical alert.
+    """
+    groups: list[list[Alert]] = []
+    for alert in sorted(alerts, key=lambda alert: bool(alert.folded_under)):
+        own = next((of for of in groups if any(_same_cause(alert, one) for one in of)), None)
+        if own is None:
+            groups.append([alert])
+        else:
+            own.append(alert)
+    services = list(dict.fromkeys(alert.service for alert in alerts))
+    return sorted(groups, key=lambda of: services.index(of[0].service))
+
+
+def _same_cause(alert: Alert, other: Alert) -> bool:
+    if alert.service != other.service:
+        return False
+    leaders = {alert.folded_under or alert.id, other.folded_under or other.id}
+    return len(leaders) == 1 or not set(alert.worst).isdisjoint(other.worst)
 
 
 def _card(alert: Alert, now: float | None) -> AlertCard:
@@ -88,7 +106,7 @@ def _card(alert: Alert, now: float | None) -> AlertCard:
         _change(alert) if alert.drift is None else _drift_change(alert),
         " · ".join(_times(alert, now)) + _samples(alert),
         "".join(f" · {text}" for text in _evidence(alert)),
-        alert.worst[:MAX_WORST],
+        alert.runbook or runbook_link(alert.rule, RUNBOOK_PATH),
     )
 
 

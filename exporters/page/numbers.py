@@ -32,6 +32,11 @@ def format_interval(lower: float, upper: float, spec: MetricSpec | None) -> str:
     return f"{before}{low}{DASH}{high}{unit}"
 
 
+def format_bounds(spec: MetricSpec) -> str:
+    """Format the range of a metric's values: `0–1`, empty where it is a share or has no end."""
+    return "" if spec.kind == "ratio" or spec.high is None else f"{spec.low:g}{DASH}{spec.high:g}"
+
+
 def format_difference(number: float, spec: MetricSpec, unit: bool = False) -> str:
     """Format a difference with its sign; of shares in percentage points."""
     if spec.kind == "ratio":
@@ -94,9 +99,9 @@ def format_time(timestamp: float | None) -> str:
     return _format_utc(timestamp, "%Y-%m-%d %H:%M:%S UTC")
 
 
-def format_clock(timestamp: float) -> str:
-    """Format the hour and minute of a Unix time in UTC, for chart labels."""
-    return _format_utc(timestamp, "%H:%M")
+def format_clock(timestamp: float, span: float = 0.0) -> str:
+    """Format a Unix time in UTC for charts: hour and minute, with the day beyond a day."""
+    return _format_utc(timestamp, "%d %b %H:%M" if span > 86_400 else "%H:%M")
 
 
 def _format_utc(timestamp: float | None, form: str) -> str:
@@ -169,19 +174,20 @@ def metric_words(name: str) -> str:
 
 def service_url(service: str) -> str:
     """Return the path of the page of a service."""
-    return f"/service/{_path_segment(service)}"
+    return f"/service/{path_segment(service)}"
 
 
 def label_url(service: str) -> str:
     """Return the path of the page on which people label the traces of a service."""
-    return f"/label/{_path_segment(service)}"
+    return f"/label/{path_segment(service)}"
 
 
 def trace_url(service: str, trace_id: str) -> str:
     """Return the path of the page of a trace."""
-    return f"/trace/{_path_segment(service)}/{_path_segment(trace_id)}"
+    return f"/trace/{path_segment(service)}/{path_segment(trace_id)}"
 
 
-def _path_segment(text: str) -> str:
+def path_segment(text: str) -> str:
+    """Quote a text for the path or the query of a URL."""
     # Lone surrogates cannot stand in a URL.
     return quote(text.encode("utf-8", "replace"), safe="")

@@ -17,26 +17,30 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.exporters import svg
 from ragmeter.exporters.page import numbers, tables
-from ragmeter.exporters.page.alerts import alerts_view, firing_counts
+from ragmeter.exporters.page.alerts import alerts_view
 from ragmeter.exporters.page.numbers import (
     label_url,
     metric_words,
     one_line,
+    path_segment,
     service_url,
     trace_url,
     visible,
 )
 from ragmeter.exporters.page.traces import trace_excerpt, trace_parts
 from ragmeter.exporters.page.views import (
+    RANGES,
     LabelView,
     PageBase,
     ServicePageView,
     StatusView,
     TraceView,
 )
-from ragmeter.exporters.svg import sparkline
+from ragmeter.metrics.registry import metric_specs
 
 QUANTILES = (0.5, 0.95, 0.99)
 STATE_NAMES = {
@@ -50,6 +54,7 @@ STATE_NAMES = {
 
 DOCS_URL = "https://github.com/ragmeter/ragmeter/blob/main/docs/"
 AGREEMENT_URL = f"{DOCS_URL}agreement.md"  # how well scorers agree with people, measured
+NAME = "ragmeter"  # of the agent, on its pages
 
 _PACKAGE = "ragmeter.exporters.page"
 
@@ -89,13 +94,18 @@ def make_environment() -> Environment:
     )
     environment.filters |= {
         "age": numbers.format_age,
+        "bounds": numbers.format_bounds,
         "count": numbers.format_count,
         "difference": numbers.format_difference,
         "excerpt": trace_excerpt,
         "integer": "{:,}".format,
         "interval": _interval,
         "label": one_line,
+        "clock": numbers.format_clock,
+        "pixel": "{:.1f}".format,
+        "point": svg.format_point,
         "percent": tables.format_percent,
+        "segment": path_segment,
         "seconds": numbers.format_seconds,
         "time": numbers.format_time,
         "trace_value": numbers.format_trace_value,
@@ -108,6 +118,10 @@ def make_environment() -> Environment:
         "adjusted_p": tables.adjusted_p,
         "breakdown_table": tables.breakdown_table,
         "AGREEMENT_URL": AGREEMENT_URL,
+        "DOCS_URL": DOCS_URL,
+        "NAME": NAME,
+        "RANGES": RANGES,
+        "VERSION": __version__,
         "MAX_INDEX_ROWS": tables.MAX_INDEX_ROWS,
         "chunk_tokens": tables.chunk_tokens,
         "seconds_interval": numbers.format_seconds_interval,
@@ -117,7 +131,9 @@ def make_environment() -> Environment:
         "service_url": service_url,
         "label_url": label_url,
         "similarity_rows": tables.similarity_rows,
-        "sparkline": sparkline,
+        "make_plot": svg.plot,
+        "time_ticks": svg.time_ticks,
+        "spec_of": metric_specs().__getitem__,
         "trace_url": trace_url,
         "traffic_shares": tables.traffic_shares,
     }
@@ -134,66 +150,55 @@ def _interval(estimate: Any, spec: MetricSpec) -> str:
     return numbers.format_interval(estimate.lower, estimate.upper, spec)
 
 
-REFRESH = 30  # seconds; as often as a Prometheus commonly scrapes
-
-
-def csp(*, forms: bool = False) -> str:
-    """Return the Content-Security-Policy: no script, nothing from elsewhere, one style block.
-
-    With `forms` the page may post to its own address.
-    """
+def csp() -> str:
+    """Return the Content-Security-Policy: no script, nothing from elsewhere, one style block."""
     return (
         f"default-src 'none'; style-src '{load_style_sheet('style.css').hash}'; base-uri 'none'; "
-        f"form-action '{'self' if forms else 'none'}'; frame-ancestors 'none'"
+        f"form-action 'self'; frame-ancestors 'none'"
     )
 
 
-def status_page(view: StatusView, name: str, *, labels: bool = False) -> str:
-    """Render the status page; `name` is the title of the agent, `labels` whether it takes some."""
+def status_page(view: StatusView) -> str:
+    """Render the status page."""
     return _page(
         "status.html",
-        name,
+        NAME,
         view.base,
-        name,
         view=view,
         alerts=alerts_view(view.base.alerts, view.base.now),
-        firing=firing_counts(view.base.alerts),
         services=view.full,
         indexes=view.indexes,
-        labels=labels,
-        refresh=REFRESH,
     )
 
 
-def service_page(view: ServicePageView, name: str, *, labels: bool = False) -> str:
+def service_page(view: ServicePageView) -> str:
     """Render the page of one service."""
     alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
     return _page(
         "service.html",
-        f"{one_line(view.service.name)} · {name}",
+        f"{one_line(view.service.name)} · {NAME}",
         view.base,
-        name,
         alerts=alerts_view(alerts, view.base.now),
+        series=view.series,
         services=[view.service],
         indexes=view.indexes,
-        labels=labels,
     )
 
 
-def trace_page(view: TraceView, name: str) -> str:
+def trace_page(view: TraceView) -> str:
     """Render the page of one trace."""
-    title = f"Trace {one_line(view.trace_id)} · {name}"
-    return _page("trace.html", title, view.base, name, page=trace_parts(view))
+    title = f"Trace {one_line(view.trace_id)} · {NAME}"
+    return _page("trace.html", title, view.base, page=trace_parts(view))
 
 
-def label_page(view: LabelView, name: str) -> str:
+def label_page(view: LabelView) -> str:
     """Render the page on which people label traces."""
-    title = f"Label · {one_line(view.service)} · {name}"
+    title = f"Label · {one_line(view.service)} · {NAME}"
     page = None if view.trace is None else trace_parts(view.trace)
-    return _page("label.html", title, view.base, name, view=view, page=page)
+    return _page("label.html", title, view.base, view=view, page=page)
 
 
-def runbook_page(name: str, agent_name: str) -> str | None:
+def runbook_page(name: str) -> str | None:
     """Render a page of docs/runbooks, a copy of which is in the package; None if there is none."""
     file = files(_PACKAGE).joinpath("runbooks", name)
     if not file.is_file():
@@ -206,16 +211,14 @@ def runbook_page(name: str, agent_name: str) -> str | None:
     )
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = Markup(markdown.render(text))
-    return _page("runbook.html", f"Runbook · {agent_name}", None, agent_name, text=text)
+    return _page("runbook.html", f"Runbook · {NAME}", None, text=text)
 
 
 def error_page(status: int, reason: str, detail: str) -> str:
     """Render the page of an HTTP error."""
-    return _page("error.html", f"{status} {reason}", None, "ragmeter", detail=detail)
+    return _page("error.html", f"{status} {reason}", None, detail=detail)
 
 
-def _page(
-    template: str, title: str, base: PageBase | None, name: str, refresh: int = 0, **context: Any
-) -> str:
+def _page(template: str, title: str, base: PageBase | None, **context: Any) -> str:
     css = load_style_sheet("style.css").css
-    return render(template, title=title, base=base, name=name, refresh=refresh, css=css, **context)
+    return render(template, title=title, base=base, css=css, **context)

@@ -5,8 +5,8 @@ A trace is what some program sent: every field may be missing or of another type
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from ragmeter.metrics.registry import metric_specs
 # Characters of text and numbers of things on one page: some 700 kB at the very most.
 QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
 PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
+DETAILS, MAX_NESTING = 20, 3  # items of a detail and of each list in it
 # Characters of the texts of a worst trace in a list.
 EXCERPTS = (("query", 300), ("answer", 700), ("error", 300))
 EXCERPT_PASSAGES, EXCERPT_PASSAGE = 3, 320
@@ -70,7 +71,7 @@ class ScoreRow:
 
     name: str
     notes: str
-    detail: str
+    details: list[tuple[str, str]]
     value: str
     state: str
 
@@ -113,8 +114,14 @@ def trace_parts(view: TraceView) -> dict[str, Any]:
     facts = [(name, trace.get(name)) for name in names]
     for group in ("usage", "sampling", "tags"):
         facts += _dict(trace.get(group)).items()
+    ids = view.neighbours
+    place = ids.index(view.trace_id) if ids else 0
     return {
         "view": view,
+        "backend_id": _text(_dict(trace.get("span")), "trace_id") or view.trace_id,
+        "place": place + 1,
+        "previous": ids[place - 1] if place else None,
+        "next": ids[place + 1] if place + 1 < len(ids) else None,
         "content_note": CONTENT_NOTES.get(str(trace.get("content")), ""),
         "query": _block("Query", trace.get("query"), QUERY, missing["query"]),
         "answers": [
@@ -139,7 +146,7 @@ def trace_parts(view: TraceView) -> dict[str, Any]:
             _passage(item, number, clip(_text(item, "text"), PASSAGE))
             for number, item in enumerate(passages[:PASSAGES], 1)
         ],
-        "scores": [_score_row(item) for item in results],
+        "scores": [_score_row(item, _text(trace, "answer")) for item in results],
         "timings": [(stage, format_seconds(seconds)) for stage, seconds in durations[:50]],
         "facts": [(str(k).replace("_", " "), str(v)) for k, v in facts if v is not None][:100],
     }
@@ -226,7 +233,40 @@ def _withheld(note: Any) -> str:
     return f"{size}not kept" + (f" · {mark}" if isinstance(mark, str) else "")
 
 
-def _score_row(item: dict[str, Any]) -> ScoreRow:
+def _details(detail: dict[str, Any], answer: str) -> Iterator[tuple[str, str]]:
+    """Yield the details of a score as (name, words); the spans are marked in the answer."""
+    for name, value in list(detail.items())[:DETAILS]:
+        if name == "novel_names":  # stems: name the words that have them
+            patterns = [rf"\b{re.escape(str(stem)[:30])}\w*" for stem in _list(value)]
+            matches = [re.search(pattern, answer[:ANSWER], re.IGNORECASE) for pattern in patterns]
+            value = [match.group() for match in matches if match]
+        if name != "unsupported_spans":
+            yield str(name), clip(_words(value), DETAIL)
+
+
+def _words(value: Any, depth: int = 0) -> str:
+    """Write a value of a detail as people would; what is nested deeply is left out."""
+    if isinstance(value, str):
+        return f"“{value}”"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, dict) and depth < MAX_NESTING:
+        parts = {
+            str(key).replace("_", " "): _words(item, depth + 1)
+            for key, item in value.items()
+            if item is not None
+        }
+        if "characters" in parts:
+            return _withheld(value)
+        first = [parts.pop(key) for key in ("text",) if key in parts]
+        others = [f"{key} {text}" for key, text in parts.items() if key != "index"]
+        return " · ".join([*first, *others])
+    if isinstance(value, list | tuple) and depth < MAX_NESTING:
+        return ", ".join(_words(item, depth + 1) for item in value[:DETAILS]) or "none"
+    return "–" if value is None else str(value)[:DETAIL]
+
+
+def _score_row(item: dict[str, Any], answer: str) -> ScoreRow:
     name = str(item.get("metric", ""))
     if isinstance(item.get("k"), int):
         name = name_at_cutoff(name, item["k"])
@@ -238,11 +278,11 @@ def _score_row(item: dict[str, Any]) -> ScoreRow:
         notes.append(f"probability {probability:.3g}")
     if item.get("fingerprint"):
         notes.append(f"instrument {item['fingerprint']}")
-    value, detail = item.get("value"), item.get("detail")
+    value = item.get("value")
     return ScoreRow(
         metric_words(name),
         one_line(" · ".join(notes), 200),
-        clip(json.dumps(detail, ensure_ascii=False, default=str), DETAIL) if detail else "",
+        list(_details(_dict(item.get("detail")), answer)),
         format_trace_value(value, find_spec(metric_specs(), name))
         if isinstance(value, int | float)
         else "",

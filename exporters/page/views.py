@@ -5,7 +5,8 @@ As in `ragmeter.exporters.snapshot` the lock is taken per service; kept traces a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from ragmeter.core.metric_specs import (
 )
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
+from ragmeter.exporters.page.alerts import firing_counts
+from ragmeter.exporters.page.numbers import format_bounds
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.labelled import PEOPLE_PAIRS
 from ragmeter.metrics.people_agreement import ScorerAgreement
@@ -43,8 +46,36 @@ SEGMENTS = 24  # of a service
 # Segments of a service whose breakdown is on the status page, which loads anew all the time; with
 # more it is on the service's own page alone.
 BROKEN_DOWN = 40
+# Lengths of time that charts show; beyond the longest window they are of coarse buckets.
+RANGES = ("1h", "6h", "24h", "7d", "14d")
+STALE_SECONDS = 300.0  # data older than the shortest default window is told from fresh data
+# Worst traces of a series through which the page of a trace leads: of all the texts are kept.
+NEIGHBOURS = 25
 # Metrics of a service in the overview of many services, in this order, where they are measured.
 OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
+
+
+History = list[tuple[float, Estimate | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """What the pages show that is no part of the agent.
+
+    Args:
+        labels: Whether people can label answers.
+        trace_url: Template of the address of a trace in the tracing backend; empty: none.
+        clock: Returns Unix seconds, for the age of the data.
+        started: When the agent started, by the clock; None if it is not known.
+    """
+
+    labels: bool = False
+    trace_url: str = ""
+    clock: Callable[[], float] = time.time
+    started: float | None = None
+
+
+_DEFAULTS = PageOptions()
 
 
 @dataclass(slots=True)
@@ -75,7 +106,7 @@ class MetricRow:
     spec: MetricSpec
     scorer: str
     cells: dict[str, WindowCell]
-    history: list[tuple[float, Estimate | None]]
+    history: History
 
     @property
     def measured(self) -> bool:
@@ -95,16 +126,17 @@ class MetricRow:
     def note(self) -> str:
         """The scorer and the better direction; lines break between them only."""
         better = f"{'↑' if self.spec.good == 'higher' else '↓'} better" if self.spec.good else ""
-        parts = (part.replace(" ", "\u00a0") for part in (self.scorer, better) if part)
-        return "\u00a0· ".join(parts)
+        parts = (self.scorer, format_bounds(self.spec), better)
+        return "\u00a0· ".join(part.replace(" ", "\u00a0") for part in parts if part)
 
 
 @dataclass(slots=True)
 class LatencyRow:
-    """Quantiles of one stage, by window and quantile."""
+    """Quantiles of one stage, by window and quantile; `history` of p95, of the total alone."""
 
     stage: str
     quantiles: dict[str, dict[float, Quantile]]
+    history: History
 
 
 @dataclass(slots=True)
@@ -148,15 +180,18 @@ class ServiceView:
     """One service; the fields from `segments` on are empty where it is one line of the overview.
 
     Args:
-        window: The window of the charts, states, segments and the breakdown.
+        window: The window of the states, segments and the breakdown.
+        span: The length of time of the charts.
         seen: Traces by window.
         compared: Answers to one question, by window.
         guessed: Traces with a guessed field since the state began, by field.
+        traces: Traces since the state began, `unread` those left out because of their language.
         breakdown: None without segments, and where it is left to the service's page.
     """
 
     name: str
     window: str
+    span: str
     seen: dict[str, int]
     rows: list[MetricRow]
     latency: list[LatencyRow]
@@ -166,6 +201,8 @@ class ServiceView:
     compared: dict[str, AnswerComparison] = field(default_factory=dict)
     breakdown: Breakdown | None = None
     guessed: dict[str, int] = field(default_factory=dict)
+    traces: int = 0
+    unread: int = 0
 
     @property
     def groups(self) -> list[tuple[str, list[MetricRow]]]:
@@ -189,16 +226,38 @@ class ServiceView:
 class PageBase:
     """Facts of the agent that every page shows; `now` is stream time, None before any trace.
 
-    Of the windows, the shortest first, `window` is that of the charts, states and segments.
+    Of the windows, the shortest first, `window` is that of the states and segments. `clock` is the
+    time by the clock, `newest` when the newest trace of a service came, `firing` its critical
+    alerts and warnings.
     """
 
+    options: PageOptions
+    clock: float
+    newest: dict[str, float]
     now: float | None
     health: AgentHealth
     windows: tuple[str, ...]
     window: str
     traces: float
     alerts: list[Alert]
+    firing: dict[str, tuple[int, int]]
     services: list[str]
+
+    @property
+    def age(self) -> float:
+        """Seconds since the newest trace."""
+        return max(0.0, self.clock - max(self.newest.values(), default=self.now or self.clock))
+
+    @property
+    def state(self) -> str:
+        """Whether traces `flow`, none come (`quiet`), or stream time does not move on (`still`).
+
+        Stream time follows the clock while traffic is live; else all is of the past.
+        """
+        lag = self.health.processing_lag_seconds
+        if lag is None and self.now is not None and self.clock - self.now > STALE_SECONDS:
+            return "still"
+        return "quiet" if self.now is not None and self.age > STALE_SECONDS else "flow"
 
 
 @dataclass(slots=True)
@@ -219,22 +278,29 @@ class StatusView:
 
 @dataclass(slots=True)
 class ServicePageView:
-    """The page of one service."""
+    """The page of one service; `series` is the (metric, scorer) that is shown large."""
 
     base: PageBase
     service: ServiceView
     indexes: list[IndexVersion] = field(default_factory=list)
+    series: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
 class TraceView:
-    """The page of one kept trace: its native JSON and its scores."""
+    """The page of one kept trace: its native JSON and its scores.
+
+    Args:
+        series: The (metric, scorer) of which it is one of the worst, `neighbours` their ids.
+    """
 
     base: PageBase
     service: str
     trace_id: str
     trace: dict[str, Any]
     results: list[dict[str, Any]]
+    series: tuple[str, str] = ("", "")
+    neighbours: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -244,7 +310,6 @@ class LabelView:
     Args:
         token: Proof that a form comes from this page.
         trace: The trace to label; None where none is drawn.
-        answer: Pieces of its answer, each with whether it is marked as unsupported.
         left: Drawn traces without labels, of `drawn`.
         waiting: Traces that could be drawn.
         agreement: How well scorers agree with the labels given so far.
@@ -256,7 +321,6 @@ class LabelView:
     service: str
     token: str = ""
     trace: TraceView | None = None
-    answer: list[tuple[str, bool]] = field(default_factory=list)
     left: int = 0
     drawn: int = 0
     waiting: int = 0
@@ -299,16 +363,22 @@ def service_breakdown(
     return build_breakdown(source, options)
 
 
-def status_view(agent: AgentView) -> StatusView:
-    """Copy what the status page shows; services with firing alerts come first, then busy ones."""
-    base = base_view(agent)
-    overview = [_service(agent, name, base, full=False) for name in base.services]
-    firing = {alert.service for alert in base.alerts if alert.state == "firing"}
+def status_view(
+    agent: AgentView, options: PageOptions = _DEFAULTS, span: str | None = None
+) -> StatusView:
+    """Copy what the status page shows, the services with the worst alerts first."""
+    base = base_view(agent, options)
+    overview = [_service(agent, name, base, span, full=False) for name in base.services]
     longest = base.windows[-1]
-    overview.sort(key=lambda view: (view.name not in firing, -view.seen.get(longest, 0), view.name))
+
+    def rank(view: ServiceView) -> tuple[bool, bool, int, str]:
+        critical, warnings = base.firing.get(view.name, (0, 0))
+        return not critical, not warnings, -view.seen.get(longest, 0), view.name
+
+    overview.sort(key=rank)
     full = []
     if len(overview) <= FULL_SERVICES:
-        full = [_service(agent, view.name, base, full=True) for view in overview]
+        full = [_service(agent, view.name, base, span, full=True) for view in overview]
     for view in full:
         if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
             view.breakdown = _breakdown(agent, view)
@@ -317,50 +387,94 @@ def status_view(agent: AgentView) -> StatusView:
         return StatusView(base, overview, full, list(agent.indexes()), unnamed)
 
 
-def service_view(agent: AgentView, service: str) -> ServicePageView | None:
-    """Copy what the page of a service shows; None where no window has a trace of it."""
-    base = base_view(agent)
+def service_view(
+    agent: AgentView,
+    service: str,
+    options: PageOptions = _DEFAULTS,
+    span: str | None = None,
+    series: tuple[str, str] = ("", ""),
+) -> ServicePageView | None:
+    """Copy what the page of a service shows; None where no window has a trace of it.
+
+    `span` is the length of time of the charts, one of `RANGES`, or any other text for the default,
+    `series` the (metric, scorer) that is shown large, if it is there.
+    """
+    base = base_view(agent, options)
     if service not in base.services:
         return None
     with agent.lock():
         indexes = [index for index in agent.indexes() if index.service == service]
-    view = _service(agent, service, base, full=True)
+    view = _service(agent, service, base, span, full=True)
     view.breakdown = _breakdown(agent, view)
-    return ServicePageView(base, view, indexes)
+    return ServicePageView(base, view, indexes, series)
 
 
-def trace_view(agent: AgentView, service: str, trace_id: str) -> TraceView | None:
-    """Copy what the page of a trace shows; None where the trace is not kept."""
+def trace_view(
+    agent: AgentView,
+    service: str,
+    trace_id: str,
+    options: PageOptions = _DEFAULTS,
+    series: tuple[str, str] = ("", ""),
+) -> TraceView | None:
+    """Copy what the page of a trace shows; None where the trace is not kept.
+
+    `series` is the (metric, scorer) through whose worst traces the page leads, if it is one of
+    them, else the first of which it is one.
+    """
     document = agent.evidence(service, trace_id)
     if document is None:
         return None
     trace, results = document.get("trace"), document.get("results")
-    return TraceView(
-        base_view(agent),
+    base = base_view(agent, options)
+    view = TraceView(
+        base,
         service,
         trace_id,
         trace if isinstance(trace, dict) else {},
         [item for item in results if isinstance(item, dict)] if isinstance(results, list) else [],
     )
+    with agent.lock():
+        windows = agent.windows
+        known = sorted(windows.series(service), key=lambda item: (item != series, _row_order(item)))
+        for pair in known:
+            worst = windows.worst(service, *pair, base.windows[-1], NEIGHBOURS)
+            ids = [item.trace_id for item in worst]
+            if trace_id in ids:
+                view.series, view.neighbours = pair, ids
+                break
+    return view
 
 
-def base_view(agent: AgentView) -> PageBase:
+def find_trace(agent: AgentView, trace_id: str) -> str | None:
+    """Return the service whose kept traces have this id, None if there is none."""
+    services = base_view(agent).services
+    return next((name for name in services if agent.evidence(name, trace_id)), None)
+
+
+def base_view(agent: AgentView, options: PageOptions = _DEFAULTS) -> PageBase:
     """Copy what every page shows, under one hold of the lock."""
     health = agent.health()
     with agent.lock():
         windows = agent.windows
+        services = list(windows.services())
+        newest = {name: windows.newest_trace(name) for name in services}
+        alerts = [alert.copy() for alert in agent.alerts()]
         names = tuple(windows.names)
         traces = sum(
             value for (name, _), value in agent.counters.items() if name == "rag_traces_total"
         )
         return PageBase(
+            options=options,
+            clock=options.clock(),
+            newest={name: at for name, at in newest.items() if at is not None},
             now=windows.now,
             health=health,
             windows=names,
             window=default_segment_window(names),
             traces=traces,
-            alerts=[alert.copy() for alert in agent.alerts()],
-            services=list(windows.services()),
+            alerts=alerts,
+            firing=firing_counts(alerts),
+            services=services,
         )
 
 
@@ -368,15 +482,19 @@ def _breakdown(agent: AgentView, view: ServiceView) -> Breakdown | None:
     return service_breakdown(agent, view.name, view.window) if view.segments else None
 
 
-def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> ServiceView:
+def _service(
+    agent: AgentView, service: str, base: PageBase, span: str | None, *, full: bool
+) -> ServiceView:
+    span = span if span in RANGES else base.window
     with agent.lock():
         windows = agent.windows
         view = ServiceView(
             name=service,
             window=base.window,
+            span=span,
             seen={name: windows.count_traces(service, "", name) for name in base.windows},
-            rows=_rows(windows, service, base, full),
-            latency=_latency(windows, service, base, full),
+            rows=_rows(windows, service, base, span if full else None),
+            latency=_latency(windows, service, base, span if full else None),
         )
         if full:
             segments = windows.segments(service)
@@ -391,6 +509,12 @@ def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> S
                 for name, key in keys.items()
                 if (number := agent.counters.get("rag_guessed_fields_total", key))
             }
+            own = ("service", service)
+            ended = (("status", name) for name in ("ok", "error", "timeout"))
+            get = agent.counters.get
+            view.traces = int(sum(get("rag_traces_total", (own, status)) for status in ended))
+            unread = (own, ("reason", "language"))
+            view.unread = int(get("rag_left_out_traces_total", unread))
             view.compared = {name: agent.consistency(service, name) for name in base.windows}
     items = [item for group in view.worst for item in group.traces]
     documents = {
@@ -409,7 +533,8 @@ def _row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
     return is_canary_scorer(scorer) and scorer != REFERENCE_SCORER, display_rank(metric), series
 
 
-def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[MetricRow]:
+def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> list[MetricRow]:
+    full = span is not None
     series = [
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
@@ -426,21 +551,24 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
             )
             for name in (base.windows if full else (base.window,))
         }
-        history = windows.history(service, "", metric, scorer, base.window) if full else []
+        history = windows.history(service, "", metric, scorer, span) if span else []
         spec = replace(metric_specs()[base_name(metric)], name=metric)
         rows.append(MetricRow(spec, scorer, cells, list(history)))
     return rows
 
 
-def _latency(windows: Windows, service: str, base: PageBase, full: bool) -> list[LatencyRow]:
-    stages = windows.stages(service, "") if full else ["total"]
+def _latency(windows: Windows, service: str, base: PageBase, span: str | None) -> list[LatencyRow]:
+    stages = windows.stages(service, "") if span else ["total"]
     return [
         LatencyRow(
             stage,
             {
                 name: {q.quantile: q for q in windows.quantiles(service, "", stage, name)}
-                for name in (base.windows if full else (base.window,))
+                for name in (base.windows if span else (base.window,))
             },
+            windows.history(service, "", "latency", stage, span)
+            if span and stage == "total"
+            else [],
         )
         for stage in sorted(stages, key=lambda name: (name != "total", name))
     ]

@@ -1,5 +1,5 @@
 """What checks the files for others: a real Helm, the schemas of Kubernetes, hadolint, Grafana's
-dashboard-linter; and uPlot, which draws pictures for the docs.
+dashboard-linter; axe-core, which checks the pages; and uPlot, which draws pictures for the docs.
 
 `python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
 time: Go compiles the linter for minutes. With `--downloads` nothing is compiled, which takes
@@ -24,6 +24,7 @@ from tests.real import unavailable
 __all__ = [
     "CRDS",
     "ROOT",
+    "axe",
     "fetch",
     "helm_program",
     "linter_program",
@@ -42,6 +43,8 @@ LINTER = CACHE / f"dashboard-linter-{LINTER_VERSION[-12:]}" / "dashboard-linter"
 UPLOT_VERSION = "1.6.32"
 UPLOT_SHA256 = "4b8a8191e425658e3ea8c8c1314b0fc679c861ee3a1af2b20c7b16ba50b5133d"
 UPLOT = CACHE / f"uplot-{UPLOT_VERSION}"
+AXE = CACHE / "axe-core-4.11.0"
+AXE_SHA256 = "39bed7d72308f6d620789c169d699bfd7e8da80f65b545821a6b2215c3e83107"
 LOCK = ROOT / "requirements" / "deploy.lock"
 TOOLS = CACHE / "deploy-tools"
 STAMP = TOOLS / "deploy.lock"  # a copy, so that a half-made or an old environment is known
@@ -80,14 +83,27 @@ def linter_program() -> str:
 
 def uplot() -> Path:
     """The folder with its scripts; npm fetches it where it is not there. For pictures alone."""
-    if not UPLOT.is_dir():
-        archive = CACHE / _run("npm", "pack", "--silent", f"uplot@{UPLOT_VERSION}").strip()
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if found != UPLOT_SHA256:
-            raise ValueError(f"uplot {UPLOT_VERSION} has the sum {found}, not {UPLOT_SHA256}")
-        shutil.unpack_archive(archive, UPLOT, filter="data")
-        archive.unlink()
+    _fetch_package(UPLOT, UPLOT_SHA256)
     return UPLOT / "package" / "dist"
+
+
+def axe() -> Path:
+    """The script of axe-core, which finds what people with a screen reader stumble over."""
+    script = AXE / "package" / "axe.min.js"
+    return script if script.is_file() else _unavailable("axe-core")
+
+
+def _fetch_package(folder: Path, sha256: str) -> None:
+    """Unpack a package of npm into a folder of its name and version, unless it is there."""
+    if folder.is_dir():
+        return
+    name, _, version = folder.name.rpartition("-")
+    archive = CACHE / _run("npm", "pack", "--silent", f"{name}@{version}").strip()
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != sha256:
+        raise ValueError(f"{folder.name} has the sum {found}, not {sha256}")
+    shutil.unpack_archive(archive, folder, filter="data")
+    archive.unlink()
 
 
 def python_of_tools() -> Path:
@@ -115,6 +131,7 @@ def fetch(*, compiled: bool = True) -> None:
         _fetch_tools()
     if not _definitions_are_there():
         _fetch_definitions()
+    _fetch_package(AXE, AXE_SHA256)
     if compiled and not LINTER.is_file():
         _fetch_linter()
 

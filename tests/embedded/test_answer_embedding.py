@@ -84,7 +84,7 @@ class Agent:
     def page(self) -> str:
         view = service_view(self.instrument, "bot")
         assert view is not None
-        return service_page(view, "ragmeter")
+        return service_page(view)
 
     def stop(self) -> None:
         self.instrument.stop(5)

@@ -102,6 +102,9 @@ class FakeWindows:
         found = self.table.get((service, segment, metric, scorer, window))
         return [(NOW - 60 * step, None if step % 10 == 3 else found) for step in range(29, -1, -1)]
 
+    def newest_trace(self, service: str) -> float | None:
+        return self.now
+
     def worst(
         self, service: str, metric: str, scorer: str, window: str, limit: int = 5
     ) -> list[RankedTrace]:

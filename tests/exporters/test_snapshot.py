@@ -10,8 +10,7 @@ from rich.console import Console
 from ragmeter.cli.tables import windows_table
 from ragmeter.core.series import OTHER_FINGERPRINT
 from ragmeter.exporters.page.views import service_view
-from ragmeter.exporters.snapshot import segment_labels, split_segment, take_snapshot
-from ragmeter.exporters.web import windows_json
+from ragmeter.exporters.snapshot import segment_labels, split_segment, take_snapshot, windows_json
 from tests.exporters.fakes import NAMES, as_agent_view, estimate, everything
 
 

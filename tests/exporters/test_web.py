@@ -20,8 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.alerts.rule_sets import runbook_pages
-from ragmeter.exporters.page.rendering import DOCS_URL
+from ragmeter.exporters.page.rendering import DOCS_URL, trace_page
+from ragmeter.exporters.page.views import PageOptions, trace_view
 from ragmeter.exporters.web import metrics_app
+from ragmeter.windows.worst import RankedTrace
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
 
 openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
@@ -95,9 +97,67 @@ def test_the_policy_allows_exactly_the_style_of_the_page() -> None:
     assert not re.search(rb'(?:src|href)="(?:[a-z]+:)?//', loaded)
 
 
-def test_only_the_status_page_refreshes() -> None:
-    assert b'http-equiv="refresh"' in ask(everything(), "/")[1]
-    assert b'http-equiv="refresh"' not in ask(everything(), "/service/bot")[1]
+def test_pages_load_anew_where_asked_to() -> None:
+    for path in ("/", "/service/bot?range=7d"):
+        answer, body = ask(everything(), path)
+        assert "Refresh" not in answer.headers
+        assert b'http-equiv="refresh"' not in body
+        joined = f"{path}{'&' if '?' in path else '?'}refresh"
+        assert ask(everything(), joined)[0].headers["Refresh"] == "30"
+
+
+def test_a_trace_is_found_by_its_id() -> None:
+    answer, body = ask(everything(), "/trace?id=%20t-1%20")
+    assert str(answer.url.path) == "/trace/bot/t-1"
+    assert b"Hold the button" in body
+    for unknown in ("", "?id=", "?id=t-2", f"?id={'x' * 3000}", "?id=%3Cscript%3E"):
+        answer, body = ask(everything(), f"/trace{unknown}")
+        assert answer.status == 404
+        assert b"keeps the worst traces" in body
+        assert b"<script" not in body
+        assert b"x" * 200 not in body
+
+
+def test_charts_of_a_length_of_time_and_one_of_them_large() -> None:
+    _, body = ask(everything(), "/service/bot?range=14d&metric=grounding&scorer=builtin")
+    assert b'id="chart"' in body
+    assert b"Last 14d" in body
+    assert ask(everything(), "/service/bot?range=latency&metric=latency&scorer=total")[0].ok
+    for query in ("range=99d&metric=nothing&scorer=x", "range=%3Cb%3E", "metric=<b>"):
+        answer, body = ask(everything(), f"/service/bot?{query}")
+        assert answer.status == 200
+        assert b'id="chart"' not in body
+        assert b"Last 1h" in body
+        assert b"&lt;b" not in body
+
+
+def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
+    agent = everything()
+    for metric in ("answered", "grounding"):
+        agent.fake.bad["bot", metric, "builtin"] = [
+            RankedTrace(f"{metric}-{number}" if number != 1 else "t-1", number / 10, 0.0)
+            for number in range(3)
+        ]
+    document = agent.documents["bot", "t-1"]
+    document["trace"]["span"] = {"trace_id": 'a"b/c', "span_id": "1"}
+
+    def links(query: str, template: str = "") -> list[str]:
+        options = PageOptions(trace_url=template)
+        view = trace_view(as_agent_view(agent), "bot", "t-1", options, ("answered", query))
+        assert view is not None
+        html = trace_page(view).split("<nav")[1].split("</nav>")[0]
+        assert "2 of 3 worst by" in html
+        return re.findall(r'href="([^"]*)"', html)
+
+    template = "https://tempo.example/{service}/{trace_id}?x={trace_id}"
+    assert links("builtin", template) == [
+        "/trace/bot/answered-0?metric=answered&amp;scorer=builtin",
+        "/trace/bot/answered-2?metric=answered&amp;scorer=builtin",
+        "https://tempo.example/bot/a%22b%2Fc?x=a%22b%2Fc",
+    ]
+    assert [link.partition("?")[0] for link in links("nobody")] == [
+        "/trace/bot/grounding-0", "/trace/bot/grounding-2"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

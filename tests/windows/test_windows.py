@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from ragmeter.core.clocks import parse_window
 from ragmeter.core.score import ScoreState
 from ragmeter.windows.windows import Windows
 from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
@@ -248,8 +249,9 @@ def test_a_trace_that_came_twice_is_named_once() -> None:
 @pytest.mark.parametrize(("name", "points"), [("5m", 30), ("1h", 60), ("24h", 48), ("7d", 56)])
 def test_history_has_a_bounded_number_of_points(name: str, points: int) -> None:
     w = windows(windows=("5m", name) if name != "5m" else ("5m",))
-    for i in range(700):
-        w.add(trace(i, i * 997.0, {"error": 0.0}), "bot")
+    seconds = parse_window(name)
+    for i in range(2500):
+        w.add(trace(i, i * seconds / 2000, {"error": 0.0}), "bot")
     history = w.history("bot", "", "error", "builtin", name)
     assert points <= len(history) <= points + 1
     times = [at for at, _ in history]
@@ -257,15 +259,25 @@ def test_history_has_a_bounded_number_of_points(name: str, points: int) -> None:
     assert len({b - a for a, b in pairwise(times)}) == 1
 
 
+def test_history_pools_little_traffic() -> None:
+    w = windows()
+    for i in range(120):  # two a minute are an hour of noise
+        w.add(trace(i, i * 30.0, {"error": float(i % 2)}), "bot")
+    points = [point for _, point in w.history("bot", "", "error", "builtin", "1h") if point]
+    assert {(point.value, point.samples) for point in points[1:-1]} == {(0.5, 12)}
+    assert sum(point.samples for point in points) == 120
+
+
 def test_history_follows_the_metric() -> None:
     w = windows()
     for i in range(600):
-        w.add(trace(i, i, {"error": float(i >= 480)}), "bot")
+        for _ in range(2):
+            w.add(trace(i, i, {"error": float(i >= 480)}), "bot")
     points = dict(w.history("bot", "", "error", "builtin", "1h"))
     before, after = points[BASE + 420], points[BASE + 540]
     assert before is not None
     assert after is not None
-    assert (before.value, after.value, after.samples) == (0.0, 1.0, 60)
+    assert (before.value, after.value, after.samples) == (0.0, 1.0, 120)
     assert points[BASE - 60] is None
 
 
@@ -347,14 +359,95 @@ def test_state_is_bounded_however_long_the_stream() -> None:
     w = windows()
     store = Store()
     sizes = []
-    for i in range(6000):
-        w.add(trace(i, i * 60.0, {"error": 0.0}, timings={"total": 1.0}), "bot")
+    for i in range(8000):
+        w.add(trace(i, i * 600.0, {"error": 0.0}, timings={"total": 1.0}), "bot", ["model=a"])
         if i % 1000 == 999:
             store.write(w.drain())
             sizes.append(len(store.rows))
-    # 30 + 60 + 144 buckets and the clock; 5m at a trace a minute fills 5 of its 30.
-    assert sizes[1:] == [sizes[-1]] * 5
-    assert sizes[-1] == 5 + 60 + 144 + 1
+    # The clock; of the service and its segment 1 of 5m, 6 of 1h and 144 of 24h at a trace in ten
+    # minutes; and 52 or 53 of the service's 56 of the archive: the newest are those of 24h.
+    assert {size - 1 - 2 * (1 + 6 + 144) for size in sizes[-3:]} <= {52, 53}
+
+
+def archived() -> Windows:
+    """16 days of a trace in ten minutes: errors for the first eight, slow for the last."""
+    w = windows()
+    for i in range(16 * 144):
+        took = 9.0 if i >= 15 * 144 else 1.0
+        failed = float(i < 8 * 144)
+        t = trace(i, i * 600.0, {"error": failed}, timings={"total": took, "generation": 1.0})
+        w.add(t, "bot", ["model=a"])
+    return w
+
+
+def test_what_left_the_longest_window_stays_in_charts_for_two_weeks() -> None:
+    w = archived()
+    points = w.history("bot", "", "error", "builtin", "14d")
+    assert len(points) == 56
+    assert [point.samples for _, point in points if point][:-1] == [36] * 55  # one is open
+    values = [point.value for _, point in points if point]
+    assert values == sorted(values, reverse=True)
+    assert values.count(1.0) in (23, 24)
+    week = w.history("bot", "", "error", "builtin", "7d")
+    assert week == points[-28:]
+    assert w.history("bot", "", "error", "builtin", "6h")[0][0] >= week[-2][0]
+    assert w.states("bot", "", "error", "builtin", "24h")["scored"] == 144
+    # a segment has no archive
+    assert sum(bool(p) for _, p in w.history("bot", "model=a", "error", "builtin", "14d")) < 6
+
+
+def test_the_archive_survives_a_restart_to_the_byte() -> None:
+    w, store = archived(), Store()
+    store.write(w.drain())
+    again = windows()
+    again.load(store.read())
+    for metric in ("error", "latency"):
+        scorer = "total" if metric == "latency" else "builtin"
+        before = w.history("bot", "", metric, scorer, "14d")
+        assert again.history("bot", "", metric, scorer, "14d") == before
+    assert again.drain() == []
+
+
+def test_state_of_a_version_without_archive_is_read_and_begins_one() -> None:
+    w, store = archived(), Store()
+    store.write(w.drain())
+    again = windows()
+    again.load([row for row in store.read() if row[2] != 21_601])
+    points = again.history("bot", "", "error", "builtin", "14d")
+    assert sum(point.samples for _, point in points if point) == 144
+    again.add(trace(9999, 17 * 86_400.0, {"error": 1.0}), "bot")
+    points = again.history("bot", "", "error", "builtin", "14d")
+    assert sum(point.samples for _, point in points if point) == 145
+
+
+def test_windows_of_two_weeks_need_no_archive() -> None:
+    w, store = archived(), Store()
+    store.write(w.drain())
+    longer = windows(windows=("1h", "30d"))
+    longer.load(store.read())
+    for i in range(3):
+        longer.add(trace(i, (40 + i) * 86_400.0, {"error": 0.0}), "bot")
+    assert 21_601 not in {row[2] for row in longer.drain() if row[4] is not None}
+    points = longer.history("bot", "", "error", "builtin", "14d")
+    assert sum(point.samples for _, point in points if point) == 3
+
+
+def test_latency_over_time_has_fewer_points_where_traces_are_few() -> None:
+    points = archived().history("bot", "", "latency", "total", "14d")
+    known = [point for _, point in points if point]
+    assert 12 <= len(known) <= 16
+    assert round(known[0].value, 1) == 1.0
+    assert known[-1].value > 8
+    assert archived().history("bot", "", "latency", "generation", "14d")[0][1] is None
+
+
+def test_when_the_newest_trace_came() -> None:
+    w = archived()
+    last = BASE + (16 * 144 - 1) * 600.0
+    assert w.newest_trace("bot") == last
+    w.advance(last + 1800)
+    assert w.newest_trace("bot") == last + 60  # the end of its bucket of a minute
+    assert w.newest_trace("nobody") is None
 
 
 def test_a_bucket_of_the_past_by_its_width_and_start() -> None:

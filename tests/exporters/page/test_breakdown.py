@@ -13,14 +13,14 @@ from tests.exporters.page.test_pages import Page
 
 
 def status(agent: FakeAgent) -> str:
-    text = Page(status_page(status_view(as_agent_view(agent)), "ragmeter")).text
+    text = Page(status_page(status_view(as_agent_view(agent)))).text
     return text.replace("\u202f", " ")
 
 
 def service(agent: FakeAgent) -> str:
     view = service_view(as_agent_view(agent), "bot")
     assert view is not None
-    return Page(service_page(view, "ragmeter")).text.replace("\u202f", " ")
+    return Page(service_page(view)).text.replace("\u202f", " ")
 
 
 @pytest.mark.parametrize("page", [status, service])
@@ -62,7 +62,7 @@ def test_many_segments_are_left_to_the_page_of_the_service(
 
 
 def test_the_name_of_a_segment_is_text() -> None:
-    page = status_page(status_view(as_agent_view(fallen(tag="<b>x</b>\u202e"))), "ragmeter")
+    page = status_page(status_view(as_agent_view(fallen(tag="<b>x</b>\u202e"))))
     assert "<b>x" not in page
     assert "&lt;b&gt;x&lt;/b&gt;⟦U+202E⟧=b" in page
 

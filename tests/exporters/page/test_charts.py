@@ -3,30 +3,34 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from ragmeter.exporters.svg import pool_points, sparkline
+from ragmeter.exporters.page.rendering import make_environment
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
-from tests.exporters.fakes import estimate
+from tests.exporters.fakes import alert, estimate
 
-GROUNDING = metric_specs()["grounding"]
 Points = list[tuple[float, Estimate | None]]
 
 
+def make(kind: str, points: Points, metric: str = "grounding", *more: object) -> str:
+    macro = getattr(make_environment().get_template("plots.html").module, kind)
+    return str(macro(points, metric_specs().get(metric), "label <x>", *more))
+
+
 def drawn(points: Points, metric: str = "grounding") -> ET.Element:
-    made = sparkline(points, metric_specs()[metric], "label <x>")
-    assert made is not None
-    return ET.fromstring(made)
+    svg = ET.fromstring(make("spark", points, metric, "/a?b&c")).find("svg")
+    assert svg is not None
+    return svg
 
 
 def test_nothing_known_draws_nothing() -> None:
-    assert sparkline([], GROUNDING, "x") is None
-    assert sparkline([(0.0, None), (60.0, None)], GROUNDING, "x") is None
+    assert "svg" not in make("spark", [], "grounding", "/")
+    assert "svg" not in make("spark", [(0.0, None), (60.0, None)], "grounding", "/")
 
 
 def test_a_run_is_a_line_in_its_band() -> None:
     svg = drawn([(60.0 * i, estimate(0.5 + i / 100)) for i in range(30)])
     assert svg.attrib["role"] == "img"
-    assert svg.findtext("title", "").startswith("label <x>, 00:00 to 00:29 UTC: latest 0.79")
+    assert svg.attrib["aria-label"].startswith("label <x>, latest 00:29 UTC: 0.79")
     assert len(svg.findall("polyline")) == 1
     assert len(svg.findall("path")) == 1
 
@@ -61,34 +65,33 @@ def test_one_single_point() -> None:
     assert drawn([(5.0, estimate(0.0, 0.0))], "input_tokens") is not None
 
 
-def test_busy_points_are_left_alone() -> None:
-    points: Points = [(float(i), estimate(samples=40)) for i in range(60)]
-    assert pool_points(points, "mean") == points
+def test_each_point_shows_its_numbers() -> None:
+    svg = drawn([(60.0 * i, estimate(0.5 + i / 100)) for i in range(30)])
+    words = [column.findtext("title", "") for column in svg.findall("rect")]
+    assert len(words) == 30
+    assert words[3] == "00:03 UTC: 0.53 (0.48–0.58), 40 traces"
+    assert [text.text for text in svg.findall("text")][2:] == ["00:00", "00:29"]
 
 
-def test_little_traffic_is_pooled() -> None:
-    points: Points = [(float(i), estimate(float(i % 2), 0.4, samples=2)) for i in range(60)]
-    groups = pool_points(points, "ratio")
-    assert len(groups) == 12
-    found = groups[-1][1]
-    assert found is not None
-    assert (found.samples, found.effective_samples) == (10, 9.0)
-    # Wilson for 9 effective samples at a share of 0.6 (newest five: 1 0 1 0 1)
-    assert (round(found.value, 3), round(found.lower, 3), round(found.upper, 3)) == (
-        0.6, 0.3, 0.84,
-    )  # fmt: skip
-    assert groups[-1][0] == 59.0
+def test_a_chart_has_axes_and_shades_its_alerts() -> None:
+    points: Points = [(86_400.0 * i, estimate(0.5)) for i in range(15)]
+    alerts = [
+        alert(fired_at=86_400.0 * 3, resolved_at=86_400.0 * 4, state="resolved"),
+        alert(fired_at=86_400.0 * 13, severity="warning"),
+        alert(fired_at=-5.0, resolved_at=-1.0, state="resolved"),
+        alert(fired_at=None, since=5.0, state="pending"),
+    ]
+    svg = ET.fromstring(make("large", points, "grounding", alerts, 86_400.0 * 14))
+    shades = [rect for rect in svg.findall("rect") if "shade" in rect.get("class", "")]
+    assert [rect.get("class") for rect in shades] == ["shade critical", "shade warning"]
+    assert [round(float(rect.get("width", 0))) for rect in shades] == [62, 62]
+    assert [round(float(rect.get("x", 0))) for rect in shades] == [276, 895]
+    texts = [text.text for text in svg.findall("text")]
+    assert texts[:5] == ["0.45", "0.48", "0.50", "0.53", "0.55"]
+    assert "1970-01-03" in texts
+    assert len([text for text in texts if text and text.startswith("1970")]) <= 8
 
 
-def test_a_pooled_mean_is_known_better_than_its_parts() -> None:
-    points: Points = [(float(i), estimate(0.5, 0.2, samples=4)) for i in range(60)]
-    found = pool_points(points, "mean")[0][1]
-    assert found is not None
-    assert round(found.upper - found.lower, 4) == round(0.4 / 5**0.5, 4)
-
-
-def test_pooling_keeps_what_is_unknown() -> None:
-    points: Points = [(float(i), None) for i in range(59)]
-    assert pool_points(points, "mean") == points
-    groups = pool_points([*points, (59.0, estimate(samples=2))], "mean")
-    assert [found is None for _, found in groups] == [True] * 11 + [False]
+def test_latency_is_in_seconds() -> None:
+    points: Points = [(60.0 * i, estimate(2.0, 0.5)) for i in range(30)]
+    assert "2.00\u202fs (1.50–2.50\u202fs)" in make("spark", points, "latency", "/")
