@@ -44,8 +44,6 @@ from ragmeter.offline.report.tables import (
 )
 
 WIDTH, LEFT, RIGHT = 560, 150, 18
-LANE_HEIGHT, TOP, FOOT = 44, 8, 26
-BOX_HEIGHT = 20
 MAX_LANE_NAME = 22  # characters of a run's name beside its lane
 AXIS_TICKS = 5
 MAX_NAME = 80  # characters of a run's name or a trace's id
@@ -193,39 +191,13 @@ def draw_box_plots(heading: str, lanes: Sequence[BoxPlotLane]) -> Markup:
     """Draw at least one lane, all of one metric, over one axis."""
     spec = lanes[0].series.spec
     x = svg.Scale(*axis_domain(lanes), LEFT, WIDTH - RIGHT)
-    bottom = TOP + LANE_HEIGHT * len(lanes)
-    shapes: list[str] = []
-    for step in range(AXIS_TICKS):
-        value = x.low + (x.high - x.low) * step / (AXIS_TICKS - 1)
-        tick = f"{100 * value:g} %" if spec.kind == "ratio" else f"{value:.3g}"
-        anchor = "end" if step == AXIS_TICKS - 1 else "middle"
-        shapes.append(svg.line("grid", x(value), x(value), TOP, bottom))
-        shapes.append(svg.text("tick", x(value), bottom + 17, tick, anchor))
-    for number, lane in enumerate(lanes):
-        middle = TOP + LANE_HEIGHT * number + LANE_HEIGHT / 2
-        title = f"<title>{svg.safe(describe_lane(lane))}</title>"
-        shapes += ["<g>", title, *_lane_shapes(lane, middle, x), "</g>"]
-    label = one_line(f"{heading}. {'; '.join(map(describe_lane, lanes))}", 2_000)
-    return svg.svg_element("boxes", WIDTH, bottom + FOOT, label, shapes)
-
-
-def _lane_shapes(lane: BoxPlotLane, middle: float, x: svg.Scale) -> Iterator[str]:
-    box, estimate = lane.series.box, lane.series.estimate
-    count = f"n = {box.n:,}" if box is not None else "nothing scored"
-    yield svg.text("run", 0, middle - 2, one_line(lane.name, MAX_LANE_NAME))
-    yield svg.text("tick", 0, middle + 13, count)
-    if box is None or estimate is None:
-        return
-    top, bottom = middle - BOX_HEIGHT / 2, middle + BOX_HEIGHT / 2
-    if not lane.series.two_valued:
-        for value in box.outliers:
-            yield svg.circle("outlier", x(value), middle, 2.4)
-        for start, end in ((box.low, box.q1), (box.q3, box.high)):
-            yield svg.line("whisker", x(start), x(end), middle, middle)
-        for end in (box.low, box.high):
-            yield svg.line("whisker", x(end), x(end), middle - 5, middle + 5)
-        yield svg.rect("box", x(box.q1), x(box.q3), top, BOX_HEIGHT)
-        yield svg.line("median", x(box.median), x(box.median), top, bottom)
-    yield svg.line("interval", x(estimate.lower), x(estimate.upper), middle, middle)
-    at = x(estimate.value)
-    yield f'<path class="mean" d="M{at:.1f},{middle - 5:.1f} l5,5 l-5,5 l-5,-5 Z"/>'
+    values = [x.low + (x.high - x.low) * step / (AXIS_TICKS - 1) for step in range(AXIS_TICKS)]
+    picture = render(
+        "boxes.svg",
+        label=one_line(f"{heading}. {'; '.join(map(describe_lane, lanes))}", 2_000),
+        ticks=[(x(v), f"{100 * v:g} %" if spec.kind == "ratio" else f"{v:.3g}") for v in values],
+        lanes=[(lane, one_line(lane.name, MAX_LANE_NAME), describe_lane(lane)) for lane in lanes],
+        x=x,
+        width=WIDTH,
+    )
+    return Markup(picture)  # escaped by its template

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from math import ceil, floor
 from typing import TypeVar
 
-from markupsafe import Markup, escape
-
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.exporters.page.numbers import (
     format_clock,
@@ -21,7 +19,6 @@ from ragmeter.exporters.page.numbers import (
     format_seconds,
     format_seconds_interval,
     format_value,
-    visible,
 )
 from ragmeter.windows.series import Estimate
 
@@ -82,35 +79,6 @@ def unbroken_runs(
         yield run
 
 
-def safe(text: str) -> str:
-    """Escape a text and make its hidden characters visible."""
-    return escape(visible(text))
-
-
-def line(kind: str, x1: float, x2: float, y1: float, y2: float) -> str:
-    """Draw a straight line; `kind` is its CSS class."""
-    return f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>'
-
-
-def rect(kind: str, x1: float, x2: float, y: float, height: float) -> str:
-    """Draw a rectangle that is at least one pixel wide."""
-    width = max(x2 - x1, 1.0)
-    return (
-        f'<rect class="{kind}" x="{x1:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
-    )
-
-
-def circle(kind: str, x: float, y: float, radius: float) -> str:
-    """Draw a circle."""
-    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
-
-
-def text(kind: str, x: float, y: float, content: str, anchor: str = "") -> str:
-    """Write a text at its baseline; `anchor` is start, middle or end."""
-    end = f' text-anchor="{anchor}"' if anchor else ""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{end}>{safe(content)}</text>'
-
-
 def band_and_line(points: Sequence[tuple[float, float, float, float]]) -> tuple[str, str]:
     """Return the path of a band of intervals and the points of the line of values in it.
 
@@ -120,14 +88,6 @@ def band_and_line(points: Sequence[tuple[float, float, float, float]]) -> tuple[
     under = [f"{x:.1f},{lower:.1f}" for x, _, lower, _ in reversed(points)]
     course = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
     return f"M{' L'.join(over + under)}Z", course
-
-
-def svg_element(kind: str, width: int, height: int, label: str, shapes: Iterable[str]) -> Markup:
-    """Join shapes to one `<svg>`; a screen reader reads its `label`."""
-    return Markup(
-        f'<svg class="{kind}" role="img" aria-label="{safe(label)}" viewBox="0 0 {width} {height}"'
-        f' width="{width}" height="{height}">{"".join(shapes)}</svg>'
-    )
 
 
 def time_ticks(x: Scale, most: int) -> Iterator[tuple[float, str]]:
