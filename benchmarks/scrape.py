@@ -5,9 +5,10 @@
 Figures are the least over the repeats (what else runs on the machine only ever adds), in
 milliseconds of CPU time: the scrape when every service has had a trace since the last one (all
 estimates are made anew), its two halves (copying numbers out of the windows, writing text), the
-scrape when nothing has changed, compression, and the same estimates by the library: a custom
-collector that yields metric families, rendered by `prometheus_client.generate_latest`. Both make
-their text from the same copied numbers, in turn, and the samples are compared.
+scrape when nothing has changed, compression, the status page when all has changed, and the same
+estimates by the library: a custom collector that yields metric families, rendered by
+`prometheus_client.generate_latest`. Both make their text from the same copied numbers, in turn, and
+the samples are compared.
 Bringing the new traces into the windows is work of the traces, whoever reads first, and is done
 before the clock starts.
 """
@@ -38,6 +39,8 @@ from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.exporters.exposition import MetricFamily
 from ragmeter.exporters.families.reference import LATENCY, quality_families
+from ragmeter.exporters.page.rendering import status_page
+from ragmeter.exporters.page.views import status_view
 from ragmeter.exporters.prometheus import PrometheusExporter, _latency
 from ragmeter.exporters.snapshot import Snapshot, take_snapshot
 from ragmeter.metrics.registry import metric_specs
@@ -226,11 +229,18 @@ def measure(services: int, repeat: int) -> dict[str, float]:
             ("gzip", lambda: gzip.compress(body, 1)),
         ):
             times.setdefault(name, []).append(_milliseconds(work))
-        news(step + 0.5)
+        news(step + 0.3)
+        times.setdefault("page", []).append(_milliseconds(lambda: _page(reading)))
+        news(step + 0.6)
         times.setdefault("copy", []).append(_milliseconds(lambda: take_snapshot(reading)))
     samples = sum(not line.startswith("#") for line in text.splitlines())
     found = {name: min(values) for name, values in times.items()}
-    return {**found, "samples": samples, "bytes": len(body)}
+    return {**found, "samples": samples, "bytes": len(body), "page_bytes": len(_page(reading))}
+
+
+def _page(reading: BenchReading) -> bytes:
+    """The status page, as a browser gets it."""
+    return gzip.compress(status_page(status_view(reading)).encode(), 1)
 
 
 def main() -> None:
@@ -247,6 +257,8 @@ def main() -> None:
     print(f"  text              {busy - copied:.1f} ms")
     print(f"scrape, unchanged   {found['idle']:.1f} ms CPU")
     print(f"gzip, if asked for  {found['gzip']:.1f} ms CPU")
+    kilobytes = found["page_bytes"] / 1000
+    print(f"status page         {found['page']:.1f} ms CPU, {kilobytes:.1f} kB with gzip")
     both = compare_with_the_library(filled(SERVICES_OF_10_000), options.repeat)
     ours, client = both["ours"], both["client"]
     print(f"{both['samples']:,.0f} samples      text {ours:.1f} ms CPU; by a collector of ", end="")

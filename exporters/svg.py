@@ -79,7 +79,7 @@ def unbroken_runs(
         yield run
 
 
-def band_and_line(points: Sequence[tuple[float, float, float, float]]) -> tuple[str, str]:
+def band_and_line(points: Sequence[tuple[float, ...]]) -> tuple[str, str]:
     """Return the path of a band of intervals and the points of the line of values in it.
 
     Points are x, y of the value, y of the lower and y of the upper end, in pixels.

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -161,6 +161,26 @@ def test_state_survives_dump_and_load() -> None:
     again.load(one.dump())
     assert again.dump() == one.dump()
     assert again.windows.now == one.windows.now
+
+
+def test_two_weeks_of_charts_survive_a_restart() -> None:
+    def restart(old: Aggregator) -> Aggregator:
+        for row in (changes := take_changes(old)).buckets:
+            rows[row[:4]] = row
+        again = Aggregator(load_settings(environ={}), [], SCORER.pairs)
+        kept = [row for row in rows.values() if row[4] is not None]
+        restore_aggregator(again, kept, [], changes.meta)
+        return again
+
+    rows: dict[Any, Any] = {}
+    one = Aggregator(load_settings(environ={}), [], SCORER.pairs)
+    for n in range(16 * 24):
+        scored = SCORER.score(make_trace(n)).trace
+        one.apply(replace(scored, timestamp=scored.timestamp + 3600.0 * n))
+        if n % 100 == 50:
+            one = restart(one)
+    points = one.windows.history("bot", "", "error", "builtin", "14d")
+    assert sum(point.samples for _, point in points if point) in range(13 * 24, 14 * 24 + 1)
 
 
 OUTAGE = {

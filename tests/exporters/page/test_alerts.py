@@ -91,3 +91,47 @@ def test_everything_from_outside_is_escaped_and_bounded() -> None:
     assert "<script>" not in html
     assert "\u202e" not in html
     assert "x" * 700 not in re.sub(r'href="[^"]*"', "", html)
+
+
+def causes(*alerts: Alert, state: str = "firing") -> list[list[str]]:
+    found = alerts_view(alerts, 1060.0)[state]
+    return [[card.alert.id for card in cause] for cause in found]
+
+
+def test_alerts_of_one_cause_share_a_card_that_leads_with_the_announced_one() -> None:
+    lead = make(id="lead", worst=["a", "b"])
+    burn = burning(id="burn", folded_under="lead", worst=["b", "c"])
+    drift = drifted(id="drift", folded_under="lead", worst=[])
+    assert causes(drift, burn, lead) == [["lead", "burn", "drift"]]
+    html = section([drift, burn, lead], 1060.0)
+    assert html.count("<article") == 1
+    assert "1 service in trouble" in " ".join(text_of(html).split())
+    assert "1 cause, 3 alerts firing" in text_of(html)
+    assert [html.count(f"/trace/bot/{name}") for name in "abc"] == [1, 1, 1]
+
+
+def test_a_warning_that_was_announced_before_is_of_the_cause_whose_traces_it_names() -> None:
+    before = drifted(id="drift", fired_at=900.0, worst=["a"])
+    critical = make(id="errors", worst=["a", "z"])
+    other = slow(id="slow", worst=["q"])
+    elsewhere = make(id="else", service="calm", worst=["a"])
+    assert causes(before, critical, other, elsewhere) == [["errors", "drift"], ["slow"], ["else"]]
+
+
+def test_the_service_with_the_worst_alert_comes_first() -> None:
+    quiet = make(id="w", service="a", severity="warning", fired_at=2000.0)
+    loud = [make(id="c", service="z"), make(id="d", service="z", severity="warning", worst=["y"])]
+    assert causes(quiet, *loud) == [["c"], ["d"], ["w"]]
+
+
+def test_each_card_leads_to_what_to_do() -> None:
+    html = section([make(), make(id="own", service="b", runbook="https://x.example/r")], 1060.0)
+    assert 'href="/runbooks/errors.md"' in html
+    assert 'href="https://x.example/r"' in html
+
+
+def test_many_alerts_are_bounded() -> None:
+    many = [make(id=f"a{n}", worst=[f"t{n}"], service=f"s{n}") for n in range(80)]
+    html = section([*many, *(make(id=f"f{n}", folded_under="x") for n in range(60))], 1060.0)
+    assert html.count("<article") == 50
+    assert "and 31 more causes" in html

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gzip
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
+from ragmeter import __version__
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.exporters.page.rendering import (
     DOCS_URL,
@@ -189,6 +191,57 @@ def test_nothing_yet() -> None:
     text = status(agent).text
     assert "No trace has come yet." in text
     assert "No alert is firing." in text
+
+
+def live(seconds: float, **health: Any) -> Page:
+    """The status page of an agent without alerts, so long after its newest trace."""
+    agent = everything()
+    agent.alert_list.clear()
+    agent.state = AgentHealth(**health)
+    options = PageOptions(clock=lambda: NOW + seconds, started=NOW - 7200.0)
+    return Page(status_page(status_view(as_agent_view(agent), options)))
+
+
+def test_calm_is_told_from_silence_and_from_standing_still() -> None:
+    calm = live(4.0, processing_lag_seconds=0.1).text.replace("\u202f", " ")
+    assert "flows, last trace 4 s ago" in calm
+    assert "No alert is firing." in calm
+    silent = live(1200.0, processing_lag_seconds=0.0).text.replace("\u202f", " ")
+    assert "no trace for 20 min" in silent
+    assert "No alert is firing, but no trace has come for 20 min." in silent
+    still = live(86_400.0 * 40).text.replace("\u202f", " ")
+    assert "stands still for 40 d" in still
+    assert "The data stands still" in still
+    assert "No alert is firing" not in still
+
+
+def test_version_uptime_and_help_are_on_every_page() -> None:
+    page = live(60.0)
+    assert f"ragmeter {__version__}, up 2\u202fh 1\u202fmin" in page.text
+    assert "/runbooks/README.md" in page.links()
+
+
+def test_the_share_left_out_because_of_language_is_said() -> None:
+    text = status(everything()).text.replace("\u202f", " ")
+    assert "Left out because of language: 25.0 % of traces (10 of 40 since the start" in text
+
+
+def test_fifty_services_are_a_small_page_with_the_troubled_first() -> None:
+    agent = FakeAgent()
+    for number in range(50):
+        for metric in ("grounding", "answered", "relevance", "error", "citation_f1"):
+            key = (f"service-{number:02d}", "", metric, "builtin", "1h")
+            agent.fake.table[key] = estimate()
+    agent.alert_list = [
+        alert(id=f"a{n}", service=f"service-{n:02d}", severity=severity, worst=[f"w{n}"])
+        for n, severity in ((30, "warning"), (40, "critical"), (20, "critical"))
+    ]
+    html = status_page(status_view(as_agent_view(agent), LIVE))
+    table = Page(html).text.split("50 services\n")[1]
+    order = [table.index(f"service-{n}") for n in (20, 40, 30, 10)]
+    assert order == sorted(order)
+    assert "3 of 50 services in trouble" in Page(html).text
+    assert len(gzip.compress(html.encode())) < 100_000
 
 
 def test_problems_are_in_plain_sight() -> None:
