@@ -4,7 +4,7 @@
 
 The texts are real (`mtrag.jsonl`, NOTICE.md). Staged by this script, with the seed below: how many
 requests come and when, which question each of them asks, latency, tokens, cost, which passage a
-sentence cites, and both incidents: at 08:00 the answers that people had edited are replaced by
+sentence cites, and both incidents: at 07:00 the answers that people had edited are replaced by
 those of Llama 3.1, at 11:30 requests begin to fail. What ragmeter makes of it is computed.
 
 The judge is recorded: an HTTP server on loopback that answers from `recorded-verdicts.jsonl`, and
@@ -41,11 +41,11 @@ SERVICE = "help-desk"
 JUDGE = "recorded-verdicts"
 END = datetime(2026, 1, 15, 12, tzinfo=UTC)  # a Thursday
 BEGIN = END - timedelta(days=1)
-SWAP = END - timedelta(hours=4)
+SWAP = END - timedelta(hours=5)
 OUTAGE = END - timedelta(minutes=30)
 EDITED, RAW = "edited-by-people", "Llama 3.1 (405B)"
 MODELS = {"Reference": EDITED, RAW: RAW}  # of the source
-A_DAY = ((12, 40), (18, 30), (21, 60), (23, 100), (24, 240))
+A_DAY = ((19, 45), (23, 100), (24, 300))
 """Requests an hour until so many hours after BEGIN: the last hour is the morning's busiest, so
 that the five minutes of the fastest rules hold enough of them."""
 FAILING, LATE = 0.25, 0.15  # of the requests in the outage: errors, and timeouts after 30 s
@@ -53,7 +53,9 @@ LABELLED = 0.1  # of the answers are shown to people
 PRICES = (0.5e-6, 1.5e-6)  # USD for a token in and out, four characters each
 
 _WORD = re.compile(r"[^\W_]{4,}")
-_BLOCK = re.compile(r"\[\[BEGIN ([a-z]+)(?: \d+)? (\w+)\]\]\n(.*?)\n\[\[END \1(?: \d+)? \2\]\]", re.S)
+_BLOCK = re.compile(
+    r"\[\[BEGIN ([a-z]+)(?: \d+)? (\w+)\]\]\n(.*?)\n\[\[END \1(?: \d+)? \2\]\]", re.S
+)
 
 
 def _words(text: str) -> set[str]:
@@ -213,6 +215,14 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+STORY = f"""\
+A day of a help desk, replayed: {{number:,}} requests. Questions, passages and answers are real
+(examples/NOTICE.md). Staged: who asks when, latency, cost, citations, and two incidents: at
+{SWAP:%H:%M} answers edited by people give way to a model's own, at {OUTAGE:%H:%M} requests fail.
+The judge is recorded: {JUDGE} is a file that a language model wrote once; no model is asked.
+"""
+
+
 def main(arguments: Sequence[str]) -> None:
     from ragmeter.cli.main import app
 
@@ -221,9 +231,11 @@ def main(arguments: Sequence[str]) -> None:
     for name, rows in (("traces", day), ("labels", list(labels(day)))):
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (FOLDER / f"demo-{name}.jsonl").write_text(text, encoding="utf-8")
+    sys.stderr.write(STORY.format(number=len(day)))
     judge = RecordedJudge()
     threading.Thread(target=judge.serve_forever, daemon=True).start()
     os.environ["RAGMETER_JUDGE__BASE_URL"] = judge.base_url
+    os.environ["RAGMETER_ALERTS__RULES"] = str(HERE / "demo-rules.yaml")
     app([
         *("run", "--fresh", "--config", str(HERE / "demo.yaml")),
         *("--replay", str(FOLDER / "demo-traces.jsonl")),
