@@ -1,11 +1,12 @@
-"""`make run`: a day of a service, replayed with a recorded judge. No network, no key.
+"""`make run`: a day of a service that ends now, replayed with a recorded judge. No network, no key.
 
     python -m examples.demo [--exit-after-replay]
 
 The texts are real (`mtrag.jsonl`, NOTICE.md). Staged by this script, with the seed below: how many
 requests come and when, which question each of them asks, latency, tokens, cost, which passage a
-sentence cites, and both incidents: at 07:00 the answers that people had edited are replaced by
-those of Llama 3.1, at 11:30 requests begin to fail. What ragmeter makes of it is computed.
+sentence cites, and both incidents: for the last five hours the answers that people had edited are
+replaced by those of Llama 3.1, for the last half hour requests fail. What ragmeter makes of it is
+computed, by the way of every trace.
 
 The judge is recorded: an HTTP server on loopback that answers from `recorded-verdicts.jsonl`, and
 refuses what was not recorded. Its name, `recorded-verdicts`, says so wherever it is shown.
@@ -29,7 +30,7 @@ from typing import Any
 
 from ragmeter.metrics.text import find_sentence_spans
 
-__all__ = ["BEGIN", "END", "JUDGE", "OUTAGE", "SERVICE", "SWAP", "RecordedJudge", "labels", "stage"]
+__all__ = ["JUDGE", "OUTAGE", "SERVICE", "SWAP", "RecordedJudge", "labels", "stage"]
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "mtrag.jsonl"
@@ -39,15 +40,13 @@ FOLDER = Path(".ragmeter")  # what a run writes; demo.yaml has the state file th
 SEED = "ragmeter demo 1"
 SERVICE = "help-desk"
 JUDGE = "recorded-verdicts"
-END = datetime(2026, 1, 15, 12, tzinfo=UTC)  # a Thursday
-BEGIN = END - timedelta(days=1)
-SWAP = END - timedelta(hours=5)
-OUTAGE = END - timedelta(minutes=30)
+DAY = timedelta(days=1)
+SWAP, OUTAGE = timedelta(hours=5), timedelta(minutes=30)  # before the end
 EDITED, RAW = "edited-by-people", "Llama 3.1 (405B)"
 MODELS = {"Reference": EDITED, RAW: RAW}  # of the source
 A_DAY = ((19, 45), (23, 100), (24, 300))
-"""Requests an hour until so many hours after BEGIN: the last hour is the morning's busiest, so
-that the five minutes of the fastest rules hold enough of them."""
+"""Requests an hour until so many hours after the beginning: the last hour is the busiest, so that
+the five minutes of the fastest rules hold enough of them."""
 FAILING, LATE = 0.25, 0.15  # of the requests in the outage: errors, and timeouts after 30 s
 LABELLED = 0.1  # of the answers are shown to people
 PRICES = (0.5e-6, 1.5e-6)  # USD for a token in and out, four characters each
@@ -87,35 +86,36 @@ def _answers() -> list[dict[str, dict[str, Any]]]:
     return [by_question[name] for name in sorted(by_question)]
 
 
-def stage() -> Iterator[dict[str, Any]]:
-    """The traces of the day, in order of time."""
-    rng, questions, at, number = random.Random(SEED), _answers(), BEGIN, 0
+def stage(end: datetime) -> Iterator[dict[str, Any]]:
+    """The traces of the day before `end`, in order of time."""
+    rng, questions, at, number = random.Random(SEED), _answers(), end - DAY, 0
     while True:
-        hours = (at - BEGIN) / timedelta(hours=1)
+        hours = (at - end + DAY) / timedelta(hours=1)
         rate = next(rate for until, rate in A_DAY if hours < until)
         at += timedelta(hours=rng.expovariate(rate))
-        if at >= END:
+        if at >= end:
             return
         number += 1
-        yield _request(rng, questions, at, number)
+        yield _request(rng, questions, at, end - at) | {"trace_id": f"demo-{number:04d}"}
 
 
 def _request(
-    rng: random.Random, questions: list[dict[str, dict[str, Any]]], at: datetime, number: int
+    rng: random.Random, questions: list[dict[str, dict[str, Any]]], at: datetime, left: timedelta
 ) -> dict[str, Any]:
-    source = rng.choice(questions)[EDITED if at < SWAP else RAW]
+    """A request at a time, so long before the end."""
+    model = RAW if left <= SWAP else EDITED
+    source = rng.choice(questions)[model]
     chance, seconds = rng.random(), rng.lognormvariate(math.log(1.6), 0.4)
     status = "ok"
-    if at >= OUTAGE and chance < FAILING + LATE:
+    if left <= OUTAGE and chance < FAILING + LATE:
         status = "error" if chance < FAILING else "timeout"
         seconds = 30.0 if status == "timeout" else 0.2
     retrieval = min(seconds, rng.lognormvariate(math.log(0.12), 0.3))
     trace = {
         **source,
-        "trace_id": f"demo-{at:%H%M}-{number:04d}",
         "service": SERVICE,
         "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "model": EDITED if at < SWAP else RAW,
+        "model": model,
         "status": status,
         "timings": {
             "total": round(seconds, 3),
@@ -215,23 +215,26 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-STORY = f"""\
-A day of a help desk, replayed: {{number:,}} requests. Questions, passages and answers are real
-(examples/NOTICE.md). Staged: who asks when, latency, cost, citations, and two incidents: at
-{SWAP:%H:%M} answers edited by people give way to a model's own, at {OUTAGE:%H:%M} requests fail.
-The judge is recorded: {JUDGE} is a file that a language model wrote once; no model is asked.
-"""
+STORY = """\
+A day of a help desk, replayed: {number:,} requests. Questions, passages and answers are real
+(examples/NOTICE.md). Staged: who asks when, latency, cost, citations, and two incidents. At
+{swap:%H:%M} UTC a model's own answers take the place of edited ones; at {outage:%H:%M} requests begin to fail.
+The judge is recorded: {judge} is a file that a language model wrote once; none is asked.
+"""  # noqa: E501
 
 
 def main(arguments: Sequence[str]) -> None:
     from ragmeter.cli.main import app
 
     FOLDER.mkdir(exist_ok=True)
-    day = list(stage())
+    end = datetime.now(UTC)
+    day = list(stage(end))
     for name, rows in (("traces", day), ("labels", list(labels(day)))):
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (FOLDER / f"demo-{name}.jsonl").write_text(text, encoding="utf-8")
-    sys.stderr.write(STORY.format(number=len(day)))
+    sys.stderr.write(
+        STORY.format(number=len(day), swap=end - SWAP, outage=end - OUTAGE, judge=JUDGE)
+    )
     judge = RecordedJudge()
     threading.Thread(target=judge.serve_forever, daemon=True).start()
     os.environ["RAGMETER_JUDGE__BASE_URL"] = judge.base_url

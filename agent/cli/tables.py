@@ -87,11 +87,11 @@ def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterato
             continue
         by = scorer + "*" * (not _JUDGES.isdisjoint(scorer.split("+")))
         states = windows.states(service, "", metric, scorer, names[-1])
-        shown = f"{states.get('scored', 0):,} scored"
+        shown = f"{states.get('scored', 0):,}"
         if unscored := states.get("unscored"):
             shown += f", {unscored:,} unscored"
         estimates = [windows.estimate(service, "", metric, scorer, name) for name in names]
-        if any(estimates):
+        if any(estimates) or states.get("unscored"):
             cells = [cell for one in estimates for cell in _format_estimate(metric, one)]
             yield metric, by, _describe_scale(metric), *cells, shown
     for stage in windows.stages(service):
@@ -112,11 +112,11 @@ def windows_table(view: AgentView, service: str) -> Table:
     names = view.windows.names[-2:]
     table = build_table(
         f"{bound_label(service, 60)}: what was measured",
-        ("metric", {"overflow": "fold"}),
-        ("by", {"overflow": "fold"}),
+        ("metric", {"overflow": "fold", "min_width": 17}),
+        ("by", {"no_wrap": True}),
         ("scale", {"no_wrap": True}),
         *((title, NUMBER_COLUMN) for name in names for title in (f"last {name}", "95 % interval")),
-        (f"traces in {names[-1]}", {"overflow": "fold"}),
+        ("scored", {"overflow": "fold"}),
     )
     for row in _window_rows(view, service, names):
         add_text_row(table, *row)
@@ -131,19 +131,21 @@ def windows_table(view: AgentView, service: str) -> Table:
 
 def _alert_lines(view: AgentView, service: str) -> Iterator[Text]:
     firing = [one for one in view.alerts() if one.service == service and one.state == "firing"]
-    # one cause, one notification: what was folded under it is named with it
-    leaders = [alert for alert in firing if not alert.folded_under]
-    leaders.sort(key=lambda alert: (alert.severity != "critical", alert.fired_at or 0.0))
     if not firing:
         yield Text("No alert is firing.")
-    for alert in leaders:
+    # What leads comes first. Of one notification the first may have ended before the others.
+    firing.sort(key=lambda one: (one.severity != "critical", one.folded_under, one.fired_at or 0.0))
+    groups = dict[str, list[Alert]]()
+    for one in firing:
+        groups.setdefault(one.folded_under or one.id, []).append(one)
+    for alert, *others in groups.values():
         severe = alert.severity == "critical"
         line = Text(alert.severity.upper(), "bold red" if severe else "bold yellow")
         line.append(f" {bound_label(alert.rule, 120)}, since {_format_clock(alert.since)}", "bold")
         yield line
         yield Text(f"  {escape_control(bound_label(alert.summary, 700))}")
-        if others := [one.rule for one in firing if one.folded_under == alert.id]:
-            names = ", ".join(bound_label(name, 120) for name in sorted(set(others)))
+        if others:
+            names = ", ".join(sorted({bound_label(one.rule, 120) for one in others}))
             yield Text(f"  announced with it: {names}")
         for trace_id in alert.worst[:_WORST_SHOWN]:
             trace = (view.evidence(service, trace_id) or {}).get("trace", {})
