@@ -36,8 +36,9 @@ _WAIT_REPORT_SECONDS = 2.0
 
 _POLL_SECONDS = 0.5
 
-# Between two lines of a replay's progress: soon enough for a first number, and not too many.
-_PROGRESS_SECONDS = 2.0
+# Until the first line of a replay's progress, which has a first number, and at most between two:
+# each wait is twice the one before.
+_FIRST_PROGRESS_SECONDS, _PROGRESS_SECONDS = 1.0, 10.0
 
 # Seconds for which a thread keeps the interpreter's lock while others wait. A request changes
 # threads several times, so with Python's 5 ms a busy worker adds 10 to 20 ms to it. A replay takes
@@ -261,10 +262,12 @@ async def _report_progress(
         with agent.lock():
             return describe(agent)
 
+    wait = _FIRST_PROGRESS_SECONDS
     while True:
-        await asyncio.sleep(_PROGRESS_SECONDS)
+        await asyncio.sleep(wait)
         if line := await asyncio.to_thread(text):
             say(line)
+            wait = min(2 * wait, _PROGRESS_SECONDS)
 
 
 async def _import_files(
