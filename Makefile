@@ -58,9 +58,8 @@ lock: setup  ## write the locks of requirements/ anew
 	$(COMPILE) $(OF_DEV) --extra kafka --extra model pyproject.toml --output-file requirements/image-kafka.lock
 	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
 
-run: setup  ## replay the bundled traces through the whole pipeline and serve the page
-	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl \
-		--feedback examples/mtrag-labels.jsonl
+run: setup  ## replay a day of a service with an incident, and serve the page
+	$(BIN)/python -m examples.demo
 
 docs: $(DOCS_STAMP)  ## build the documentation site into dist/docs; dead links and anchors fail
 	rm -rf dist/docs

@@ -102,7 +102,7 @@ def check(clone: Path, log: Path) -> None:
         metrics = "/metrics with rag_grounding_mean"
         wait(metrics, lambda: "\nrag_grounding_mean{" in (fetch("/metrics") or ""), make, end)
         print(f"grounding measured {time.monotonic() - started:.0f} s after `make run`")
-        wait("status page with mtrag-chat", lambda: "mtrag-chat" in (fetch("/") or ""), make, end)
+        wait("status page with help-desk", lambda: "help-desk" in (fetch("/") or ""), make, end)
         producer = [clone / ".venv/bin/python", clone / "examples/producer.py"]
         subprocess.run(producer, check=True, timeout=300)
 

@@ -7,9 +7,11 @@ import json
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 import yaml
 
 from benchmarks import make_example
+from examples import demo
 from ragmeter.trace import Trace
 from tests.waiting import PATIENCE
 
@@ -244,3 +247,83 @@ def test_prometheus_scrapes_the_default_metrics_port() -> None:
     config = yaml.safe_load((EXAMPLES / "prometheus.yml").read_text(encoding="utf-8"))
     (job,) = config["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["127.0.0.1:9464"]}]
+
+
+DEMO_END = datetime(2026, 1, 15, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def day() -> list[Trace]:
+    return [Trace.model_validate(trace) for trace in demo.stage(DEMO_END)]
+
+
+def test_the_day_of_the_demo_is_the_same_each_time_and_ends_when_it_is_said_to(
+    day: list[Trace],
+) -> None:
+    again = list(demo.stage(DEMO_END + timedelta(days=3)))
+    assert [(trace.trace_id, trace.query, trace.status) for trace in day] == [
+        (trace["trace_id"], trace["query"], trace["status"]) for trace in again
+    ]
+    times = [trace.timestamp for trace in day]
+    assert times == sorted(times)
+    assert timedelta(0) < DEMO_END - times[-1] < timedelta(minutes=5)
+    assert timedelta(hours=23) < DEMO_END - times[0] <= timedelta(days=1)
+    assert f"{len(day):,} questions" in (EXAMPLES.parent / "README.md").read_text("utf-8")
+
+
+def test_the_texts_of_the_demo_are_those_of_the_source(
+    day: list[Trace], traces: list[Trace]
+) -> None:
+    sources = {trace.trace_id: trace for trace in traces}
+    for trace in day:
+        source = sources[trace.tags["answer_of"]]
+        assert (trace.query, trace.history, trace.passages) == (
+            source.query, source.history, source.passages,
+        )  # fmt: skip
+        assert trace.answer == (source.answer if trace.status == "ok" else None)
+        assert (trace.model == source.model) == (trace.model == demo.RAW)
+
+
+def test_the_generator_is_swapped_and_then_requests_fail(day: list[Trace]) -> None:
+    for trace in day:
+        left = DEMO_END - trace.timestamp
+        assert trace.model == (demo.RAW if left <= demo.SWAP else demo.EDITED)
+        assert trace.status == "ok" or left <= demo.OUTAGE
+    outage = [trace for trace in day if DEMO_END - trace.timestamp <= demo.OUTAGE]
+    assert 0.3 < sum(trace.status != "ok" for trace in outage) / len(outage) < 0.5
+
+
+def test_the_page_on_the_demo_says_how_many_answers_people_called_unfaithful(
+    day: list[Trace],
+) -> None:
+    verdicts = {(trace.model, trace.query): trace.tags["human_faithful"] for trace in day}
+    bad = Counter(model for (model, _), verdict in verdicts.items() if verdict == "no")
+    text = " ".join((EXAMPLES / "README.md").read_text(encoding="utf-8").split())
+    assert len(verdicts) == 2 * 24
+    assert f"people called {bad[demo.EDITED]} unfaithful before and {bad[demo.RAW]} after" in text
+
+
+def test_people_label_what_was_answered_with_the_probability_they_say() -> None:
+    staged = {trace["trace_id"]: trace for trace in demo.stage(DEMO_END)}
+    given = list(demo.labels(list(staged.values())))
+    answered = sum(trace["status"] == "ok" for trace in staged.values())
+    assert 0.07 < len(given) / answered < 0.13
+    for label in given:
+        verdict = staged[label["trace_id"]]["tags"]["human_faithful"]
+        assert label["verdict"] == {"grounded": verdict == "yes"}
+        assert label["probability"] == demo.LABELLED
+
+
+def test_the_recorded_judge_says_nothing_that_was_not_recorded(notice: str) -> None:
+    rows = [json.loads(line) for line in demo.VERDICTS.read_text("utf-8").splitlines()]
+    assert f"has {len(rows)} verdicts" in notice
+    with demo.RecordedJudge() as judge:
+        threading.Thread(target=judge.serve_forever, args=(0.02,), daemon=True).start()
+        user = (
+            "[[BEGIN query 0]]\nNew?\n[[END query 0]]\n[[BEGIN passage 0]]\nNo.\n[[END passage 0]]"
+        )
+        body = json.dumps({"messages": [{"role": "user", "content": user}]}).encode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{judge.base_url}/chat/completions", body, timeout=PATIENCE)
+        assert judge.missing == [user]
+        judge.shutdown()

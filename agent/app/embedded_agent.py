@@ -36,6 +36,10 @@ _WAIT_REPORT_SECONDS = 2.0
 
 _POLL_SECONDS = 0.5
 
+# Until the first line of a replay's progress, which has a first number, and at most between two:
+# each wait is twice the one before.
+_FIRST_PROGRESS_SECONDS, _PROGRESS_SECONDS = 1.0, 10.0
+
 # Seconds for which a thread keeps the interpreter's lock while others wait. A request changes
 # threads several times, so with Python's 5 ms a busy worker adds 10 to 20 ms to it. A replay takes
 # the same CPU with 1 ms.
@@ -143,7 +147,8 @@ async def run_agent(
     exit_after_replay: bool,
     reread: Callable[[], Settings],
     say: Callable[[str], None],
-    show: Callable[[EmbeddedAgent], None],
+    show: Callable[[EmbeddedAgent, str | None], None],
+    describe: Callable[[EmbeddedAgent], str],
 ) -> int:
     """Run the embedded agent until it is stopped.
 
@@ -155,7 +160,8 @@ async def run_agent(
         exit_after_replay: End after the imports and open no port.
         reread: Loads the settings again for a reload.
         say: Receives each message for the terminal.
-        show: Prints the windows after the imports.
+        show: Prints the windows after the imports; it gets the URL of the page, if it is served.
+        describe: Returns how far the imports are.
 
     Returns:
         The exit status: 1 if the agent died, or if `exit_after_replay` and a file had no
@@ -197,6 +203,8 @@ async def run_agent(
             client = await stack.enter_async_context(httpx.AsyncClient())
             senders.start(client, agent)
             stack.push_async_callback(senders.stop)
+            progress = asyncio.create_task(_report_progress(agent, say, describe))
+            stack.callback(progress.cancel)
             for path in files:
                 read = await _import_files(agent, settings, path, stop, say)
                 if exit_after_replay and not read:
@@ -208,8 +216,9 @@ async def run_agent(
                     )
                     if exit_after_replay and not imported:
                         status = 1
+            progress.cancel()
             if (files or feedback) and not stop.is_set():
-                show(agent)
+                show(agent, urls[1] if urls else None)
             if urls and not stop.is_set():
                 say(f"traces in:   POST {urls[0]}/v1/rag/traces")
                 say(f"labels in:   POST {urls[0]}/v1/feedback")
@@ -249,6 +258,21 @@ async def _watch_for_stalls(agent: EmbeddedAgent) -> None:
             logging.shutdown()
             os._exit(1)
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _report_progress(
+    agent: EmbeddedAgent, say: Callable[[str], None], describe: Callable[[EmbeddedAgent], str]
+) -> None:
+    def text() -> str:
+        with agent.lock():
+            return describe(agent)
+
+    wait = _FIRST_PROGRESS_SECONDS
+    while True:
+        await asyncio.sleep(wait)
+        if line := await asyncio.to_thread(text):
+            say(line)
+            wait = min(2 * wait, _PROGRESS_SECONDS)
 
 
 async def _import_files(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel
-from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from ragmeter import __version__
@@ -172,7 +172,12 @@ def run(
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.embedded_agent import run_agent
-    from ragmeter.cli.tables import alerts_table, windows_table, worst_table
+    from ragmeter.cli.tables import (
+        describe_progress,
+        judge_report,
+        page_links,
+        service_report,
+    )
     from ragmeter.embedded.agent import EmbeddedAgent
     from ragmeter.store.state_file import remove_state_file
 
@@ -185,20 +190,23 @@ def run(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
     warn_unused_settings(settings, "run")
-    out = stdout_console(120)
+    out = stdout_console(132)
     shown = True
 
-    def show(agent: EmbeddedAgent) -> None:
+    def show(agent: EmbeddedAgent, url: str | None) -> None:
         nonlocal shown
         with agent.lock():
-            tables: list[Table | None] = []
-            for service in agent.windows.services():
-                tables.append(windows_table(agent, service))
-                tables.append(worst_table(agent, service))
-            tables.append(alerts_table(agent.alerts()))
+            parts = [
+                part for name in agent.windows.services() for part in service_report(agent, name)
+            ]
+            parts += judge_report(agent, settings.judge)
+            links = list(page_links(agent, url)) if url else []
         try:
-            for table in filter(None, tables):
-                out.print(table)
+            for part in parts:
+                # ids are cut by no line break, so that they can be copied
+                out.print(part, soft_wrap=isinstance(part, Text))
+            for number, link in enumerate(links, 1):
+                out.print(f"open {number}: {link}", markup=False, soft_wrap=True)
         except OSError as error:  # the state is sound, and the served pages do not need stdout
             shown = False
             discard_stdout()
@@ -219,6 +227,7 @@ def run(
                 reread=lambda: load_settings(config, overrides=overrides),
                 say=print_message,
                 show=show,
+                describe=describe_progress,
             )
         )
     raise typer.Exit(status if shown or not exit_after_replay else 1)

@@ -1,15 +1,22 @@
-"""Terminal tables of windows, worst traces and alerts."""
+"""What a replay has measured, for the terminal, and the table of alerts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.alerts.alert import Alert
-from ragmeter.console.terminal import add_text_row, build_table
+from ragmeter.breakdown.breakdown import Breakdown, build_breakdown
+from ragmeter.breakdown.sources import WindowBreakdownSource
+from ragmeter.config.scoring import JudgeSettings
+from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import base_name, display_rank
 from ragmeter.core.series import is_overflow_series
@@ -17,13 +24,22 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
-WORST_METRICS = ("grounding", "relevance", "citation_f1")
-WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
-MAX_TEXT = 70
+_WORST_SHOWN = 3  # traces of an alert: where to look first; the page has the others
+_FINDINGS_SHOWN = 3  # metrics whose change has a segment
+_MAX_TEXT = 70
 _OWN_ERROR = (
-    "Intervals of builtin and mini cover sampling, not the scorer's own error: docs/agreement.md"
-    " has its agreement with people, `ragmeter label` that with yours."
+    "The ranges are 95 % intervals. Those of builtin and mini cover sampling, not the scorer's own"
+    " error: docs/agreement.md has its agreement with people, `ragmeter label` that with yours."
 )
+# Variants and parts of metrics that are shown; the page has them all.
+_PARTS = frozenset((
+    *("precision_at_k", "average_precision_at_k", "reciprocal_rank"),
+    *("nugget_all", "nugget_all_strict", "nugget_vital_strict", "nugget_weighted"),
+    *("nugget_weighted_strict", "nugget_count", "nugget_vital_count", "nugget_okay_count"),
+    *("citation_precision", "citation_recall", "citation_passage_f1", "citation_fabricated"),
+    *("citation_passage_precision", "source_indicators", "input_tokens", "output_tokens"),
+))  # fmt: skip
+_JUDGES = frozenset(("umbrela", "judge", "autonuggetizer", "annotation"))
 NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
@@ -40,98 +56,181 @@ def format_states(states: Mapping[str, int]) -> str:
     return ", ".join(f"{states[name]} {name}" for name in STATE_COLUMNS if states.get(name))
 
 
+def _format_clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(max(0.0, seconds), UTC):%a %d %b %H:%M}"
+
+
 def _in_display_order(view: AgentView, service: str) -> list[tuple[str, str]]:
     series = [pair for pair in view.windows.series(service) if not is_overflow_series(pair[1])]
     return sorted(series, key=lambda pair: (display_rank(pair[0]), pair))
 
 
-def _window_rows(view: AgentView, service: str) -> Iterator[tuple[str, ...]]:
+def _format_estimate(metric: str, estimate: Estimate | None) -> tuple[str, str]:
+    if estimate is None:
+        return "–", ""
+    lower, upper = (format_value(metric, x) for x in (estimate.lower, estimate.upper))
+    return format_value(metric, estimate.value), f"{lower.removesuffix(' %')} … {upper}"
+
+
+def _describe_scale(metric: str) -> str:
+    spec = metric_specs()[base_name(metric)]
+    arrow = {"higher": " ↑", "lower": " ↓", None: ""}[spec.good]
+    if spec.unit and spec.high is None:
+        return f"{spec.unit}{arrow}"
+    return f"{'0 to 100 %' if spec.kind == 'ratio' else spec.range}{arrow}"
+
+
+def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterator[Sequence[str]]:
     windows = view.windows
-    nothing: dict[str, list[str]] = {}
     for metric, scorer in _in_display_order(view, service):
-        estimates: dict[str, Estimate] = {}
-        for window in windows.names:
-            current = windows.estimate(service, "", metric, scorer, window)
-            if current is not None:
-                estimates[window] = current
-        name = f"{metric} ({scorer})"
-        if not estimates:
-            longest = windows.states(service, "", metric, scorer, windows.names[-1])
-            nothing.setdefault(format_states(longest), []).append(metric)
-        for window, estimate in estimates.items():
-            lower, upper = (format_value(metric, x) for x in (estimate.lower, estimate.upper))
-            interval = f"{lower} … {upper}"
-            value = format_value(metric, estimate.value)
-            yield (
-                name,
-                window,
-                value,
-                interval,
-                str(estimate.samples),
-                format_states(estimate.states),
-            )
-            name = ""
+        if base_name(metric) in _PARTS:
+            continue
+        by = scorer + "*" * (not _JUDGES.isdisjoint(scorer.split("+")))
+        states = windows.states(service, "", metric, scorer, names[-1])
+        shown = f"{states.get('scored', 0):,}"
+        if unscored := states.get("unscored"):
+            shown += f", {unscored:,} unscored"
+        estimates = [windows.estimate(service, "", metric, scorer, name) for name in names]
+        if any(estimates) or states.get("unscored"):
+            cells = [cell for one in estimates for cell in _format_estimate(metric, one)]
+            yield metric, by, _describe_scale(metric), *cells, shown
     for stage in windows.stages(service):
-        name = f"latency, {bound_label(stage, 20)}"
-        for window in windows.names:
-            for quantile in windows.quantiles(service, "", stage, window):
-                label = f"{window} p{100 * quantile.quantile:.0f}"
-                value = f"{quantile.value:.3g} s"
-                interval = (
-                    f"{quantile.lower:.3g} … {quantile.upper:.3g} s"
-                    if quantile.lower is not None and quantile.upper is not None
-                    else ""
-                )
-                yield name, label, value, interval, str(quantile.samples), ""
-                name = ""
-    for states, metrics in nothing.items():
-        yield "no estimate: " + ", ".join(metrics), windows.names[-1], "–", "", "", states
+        values = list[str]()
+        for name in names:
+            at = [
+                one for one in windows.quantiles(service, "", stage, name) if one.quantile == 0.95
+            ]
+            values += [f"{at[0].value:.3g} s" if at else "–", ""]
+        yield "latency p95", bound_label(stage, 20), "seconds ↓", *values, ""
 
 
 def windows_table(view: AgentView, service: str) -> Table:
-    """Build the table of a service: estimates, 95 % intervals, samples and states by window.
+    """Build the table of a service: scale, estimates with 95 % intervals, and states.
 
-    A window is left out where fewer traces than `limits.min_samples` were scored.
+    It has the two longest windows; a dash stands where fewer than `limits.min_samples` were scored.
     """
-    windows = view.windows
-    seen = windows.count_traces(service, "", windows.names[-1])
+    names = view.windows.names[-2:]
     table = build_table(
-        f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}",
-        ("metric (scorer)", {"overflow": "fold", "max_width": 30}),
-        ("window", {"no_wrap": True}),
-        ("estimate", NUMBER_COLUMN),
-        ("95 % interval", NUMBER_COLUMN),
-        ("samples", NUMBER_COLUMN),
-        ("states", {"overflow": "fold", "max_width": 34}),
+        f"{bound_label(service, 60)}: what was measured",
+        ("metric", {"overflow": "fold", "min_width": 17}),
+        ("by", {"no_wrap": True}),
+        ("scale", {"no_wrap": True}),
+        *((title, NUMBER_COLUMN) for name in names for title in (f"last {name}", "95 % interval")),
+        ("scored", {"overflow": "fold"}),
     )
-    for row in _window_rows(view, service):
+    for row in _window_rows(view, service, names):
         add_text_row(table, *row)
-    table.caption = _OWN_ERROR
+    models = sorted({one["model"] for one in view.instruments() if one.get("model")})
+    judges = (
+        f" * judged by {', '.join(bound_label(model, 80) for model in models)}." if models else ""
+    )
+    table.caption = Text(f"↑ higher is better, ↓ lower is better.{judges} {_OWN_ERROR}")
     table.caption_justify = "left"
     return table
 
 
-def worst_table(view: AgentView, service: str) -> Table | None:
-    """Build the table of the worst traces of a service, or None if nothing was scored."""
+def _alert_lines(view: AgentView, service: str) -> Iterator[Text]:
+    firing = [one for one in view.alerts() if one.service == service and one.state == "firing"]
+    if not firing:
+        yield Text("No alert is firing.")
+    # What leads comes first. Of one notification the first may have ended before the others.
+    firing.sort(key=lambda one: (one.severity != "critical", one.folded_under, one.fired_at or 0.0))
+    groups = dict[str, list[Alert]]()
+    for one in firing:
+        groups.setdefault(one.folded_under or one.id, []).append(one)
+    for alert, *others in groups.values():
+        severe = alert.severity == "critical"
+        line = Text(alert.severity.upper(), "bold red" if severe else "bold yellow")
+        line.append(f" {bound_label(alert.rule, 120)}, since {_format_clock(alert.since)}", "bold")
+        yield line
+        yield Text(f"  {escape_control(bound_label(alert.summary, 700))}")
+        if others:
+            names = ", ".join(sorted({bound_label(one.rule, 120) for one in others}))
+            yield Text(f"  announced with it: {names}")
+        for trace_id in alert.worst[:_WORST_SHOWN]:
+            trace = (view.evidence(service, trace_id) or {}).get("trace", {})
+            text = excerpt(trace.get("query") or "", _MAX_TEXT)
+            yield Text(f"    {bound_label(trace_id, 200)}  {escape_control(text)}")
+
+
+def _segment_lines(breakdown: Breakdown, window: str) -> Iterator[Text]:
+    shown = 0
+    for series in breakdown.series:
+        rows = (row for tag in series.tags for row in tag.rows if row.moved and row.stands_out)
+        row = max(rows, key=lambda one: abs(one.added.value) if one.added else 0.0, default=None)
+        if row is None or row.now is None or row.before is None or shown == _FINDINGS_SHOWN:
+            continue
+        if not shown:
+            yield Text(f"What moved in the last {window}, by segment:", "bold")
+        shown += 1
+        now, before = (format_value(series.metric, one.value) for one in (row.now, row.before))
+        went = "fell" if row.now.value < row.before.value else "rose"
+        yield Text(
+            f"  {bound_label(row.segment, 100)}: {series.metric} ({series.scorer}) {went} from"
+            f" {before} to {now}, unlike the rest of the traffic"
+        )
+
+
+def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
+    """Yield what a replay has measured of a service: alerts, segments, estimates."""
     windows = view.windows
-    table = build_table(
-        f"{bound_label(service, 60)}: worst traces",
-        ("metric", {"no_wrap": True}),
-        ("score", NUMBER_COLUMN),
-        ("trace", {"overflow": "fold", "max_width": 30}),
-        ("query and answer", {"overflow": "fold"}),
+    seen = windows.count_traces(service, "", windows.names[-1])
+    name = bound_label(service, 60)
+    yield Text(f"\n{name}: {seen:,} traces in the last {windows.names[-1]}", "bold underline")
+    yield from _alert_lines(view, service)
+    if view.segments:
+        window = windows.names[-2:][0]
+        source = WindowBreakdownSource(lambda: view.windows, service, window, view.lock)
+        yield from _segment_lines(build_breakdown(source), window)
+    yield windows_table(view, service)
+
+
+def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:
+    """Yield what was asked of the judge, and what it cost."""
+    if settings.base_url is None:
+        return
+    get = view.counters.get
+    asked, kept, shared = (
+        get("ragmeter_judge_verdicts_total", (("judge", "judge"), ("source", source)))
+        for source in ("asked", "kept", "shared")
     )
-    for metric in WORST_METRICS:
-        name = metric
-        for worst in windows.worst(service, metric, "builtin", windows.names[-1], WORST_SHOWN):
-            evidence = view.evidence(service, worst.trace_id) or {}
-            trace = evidence.get("trace", {})
-            texts = [trace.get(name) or "" for name in ("query", "answer")]
-            shown = "\n".join(excerpt(text, MAX_TEXT) for text in texts if text)
-            value = format_value(metric, worst.value)
-            add_text_row(table, name, value, bound_label(worst.trace_id, 200), shown)
-            name = ""
-    return table if table.row_count else None
+    cost = get("ragmeter_judge_cost_usd_total", (("judge", "judge"),))
+    budget = settings.budget.usd_per_day
+    limit = "" if budget is None else f" of a budget of {budget:g} USD a day"
+    judged = asked + kept + shared
+    yield Text(
+        f"\nJudge {bound_label(settings.model or '', 80)}: {judged:,.0f} verdicts,"
+        f" {kept + shared:,.0f} of them from the cache; {cost:.3f} USD{limit}."
+    )
+
+
+def describe_progress(view: AgentView) -> str:
+    """Return how far a replay is: the time it has reached, and a first number."""
+    windows = view.windows
+    longest, parts = windows.names[-1], list[str]()
+    for service in windows.services()[:2]:
+        seen = windows.count_traces(service, "", longest)
+        text = f"{bound_label(service, 60)} {seen:,} traces"
+        estimate = windows.estimate(service, "", "grounding", "builtin", longest)
+        if estimate is not None:
+            text += f", grounding (0 to 1) {estimate.value:.2f}"
+        parts.append(text)
+    return (
+        f"replayed until {_format_clock(windows.now or 0.0)}: {'; '.join(parts)}" if parts else ""
+    )
+
+
+def page_links(view: AgentView, url: str) -> Iterator[str]:
+    """Yield the pages to open: all services, the worst one, and a trace of its alert."""
+    alerts = [alert for alert in view.alerts() if alert.state == "firing"]
+    yield f"{url}/  all services, alerts first"
+    with_traces = [alert for alert in alerts if alert.worst and alert.metric in metric_specs()]
+    ratios = {name for name, spec in metric_specs().items() if spec.kind == "ratio"}
+    # a score says more of its trace than an error does
+    for alert in sorted(with_traces, key=lambda one: base_name(one.metric) in ratios)[:1]:
+        service, trace_id = (quote(text, safe="") for text in (alert.service, alert.worst[0]))
+        yield f"{url}/service/{service}  its metrics, charts and segments"
+        yield f"{url}/trace/{service}/{trace_id}  the worst trace of {alert.rule}"
 
 
 def alerts_table(alerts: Iterable[Alert]) -> Table | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -162,9 +163,11 @@ def test_replay_prints_the_windows_and_ends(traces: Path, tmp_path: Path) -> Non
     done = replay(traces, tmp_path)
     assert done.returncode == 0
     out = done.stdout.decode()
-    assert "bot: 8 traces" in out
-    for text in ("grounding (builtin)", "95 % interval", "8 scored", "8 unscored", "worst traces"):
-        assert text in out
+    assert "bot: 8 traces in the last 24h" in out
+    assert "No alert is firing." in out
+    assert re.search(r"grounding +builtin +0 to 1 ↑ .* 8 *$", out, re.M)
+    assert re.search(r"cost_usd +builtin +usd +– .* 0, 8 unscored", out)
+    assert "95 % interval" in out
     assert b"9 items, 1 of them unreadable" in done.stderr
     (dead,) = (tmp_path / ".ragmeter" / "dead-letters.jsonl").read_text().splitlines()
     assert json.loads(dead)["reason"] == "invalid_json"

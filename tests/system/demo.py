@@ -1,0 +1,99 @@
+"""`make run` as a process, and the pictures of its pages.
+
+    python -m tests.system.demo
+
+writes `status-page.png`, `alert.png`, `trace-page.png` and `segments-page.png` into docs/images.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.exporters.browser import Browser, browser
+from tests.ports import free_port
+from tests.real import require
+from tests.waiting import PATIENCE
+
+__all__ = ["ROOT", "demo", "served"]
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+WIDTH = 1240
+
+
+def demo(folder: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+    """The demo with its state in `folder`; both streams go to `folder`/out."""
+    with (folder / "out").open("w") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "examples.demo", *arguments],
+            stdout=out, stderr=subprocess.STDOUT, cwd=folder, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
+        )  # fmt: skip
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[list[str]]:
+    """The pages that the demo says to open, once it serves."""
+    ports = {
+        "RAGMETER_HTTP__METRICS_PORT": str(free_port()),
+        "RAGMETER_HTTP__OTLP_PORT": str(free_port()),
+    }
+    process = demo(folder, **ports)
+    try:
+        end = time.monotonic() + PATIENCE
+        while "serving until" not in (text := (folder / "out").read_text()):
+            assert process.poll() is None, text
+            assert time.monotonic() < end, text
+            time.sleep(0.5)
+        yield re.findall(r"open \d: (\S+)", text)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def picture(page: Browser, name: str, script: str, height: float | None = None) -> None:
+    """What a script of the page points at, or so much from its top on."""
+    x, y, width, own = page.run(
+        f"const box = ({script}).getBoundingClientRect();"
+        "return [box.x + scrollX, box.y + scrollY, box.width, box.height]"
+    )
+    clip = {"x": x, "y": y, "width": width, "height": height or own, "scale": 1}
+    shot = page.cdp("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+    (IMAGES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+
+def containing(selector: str, text: str) -> str:
+    """The innermost such element with the text."""
+    return (
+        f"[...document.querySelectorAll('{selector}')].filter("
+        f"e => e.textContent.includes('{text}')).pop()"
+    )
+
+
+def main() -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-demo-")))
+        urls = stack.enter_context(served(folder))
+        chrome = browser(require("chromedriver"), require("chromium"), folder / "profile")
+        page = stack.enter_context(chrome)
+        page.size(WIDTH, 900)
+        page.open(urls[0])
+        picture(page, "status-page", "document.body", 1150)
+        picture(page, "alert", containing("article", "RagGroundingLow"))
+        page.open(urls[1])
+        picture(page, "segments-page", containing("h3", "Which segment"), 560)
+        page.open(urls[2])
+        picture(page, "trace-page", "document.body", 800)
+
+
+if __name__ == "__main__":
+    main()
