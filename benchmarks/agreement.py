@@ -260,7 +260,7 @@ def citations(folder: Path) -> str:
     )
 
 
-TEXT = """# How well the built-in scores agree with people
+TEXT = """# Agreement with people
 
 **Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .735
 to .971): about as well as plain word overlap where answers restate a short passage, and .04 to .07

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -108,6 +109,16 @@ def test_replay_and_own_metric_beside_an_application_of_the_same_names(
         metrics = [{one["metric"] for one in json.loads(line)["results"]} for line in lines]
     assert len(metrics) == 230
     assert all({"help_link", "grounding"} <= names for names in metrics)
+
+
+def test_the_wheel_runs_without_being_installed(wheel: Path) -> None:
+    """As docs/deployment.md has it, by `uvx`, with an extra and with the tested versions."""
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    (line,) = re.findall(r'^uvx --from "\$wheel(\[\w+\])" ragmeter run ', page, re.M)
+    lock = ROOT / "requirements" / "dev.lock"
+    source = ("--constraints", lock, "--python", sys.executable, "--from", f"{wheel}{line}")
+    done = run(UV, "tool", "run", "--quiet", *source, "ragmeter", "--version")
+    assert done.stdout.strip() == "ragmeter 0.1.0"
 
 
 def test_public_names_are_of_the_package(python: Path, application: Path) -> None:
