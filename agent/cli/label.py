@@ -40,10 +40,10 @@ from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
+from ragmeter.metrics.labelled import SORTED_BY
 from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
 from ragmeter.sampling.labelling import (
     LABELS_PER_DRAW,
-    SORTED_BY,
     Results,
     draw_slices,
     mark_unsupported,
