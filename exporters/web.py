@@ -58,9 +58,9 @@ from ragmeter.exporters.page.views import (
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.ingest.native import DecodeFailure
-from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.labelling import LabelPool, PoolTrace, mark_unsupported
+from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.server.listener import SECURITY_HEADERS
 from ragmeter.windows.windows import Windows
 
@@ -274,6 +274,7 @@ def metrics_app(
     )
     if labels is not None:
         desk = _LabelHandlers(agent, labels)
+        handlers.agreement = desk.agreement
         app.add_routes(
             [
                 web.get(LABEL_PATH, desk.show),
@@ -313,12 +314,10 @@ class _LabelHandlers:
         with self._agent.lock():
             self._labels.labels().forget(service, trace_id)
 
-    def _agreement(self, service: str) -> list[ScorerAgreement]:
+    def agreement(self, service: str) -> list[ScorerAgreement]:
+        """Return how well the scorers agree with the labels of a service."""
         with self._agent.lock():
-            rows = list(self._labels.labels().labelled)
-        return compare_with_people(
-            [(row.labels, row.scores) for row in rows if row.service == service]
-        )
+            return self._labels.labels().agreement(service)
 
     def _view(self, service: str, problem: str = "") -> LabelView | None:
         base = base_view(self._agent)
@@ -327,7 +326,7 @@ class _LabelHandlers:
         with self._agent.lock():
             left, drawn, waiting = self._labels.labels().state(service)
         view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
-        view.waiting, view.agreement = waiting, self._agreement(service)
+        view.waiting, view.agreement = waiting, self.agreement(service)
         view.estimates = people_estimates(self._agent, service, base.windows[-1])
         for one in left:
             view.trace = trace_view(self._agent, service, one.trace_id)
@@ -442,7 +441,7 @@ class _LabelHandlers:
                 [spec.name, scorer, one.value, one.lower, one.upper, one.samples]
                 for spec, scorer, one in rows
             ],
-            "agreement": self._agreement(service),
+            "agreement": self.agreement(service),
         }
 
 
@@ -460,6 +459,7 @@ class _MetricsPortHandlers:
         self._exporter = exporter
         self._scrapes = asyncio.Semaphore(RENDERERS)
         self._pages = asyncio.Semaphore(RENDERERS)
+        self.agreement: Callable[[str], list[ScorerAgreement]] = lambda service: []
 
     async def metrics(self, request: web.Request) -> web.Response:
         openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
@@ -485,7 +485,10 @@ class _MetricsPortHandlers:
 
         def render() -> str | None:
             view = service_view(self._agent, service)
-            return None if view is None else service_page(view, NAME, labels=self._labels)
+            if view is None:
+                return None
+            view.agreement = self.agreement(service)
+            return service_page(view, NAME, labels=self._labels)
 
         return await self._page(
             request, _HTML, render, "No trace of this service is in any window."

@@ -37,16 +37,17 @@ from ragmeter.console.terminal import (
     stderr,
 )
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.core.score import ScoredTrace
+from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.ingest.files import InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.metrics.labelled import SORTED_BY
-from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
-from ragmeter.sampling.labelling import (
-    LABELS_PER_DRAW,
+from ragmeter.offline.report.tables import agreement_table
+from ragmeter.sampling.labelling import LABELS_PER_DRAW, draw_slices, mark_unsupported
+from ragmeter.sampling.people_agreement import (
+    LabelledScores,
     Results,
-    draw_slices,
-    mark_unsupported,
+    ScorerAgreement,
+    compare_with_people,
     scorer_values,
 )
 from ragmeter.trace import Trace
@@ -59,6 +60,7 @@ QUESTIONS = {
 _KEYS: dict[str, bool | str] = {"y": True, "n": False, "?": CANNOT_TELL}
 _MAX_CHARS = 4000  # of a text on the terminal
 _MAX_PASSAGES = 20
+_WITH_YOU = "Agreement with you"
 _MARK = "bold red underline"
 _SECONDS = 30.0  # for a request to the agent
 
@@ -255,11 +257,14 @@ class _FileDraw:
             for metric, scorer, one in estimate_people(self._cheap, labels, self._helper)
         ]
         labelled = [
-            (verdict.given, scorer_values(one.to_dict() for one in self._traces[at][0].results))
-            for at, verdict in self._verdicts.items()
+            LabelledScores(verdict.given, scorer_values(map(Score.to_dict, scored.results)))
+            for scored, verdict in ((self._traces[at][0], v) for at, v in self._verdicts.items())
         ]
         title = f"What you would say of all {len(self._traces):,} traces"
-        return [_estimates_table(title, rows), _agreement_table(compare_with_people(labelled))]
+        return [
+            _estimates_table(title, rows),
+            agreement_table(compare_with_people(labelled), _WITH_YOU),
+        ]
 
 
 class _AgentDraw:
@@ -287,7 +292,7 @@ class _AgentDraw:
         document = self._query("/v1/labels", "questions", post={**self._service, "count": 0})
         return [
             _estimates_table(f"The last {document['window']}", document["estimates"]),
-            _agreement_table([ScorerAgreement(*row) for row in document["agreement"]]),
+            agreement_table([ScorerAgreement(*row) for row in document["agreement"]], _WITH_YOU),
         ]
 
 
@@ -299,25 +304,6 @@ def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:
         limits = f"{lower:.2f} … {upper:.2f}"
         add_text_row(table, metric, scorer, f"{value:.2f}", limits, f"{n:,}")
     table.caption = "+…: with the help of that score of all traces, whose error your labels correct"
-    return table
-
-
-def _agreement_table(rows: Iterable[ScorerAgreement]) -> Table:
-    names = ("n", "yes, you", "its mean", "calibration error", "AUROC", "kappa", "threshold")
-    table = build_table(
-        "Agreement with you",
-        *((name, {}) for name in ("label", "metric", "scorer")),
-        *((name, NUMBER_COLUMN) for name in names),
-    )
-    for row in rows:
-        auroc = "–" if row.auroc is None else "{:.2f} ({:.2f} – {:.2f})".format(*row.auroc)
-        add_text_row(
-            table,
-            *(row.label, row.metric, row.scorer, str(row.n), f"{row.yes:.2f}", f"{row.mean:.2f}"),
-            *(f"{row.calibration:.2f}", auroc, f"{row.kappa:.2f}"),
-            "–" if row.threshold is None else f"{row.threshold:.2f}",
-        )
-    table.caption = "threshold: from there on best taken for yes; chosen on these very labels"
     return table
 
 

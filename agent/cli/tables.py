@@ -11,7 +11,7 @@ from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.alerts.alert import Alert
 from ragmeter.console.terminal import add_text_row, build_table
 from ragmeter.core.label_bounds import bound_label, excerpt
-from ragmeter.core.metric_specs import base_name, display_rank
+from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
@@ -20,10 +20,6 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 WORST_METRICS = ("grounding", "relevance", "citation_f1")
 WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
 MAX_TEXT = 70
-_OWN_ERROR = (
-    "Intervals of builtin and mini cover sampling, not the scorer's own error: docs/agreement.md"
-    " has its agreement with people, `ragmeter label` that with yours."
-)
 NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
@@ -106,7 +102,7 @@ def windows_table(view: AgentView, service: str) -> Table:
     )
     for row in _window_rows(view, service):
         add_text_row(table, *row)
-    table.caption = _OWN_ERROR
+    table.caption = OWN_ERROR
     table.caption_justify = "left"
     return table
 

@@ -20,6 +20,13 @@ from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.score import ScoredTrace, ScoreState, read_unsupported
 from ragmeter.metrics.labelled import SORTED_BY, find_model_score
+from ragmeter.sampling.people_agreement import (
+    LabelledScores,
+    Results,
+    ScorerAgreement,
+    compare_with_people,
+    scorer_values,
+)
 from ragmeter.sampling.sampler import uniform_fraction
 
 LABELS_PER_DRAW = 30  # asked for without a number: an hour of work
@@ -32,7 +39,6 @@ _MAX_LABELLED = 500  # whose labels are remembered, to compare them with the sco
 _SALT = b"people"
 
 EvidenceKey = tuple[str, str]  # (service, trace id)
-Results = Iterable[Mapping[str, Any]]  # scores in their public JSON form
 
 
 def draw_chances(weights: Sequence[float], count: int) -> list[float]:
@@ -109,12 +115,13 @@ class PoolTrace(NamedTuple):
 
 
 class LabelledTrace(NamedTuple):
-    """The labels of a trace, and the values of all scorers by metric and scorer."""
+    """The labels of a trace, the values of all scorers, and for how many traces it stands."""
 
     service: str
     trace_id: str
     labels: dict[str, bool | str]
     scores: dict[str, dict[str, float]]
+    weight: float = 1.0
 
 
 @dataclass(slots=True)
@@ -243,11 +250,24 @@ class LabelPool:
     ) -> None:
         """Remember the labels of a trace; `results` gives its scores in a service."""
         for service, pool in self._services.items():
-            if trace_id in (one.trace_id for one in (*pool.traces, *pool.drawn)):
-                self.forget(service, trace_id)
-                scores = scorer_values(results(service))
-                self.labelled.append(LabelledTrace(service, trace_id, dict(labels), scores))
-                del self.labelled[:-_MAX_LABELLED]
+            for one in (*pool.traces, *pool.drawn):
+                if one.trace_id == trace_id:
+                    self.forget(service, trace_id)
+                    scores = list(results(service))
+                    own = (item["probability"] for item in scores if item["scorer"] == PEOPLE)
+                    row = LabelledTrace(service, trace_id, dict(labels), scorer_values(scores))
+                    weight = 1 / (one.probability * next(own, 1.0))
+                    self.labelled.append(row._replace(weight=weight))
+                    del self.labelled[:-_MAX_LABELLED]
+                    break
+
+    def agreement(self, service: str) -> list[ScorerAgreement]:
+        """Return how well the scorers agree with the labels of a service."""
+        return compare_with_people(
+            LabelledScores(row.labels, row.scores, row.weight)
+            for row in self.labelled
+            if row.service == service
+        )
 
     def dump(self) -> dict[str, Any]:
         """Return the state, JSON-able."""
@@ -265,15 +285,6 @@ class LabelPool:
 
 def _pool_traces(rows: Iterable[Sequence[Any]]) -> list[PoolTrace]:
     return [PoolTrace(*row) for row in rows]
-
-
-def scorer_values(results: Results) -> dict[str, dict[str, float]]:
-    """Return the values of results in their public JSON form, by metric and scorer."""
-    values: dict[str, dict[str, float]] = {}
-    for item in results:
-        if item["state"] == ScoreState.SCORED and "k" not in item and item["scorer"] != PEOPLE:
-            values.setdefault(item["metric"], {})[item["scorer"]] = item["value"]
-    return values
 
 
 def mark_unsupported(text: str, results: Results) -> list[tuple[str, bool]]:

@@ -37,6 +37,7 @@ from ragmeter.exporters.page.views import (
     TraceView,
 )
 from ragmeter.exporters.svg import sparkline
+from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 QUANTILES = (0.5, 0.95, 0.99)
 STATE_NAMES = {
@@ -107,6 +108,8 @@ def make_environment() -> Environment:
         "STATE_NAMES": STATE_NAMES,
         "adjusted_p": tables.adjusted_p,
         "breakdown_table": tables.breakdown_table,
+        "AGREEMENT_COLUMNS": AGREEMENT_COLUMNS,
+        "AGREEMENT_NOTE": AGREEMENT_NOTE,
         "AGREEMENT_URL": AGREEMENT_URL,
         "MAX_INDEX_ROWS": tables.MAX_INDEX_ROWS,
         "chunk_tokens": tables.chunk_tokens,
@@ -175,6 +178,7 @@ def service_page(view: ServicePageView, name: str, *, labels: bool = False) -> s
         name,
         alerts=alerts_view(alerts, view.base.now),
         services=[view.service],
+        agreement=view.agreement,
         indexes=view.indexes,
         labels=labels,
     )
@@ -190,7 +194,9 @@ def label_page(view: LabelView, name: str) -> str:
     """Render the page on which people label traces."""
     title = f"Label · {one_line(view.service)} · {name}"
     page = None if view.trace is None else trace_parts(view.trace)
-    return _page("label.html", title, view.base, name, view=view, page=page)
+    return _page(
+        "label.html", title, view.base, name, view=view, page=page, agreement=view.agreement
+    )
 
 
 def runbook_page(name: str, agent_name: str) -> str | None:

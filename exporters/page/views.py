@@ -28,8 +28,8 @@ from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.labelled import PEOPLE_PAIRS
-from ragmeter.metrics.people_agreement import ScorerAgreement
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -223,6 +223,7 @@ class ServicePageView:
     base: PageBase
     service: ServiceView
     indexes: list[IndexVersion] = field(default_factory=list)
+    agreement: list[ScorerAgreement] = field(default_factory=list)
 
 
 @dataclass(slots=True)

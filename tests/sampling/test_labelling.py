@@ -10,7 +10,8 @@ import pytest
 
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.sampling.labelling import LabelPool, draw_slices, mark_unsupported, scorer_values
+from ragmeter.sampling.labelling import LabelPool, draw_slices, mark_unsupported
+from ragmeter.sampling.people_agreement import scorer_values
 
 
 def pool(people: float = 1.0, horizon: float = 1e9) -> LabelPool:
@@ -89,13 +90,21 @@ def test_labels_are_kept_beside_the_scores() -> None:
     one.draw("bot", 1)
     results: list[dict[str, Any]] = [
         {"metric": "grounding", "scorer": "builtin", "state": "scored", "value": 0.25},
-        {"metric": "grounding", "scorer": "people", "state": "sampled_out"},
+        {"metric": "grounding", "scorer": "people", "state": "sampled_out", "probability": 0.5},
         {"metric": "ndcg_at_k", "k": 5, "scorer": "umbrela", "state": "scored", "value": 1.0},
     ]
     assert scorer_values(results) == {"grounding": {"builtin": 0.25}}
     one.label("t1", {"grounded": False}, lambda service: results)
     again = pool()
-    again.load(one.dump())
+    state = one.dump()
+    again.load(state)
+    (row,) = again.labelled
+    assert row.weight == 2, "what was drawn upstream stands for two"
+    (agreement,) = again.agreement("bot")
+    assert (agreement.scorer, agreement.n) == ("builtin", 1)
+    assert again.agreement("shop") == []
+    state["labelled"] = [row[:4] for row in state["labelled"]]  # of the version before
+    again.load(state)
     (row,) = again.labelled
     assert (row.labels, row.scores) == ({"grounded": False}, {"grounding": {"builtin": 0.25}})
 
