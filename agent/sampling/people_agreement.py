@@ -155,9 +155,9 @@ def _compare(label: str, metric: str, scorer: str, pairs: Sequence[_Pair]) -> Sc
         threshold *= _largest(metric)
     kappa = cohen_kappa([pair._replace(value=float(pair.value >= 0.5)) for pair in pairs])
     return ScorerAgreement(
-        *(label, metric, scorer, n, yes),
-        *(_bias(pairs), _calibration_error(pairs), auroc, kappa, threshold, accuracy),
-    )
+        label, metric, scorer, n, yes, _bias(pairs), _calibration_error(pairs), auroc, kappa,
+        threshold, accuracy,
+    )  # fmt: skip
 
 
 def _mean(rows: Iterable[tuple[float, float]]) -> float:

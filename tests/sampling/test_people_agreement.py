@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_kappa() -> None:
 
 
 def test_labels_of_a_scored_trace() -> None:
-    results = [
+    results: list[dict[str, Any]] = [
         {"metric": "grounding", "scorer": "mini", "state": "scored", "value": 0.3},
         {"metric": "grounding", "scorer": "people", "state": "scored", "value": 0.0},
         {"metric": "answered", "scorer": "people", "state": "unscored", "reason": "cannot_tell"},

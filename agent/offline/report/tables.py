@@ -118,7 +118,7 @@ def format_states(series: RunSeries) -> str:
             reasons = series.reasons.get(state)
             explanation = ""
             if state == "not_applicable":  # the other reasons lie in the answers
-                language = (reasons or {}).get("language", 0)
+                language = reasons["language"] if reasons else 0
                 explanation = f" (language {language:,})" if language else ""
             elif reasons and state == "unscored":
                 most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
