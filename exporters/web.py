@@ -12,14 +12,15 @@ import hmac
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from math import isfinite
 from typing import Any, Protocol, Self, TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
@@ -212,6 +213,7 @@ _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
 MAX_DRAW = 1000  # traces of one draw
+_LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 
@@ -296,6 +298,21 @@ class _LabelHandlers:
         self._agent = agent
         self._labels = labels
         self._key = secrets.token_bytes(32)
+        self._leases: dict[str, tuple[str, float]] = {}  # by trace: to whom, until when
+
+    def _lease(self, left: Sequence[PoolTrace], person: str) -> Iterator[PoolTrace]:
+        """Yield traces, each lent to a person for a while; what is lent to others comes last."""
+        now, ids = time.monotonic(), {one.trace_id for one in left}
+        leases = {key: one for key, one in self._leases.items() if key in ids and one[1] > now}
+        self._leases = leases
+
+        def rank(one: PoolTrace) -> int:
+            holder = leases[one.trace_id][0] if one.trace_id in leases else None
+            return 1 if holder is None else 2 * (holder != person)
+
+        for one in sorted(left, key=rank):
+            leases[one.trace_id] = person, now + _LEASE_SECONDS
+            yield one
 
     def _token(self, service: str, trace_id: str) -> str:
         text = f"{service}\0{trace_id}".encode("utf-8", "surrogatepass")
@@ -319,7 +336,7 @@ class _LabelHandlers:
         with self._agent.lock():
             return self._labels.labels().agreement(service)
 
-    def _view(self, service: str, problem: str = "") -> LabelView | None:
+    def _view(self, service: str, person: str, problem: str = "") -> LabelView | None:
         base = base_view(self._agent)
         if service not in base.services:
             return None
@@ -328,7 +345,7 @@ class _LabelHandlers:
         view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
         view.waiting, view.agreement = waiting, self.agreement(service)
         view.estimates = people_estimates(self._agent, service, base.windows[-1])
-        for one in left:
+        for one in self._lease(left, person):
             view.trace = trace_view(self._agent, service, one.trace_id)
             if view.trace is not None:
                 break
@@ -343,7 +360,9 @@ class _LabelHandlers:
     async def show(self, request: web.Request, problem: str = "") -> web.Response:
         """Show the next trace of the draw, or the form that makes one."""
         service = request.match_info["service"]
-        view = await asyncio.to_thread(self._view, service, problem)
+        # a guess at who asks: two who share address and browser get the same traces
+        person = f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}"
+        view = await asyncio.to_thread(self._view, service, person, problem)
         if view is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
         response = _html(label_page(view, NAME), 400 if problem else 200)

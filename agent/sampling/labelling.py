@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import ScoredTrace, ScoreState, read_unsupported
+from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState, read_unsupported
 from ragmeter.metrics.labelled import SORTED_BY, find_model_score
 from ragmeter.sampling.people_agreement import (
     LabelledScores,
@@ -254,7 +254,9 @@ class LabelPool:
                 if one.trace_id == trace_id:
                     self.forget(service, trace_id)
                     scores = list(results(service))
-                    own = (item["probability"] for item in scores if item["scorer"] == PEOPLE)
+                    # what was drawn upstream stands for more
+                    whole = (one for one in scores if one["scorer"] in (PEOPLE, BUILTIN_SCORER))
+                    own = (item["probability"] for item in whole if "probability" in item)
                     row = LabelledTrace(service, trace_id, dict(labels), scorer_values(scores))
                     weight = 1 / (one.probability * next(own, 1.0))
                     self.labelled.append(row._replace(weight=weight))

@@ -27,7 +27,8 @@ AGREEMENT_NOTE = (
     " of people's yes; mean - yes: how far the scorer's mean is above it; ECE: expected calibration"
     " error over five groups; kappa: of values of half their range or more. threshold: from there"
     " on a value is best taken for yes; chosen on these very labels, so that new ones agree"
-    f" somewhat less. A dash: fewer than {MIN_OF_EACH} labels of either kind."
+    f" somewhat less. A dash: fewer than {MIN_OF_EACH} labels of either kind, or no better than"
+    " chance."
 )
 
 Interval = tuple[float, float, float]  # a value, its lower and its upper 95 % limit
@@ -57,8 +58,7 @@ class ScorerAgreement(NamedTuple):
         kappa: Cohen's kappa of people and the value being at least half of its range. Its interval
             is Wilson's of the share of agreement, with the agreement by chance as it is.
         threshold: The value from which on it is best taken for yes: it maximises the balanced
-            accuracy on these very labels; None with few of either kind.
-        accuracy: That balanced accuracy.
+            accuracy on these very labels; None with few of either kind, or if none beats chance.
     """
 
     label: str
@@ -71,7 +71,6 @@ class ScorerAgreement(NamedTuple):
     auroc: Interval | None
     kappa: Interval
     threshold: float | None
-    accuracy: float | None
 
     @property
     def cells(self) -> list[str]:
@@ -149,14 +148,13 @@ def _largest(metric: str) -> float:
 def _compare(label: str, metric: str, scorer: str, pairs: Sequence[_Pair]) -> ScorerAgreement:
     n, good = len(pairs), sum(pair.yes for pair in pairs)
     yes = _mean((float(pair.yes), pair.weight) for pair in pairs)
-    auroc, threshold, accuracy = None, None, None
+    auroc, threshold = None, None
     if min(good, n - good) >= MIN_OF_EACH:
-        auroc, (threshold, accuracy) = auroc_interval(pairs), _best_threshold(pairs)
-        threshold *= _largest(metric)
+        auroc, threshold = auroc_interval(pairs), _best_threshold(pairs)
     kappa = cohen_kappa([pair._replace(value=float(pair.value >= 0.5)) for pair in pairs])
     return ScorerAgreement(
         label, metric, scorer, n, yes, _bias(pairs), _calibration_error(pairs), auroc, kappa,
-        threshold, accuracy,
+        None if threshold is None else threshold * _largest(metric),
     )  # fmt: skip
 
 
@@ -252,15 +250,15 @@ def _calibration_error(pairs: Sequence[_Pair]) -> float:
     return sum(off) / sum(pair.weight for pair in ordered)
 
 
-def _best_threshold(pairs: Sequence[_Pair]) -> tuple[float, float]:
-    """Return the threshold of the best balanced accuracy, midway between two values, and that."""
+def _best_threshold(pairs: Sequence[_Pair]) -> float | None:
+    """Return the threshold of the best balanced accuracy, midway between two values."""
     rows = _by_value(pairs)
     bad, good = (sum(row[at] for row in rows) for at in (1, 2))
     below, missed = 0.0, 0.0
-    best = (rows[0][0], 0.5)
+    best: tuple[float, float | None] = (0.5, None)
     for (value, no, yes), (following, _, _) in pairwise(rows):
         below, missed = below + no, missed + yes
         accuracy = (below / bad + 1 - missed / good) / 2
-        if accuracy > best[1]:
-            best = (value + following) / 2, accuracy
-    return best
+        if accuracy > best[0]:
+            best = accuracy, (value + following) / 2
+    return best[1]
