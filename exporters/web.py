@@ -212,6 +212,11 @@ def _shown(text: str) -> str:
 _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
+_NO_LABELS = (
+    "This agent draws no traces to label: sampling.people is 0, or it is a worker on Kafka, which"
+    " keeps the texts of the worst alone. Label a file of traces (`ragmeter label FILE`), and send its"
+    " labels to the topic rag.feedback, or to /v1/feedback."
+)
 MAX_DRAW = 1000  # traces of one draw
 _LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
@@ -284,7 +289,18 @@ def metrics_app(
                 web.post("/v1/labels", desk.questions),
             ]
         )
+    else:
+        app.add_routes(
+            [web.get(LABEL_PATH, _refuse_labels), web.post("/v1/labels", _refuse_labels)]
+        )
     return app
+
+
+async def _refuse_labels(request: web.Request) -> web.Response:
+    """Say where to label instead."""
+    if request.method == "POST":
+        return web.json_response({"error": _NO_LABELS}, status=404)
+    raise web.HTTPNotFound(text=_NO_LABELS)
 
 
 class _LabelHandlers:

@@ -95,6 +95,13 @@ def test_the_policy_allows_exactly_the_style_of_the_page() -> None:
     assert not re.search(rb'(?:src|href)="(?:[a-z]+:)?//', loaded)
 
 
+def test_without_a_draw_the_page_of_labels_says_where_to_label() -> None:
+    answer, body = ask(everything(), "/label/bot")
+    assert answer.status == 404
+    assert b"ragmeter label FILE" in body
+    assert b"rag.feedback" in body
+
+
 def test_only_the_status_page_refreshes() -> None:
     assert b'http-equiv="refresh"' in ask(everything(), "/")[1]
     assert b'http-equiv="refresh"' not in ask(everything(), "/service/bot")[1]
