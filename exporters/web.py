@@ -60,7 +60,7 @@ from ragmeter.exporters.page.views import (
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.sampling.labelling import LabelPool, PoolTrace, mark_unsupported
+from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.server.listener import SECURITY_HEADERS
 from ragmeter.windows.windows import Windows
@@ -213,9 +213,9 @@ _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
 _NO_LABELS = (
-    "This agent draws no traces to label: sampling.people is 0, or it is a worker on Kafka, which"
-    " keeps the texts of the worst alone. Label a file of traces (`ragmeter label FILE`), and send its"
-    " labels to the topic rag.feedback, or to /v1/feedback."
+    "No traces are drawn here: sampling.people is 0, or this is a worker on Kafka, which keeps the"
+    " texts of the worst alone. Label a file of traces (ragmeter label FILE) and send its labels to"
+    " the topic rag.feedback, or to /v1/feedback."
 )
 MAX_DRAW = 1000  # traces of one draw
 _LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
@@ -297,7 +297,6 @@ def metrics_app(
 
 
 async def _refuse_labels(request: web.Request) -> web.Response:
-    """Say where to label instead."""
     if request.method == "POST":
         return web.json_response({"error": _NO_LABELS}, status=404)
     raise web.HTTPNotFound(text=_NO_LABELS)
@@ -366,10 +365,6 @@ class _LabelHandlers:
             if view.trace is not None:
                 break
             self._forget(service, one.trace_id)
-        if view.trace is not None:
-            answer = view.trace.trace.get("answer")
-            if isinstance(answer, str):
-                view.answer = mark_unsupported(answer, view.trace.results)
         view.token = self._token(service, view.trace.trace_id if view.trace else "")
         return view
 

@@ -37,12 +37,12 @@ from ragmeter.console.terminal import (
     stderr,
 )
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.core.score import Score, ScoredTrace
+from ragmeter.core.score import Score, ScoredTrace, read_unsupported
 from ragmeter.ingest.files import InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.metrics.labelled import SORTED_BY
 from ragmeter.offline.report.tables import agreement_table
-from ragmeter.sampling.labelling import LABELS_PER_DRAW, draw_slices, mark_unsupported
+from ragmeter.sampling.labelling import LABELS_PER_DRAW, draw_slices
 from ragmeter.sampling.people_agreement import (
     LabelledScores,
     Results,
@@ -80,10 +80,6 @@ def label(
         typer.Option(help="File of the labels; what is in it is not asked again."
                      " Default: FILE.labels.jsonl."),
     ] = None,
-    scores: Annotated[
-        Path | None,
-        typer.Option(help="What `ragmeter score` made of FILE: compares all its scorers with you."),
-    ] = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1000, help="How many traces to draw.")
     ] = LABELS_PER_DRAW,
@@ -106,12 +102,12 @@ def label(
     with exit_on_error():
         work: _FileDraw | _AgentDraw
         if file is None:
-            if labels is not None or scores is not None:
-                raise UsageError("--labels and --scores are for a FILE")
+            if labels is not None:
+                raise UsageError("--labels is for a FILE")
             work = _AgentDraw(settings, url, service)
         else:
             out = labels or file.with_name(f"{file.name.removesuffix('.gz')}.labels.jsonl")
-            work = _FileDraw(file, out, scores, count, settings, service)
+            work = _FileDraw(file, out, count, settings, service)
         if not show:
             _ask_all(work.questions(count), work.store)
         print_tables(work.tables())
@@ -165,9 +161,15 @@ def _print_trace(question: _Question, place: str) -> None:
             console.print("not kept", style="dim")
         else:
             cut = text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} … [cut]"
-            pieces = mark_unsupported(cut, results)
-            shown = [(escape_control(piece), _MARK if marked else "") for piece, marked in pieces]
-            console.print(Text.assemble(*shown))
+            shown, at = Text(), 0
+            details = (one.get("detail") for one in results if one["metric"] == SORTED_BY)
+            spans = (span for detail in details for span in read_unsupported(detail))
+            for span in sorted(spans, key=lambda span: span.start):
+                if span.start >= at:
+                    shown.append(escape_control(cut[at : span.start]))
+                    shown.append(escape_control(cut[span.start : span.end]), _MARK)
+                    at = span.end
+            console.print(shown.append(escape_control(cut[at:])))
         console.print()
 
     show("Query", trace.get("query"))
@@ -186,7 +188,6 @@ class _FileDraw:
         self,
         file: Path,
         labels: Path,
-        scores: Path | None,
         count: int,
         settings: Settings,
         service: str | None,
@@ -198,8 +199,6 @@ class _FileDraw:
         traces = {key: item for key, item in traces.items() if service in (None, key[0])}
         if not traces:
             raise UsageError(f"{file}: no trace to draw from")
-        if scores is not None:
-            _join_scores(traces, scores)
         self._traces = list(traces.values())
         cheap = [read_cheap_scores(scored) for scored, _ in self._traces]
         self._cheap = [one for one, _ in cheap]
@@ -321,13 +320,3 @@ def _score_file(file: Path, settings: Settings) -> dict[tuple[str, str], _Scored
     return {
         (one.service, one.trace_id): (one, trace) for one, trace in zip(scored, traces, strict=True)
     }
-
-
-def _join_scores(traces: dict[tuple[str, str], _Scored], path: Path) -> None:
-    """Replace the scores of traces by those of a file."""
-    from ragmeter.offline.api import read_scores
-
-    for scored in read_scores(path):
-        key = (scored.service, scored.trace_id)
-        if key in traces:
-            traces[key] = (scored, traces[key][1])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState, read_unsupported
+from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState
 from ragmeter.metrics.labelled import SORTED_BY, find_model_score
 from ragmeter.sampling.people_agreement import (
     LabelledScores,
@@ -42,24 +42,17 @@ EvidenceKey = tuple[str, str]  # (service, trace id)
 
 
 def draw_chances(weights: Sequence[float], count: int) -> list[float]:
-    """Return with which probability to draw each trace, in proportion to weights, at most 1.
+    """Return with which probability to draw each of `count` traces, in proportion to weights.
 
-    Traces that were sampled at unequal rates then all have the same probability in the end, but
-    for those that are certain.
-
-    Args:
-        weights: Above 0: for how many each trace stands.
-        count: How many are drawn, the sum of the probabilities; all if there are not more.
+    So traces that were sampled at unequal rates have the same probability in the end, but for those
+    that are certain. Weights are above 0: for how many each trace stands.
     """
     chances = [1.0] * len(weights)
     order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
     left, total = min(count, len(weights)), sum(weights)
-    for at in order:
-        if left <= 0 or weights[at] * left < total * (1 - 1e-12):
-            break
+    while left > 0 and weights[order[0]] * left >= total * (1 - 1e-12):
+        total -= weights[order.pop(0)]
         left -= 1
-        total -= weights[at]
-        order = order[1:]
     for at in order:
         chances[at] = weights[at] * left / total
     return chances
@@ -287,25 +280,3 @@ class LabelPool:
 
 def _pool_traces(rows: Iterable[Sequence[Any]]) -> list[PoolTrace]:
     return [PoolTrace(*row) for row in rows]
-
-
-def mark_unsupported(text: str, results: Results) -> list[tuple[str, bool]]:
-    """Cut an answer into pieces, each with whether a scorer found no support for it.
-
-    Args:
-        text: The answer, which may be cut shorter than the one that was scored.
-        results: Its scores; a detail `unsupported_spans` has the `start` and `end` of each.
-    """
-    marked = [False] * len(text)
-    for item in results:
-        spans = read_unsupported(item.get("detail")) if item["metric"] == SORTED_BY else ()
-        for span in spans:
-            for at in range(max(0, span.start), min(len(text), span.end)):
-                marked[at] = True
-    pieces: list[tuple[str, bool]] = []
-    start = 0
-    for at in range(1, len(text) + 1):
-        if at == len(text) or marked[at] != marked[start]:
-            pieces.append((text[start:at], marked[start]))
-            start = at
-    return pieces

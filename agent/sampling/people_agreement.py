@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import ScoreState
 from ragmeter.metrics.labelled import VERDICT_METRICS
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.estimators import Z_95, t975, wilson_interval
+from ragmeter.windows.estimators import t975, wilson_interval
 
 # Labels of each kind, yes and no, below which no threshold is suggested and no AUROC given: with
 # fewer either is chance.
@@ -47,14 +47,13 @@ class ScorerAgreement(NamedTuple):
 
     Args:
         label: The question: a field of `Verdict`.
-        metric: The metric of the scorer.
-        scorer: Its name.
         n: Traces with both a label and a value.
         yes: Share of them with the label yes.
         bias: Mean of the values, as a part of their range, less `yes`.
         calibration: Expected calibration error over five groups of equal size.
         auroc: Chance that a trace with yes has a higher value than one with no; None with few of
-            either kind. The interval is Newcombe's by his method 5 (Statistics in Medicine 2006).
+            either kind. Its interval is Wilson's, of as many samples as the variance is worth that
+            Hanley and McNeil give (Radiology 1982, with Newcombe's mean of both sizes).
         kappa: Cohen's kappa of people and the value being at least half of its range. Its interval
             is Wilson's of the share of agreement, with the agreement by chance as it is.
         threshold: The value from which on it is best taken for yes: it maximises the balanced
@@ -196,33 +195,15 @@ def _by_value(pairs: Sequence[_Pair]) -> list[tuple[float, float, float]]:
 
 
 def auroc_interval(pairs: Sequence[_Pair]) -> Interval:
-    """Return the AUROC of values for the label yes, with its 95 % limits.
-
-    Args:
-        pairs: (value, label, weight), with at least one label of each kind.
-    """
+    """Return the AUROC of values for the label yes, with its 95 % limits; both kinds are there."""
     wins = below = 0.0
     for _, bad, good in (rows := _by_value(pairs)):
         wins += good * (below + bad / 2)
         below += bad
     value = min(1.0, wins / (below * sum(good for _, _, good in rows)))
     n, m = (_kish(pair for pair in pairs if pair.yes is kind) for kind in (True, False))
-
-    def beyond(limit: float) -> bool:
-        """Return whether `value` lies more than the .975 quantile from a true AUROC of `limit`."""
-        spread = (n + m) / 2 - 1
-        shape = 1 + spread * ((1 - limit) / (2 - limit) + limit / (1 + limit))
-        return (value - limit) ** 2 > Z_95**2 * limit * (1 - limit) * shape / (n * m)
-
-    return value, _bisect(0.0, value, beyond), _bisect(1.0, value, beyond)
-
-
-def _bisect(outer: float, inner: float, beyond: Callable[[float], bool]) -> float:
-    """Return the point between a limit that is `beyond` and one that is not at which that turns."""
-    for _ in range(40):
-        middle = (outer + inner) / 2
-        outer, inner = (middle, inner) if beyond(middle) else (outer, middle)
-    return inner
+    shape = (1 - value) / (2 - value) + value / (1 + value)
+    return value, *wilson_interval(value, n * m / (1 + ((n + m) / 2 - 1) * shape))
 
 
 def cohen_kappa(pairs: Sequence[_Pair]) -> Interval:
@@ -242,23 +223,20 @@ def cohen_kappa(pairs: Sequence[_Pair]) -> Interval:
 
 
 def _calibration_error(pairs: Sequence[_Pair]) -> float:
-    ordered = sorted(pairs)
-    bins = min(_CALIBRATION_BINS, len(ordered))
-    cuts = [at * len(ordered) // bins for at in range(bins + 1)]
-    groups = [ordered[start:end] for start, end in pairwise(cuts)]
-    off = (abs(sum((pair.value - pair.yes) * pair.weight for pair in group)) for group in groups)
-    return sum(off) / sum(pair.weight for pair in ordered)
+    ordered, off = sorted(pairs), 0.0
+    cuts = [at * len(ordered) // _CALIBRATION_BINS for at in range(_CALIBRATION_BINS + 1)]
+    for start, end in pairwise(cuts):
+        off += abs(sum((one.value - one.yes) * one.weight for one in ordered[start:end]))
+    return off / sum(pair.weight for pair in ordered)
 
 
 def _best_threshold(pairs: Sequence[_Pair]) -> float | None:
     """Return the threshold of the best balanced accuracy, midway between two values."""
     rows = _by_value(pairs)
     bad, good = (sum(row[at] for row in rows) for at in (1, 2))
-    below, missed = 0.0, 0.0
-    best: tuple[float, float | None] = (0.5, None)
+    gain, best, threshold = 0.0, 1e-9, None  # of the balanced accuracy over chance, doubled
     for (value, no, yes), (following, _, _) in pairwise(rows):
-        below, missed = below + no, missed + yes
-        accuracy = (below / bad + 1 - missed / good) / 2
-        if accuracy > best[0]:
-            best = accuracy, (value + following) / 2
-    return best[1]
+        gain += no / bad - yes / good
+        if gain > best:
+            best, threshold = gain, (value + following) / 2
+    return threshold

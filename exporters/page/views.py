@@ -244,7 +244,6 @@ class LabelView:
     Args:
         token: Proof that a form comes from this page.
         trace: The trace to label; None where none is drawn.
-        answer: Pieces of its answer, each with whether it is marked as unsupported.
         left: Drawn traces without labels, of `drawn`.
         waiting: Traces that could be drawn.
         agreement: How well scorers agree with the labels given so far.
@@ -256,7 +255,6 @@ class LabelView:
     service: str
     token: str = ""
     trace: TraceView | None = None
-    answer: list[tuple[str, bool]] = field(default_factory=list)
     left: int = 0
     drawn: int = 0
     waiting: int = 0

@@ -10,7 +10,7 @@ import pytest
 
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.sampling.labelling import LabelPool, draw_slices, mark_unsupported
+from ragmeter.sampling.labelling import LabelPool, draw_slices
 from ragmeter.sampling.people_agreement import scorer_values
 
 
@@ -116,11 +116,3 @@ def test_traces_leave_the_pool_with_the_horizon_and_canaries_never_enter() -> No
     one.expire(25.0)
     assert one.keys() == {("bot", f"t{number}") for number in range(15, 20)}
     assert not pool(people=0).offer(scored(1))
-
-
-def test_marks_of_an_answer() -> None:
-    spans = [{"start": 4, "end": 7, "text": "cat"}, {"start": 6, "end": 900, "text": "t sat"}]
-    results = [{"metric": "grounding", "scorer": "mini", "detail": {"unsupported_spans": spans}}]
-    assert mark_unsupported("The cat sat", results) == [("The ", False), ("cat sat", True)]
-    assert mark_unsupported("The cat", []) == [("The cat", False)]
-    assert mark_unsupported("", results) == []
