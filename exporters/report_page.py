@@ -40,8 +40,10 @@ from ragmeter.offline.report.tables import (
     judging_lines,
     missing_values_line,
     number_rows,
+    own_error_line,
     repeat_rows,
 )
+from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 WIDTH, LEFT, RIGHT = 560, 150, 18
 MAX_LANE_NAME = 22  # characters of a run's name beside its lane
@@ -93,6 +95,14 @@ def render_report_page(report: ScoreReport) -> str:
         number_columns=_headings(NUMBER_COLUMNS),
         numbers=list(number_rows(report)),
         missing=missing_values_line(report),
+        own_error=own_error_line(report),
+        agreement_columns=AGREEMENT_COLUMNS,
+        agreement=[
+            (one_line(column.name, MAX_NAME), [row.cells for row in column.agreement])
+            for column in report.columns
+            if column.agreement
+        ],
+        agreement_note=AGREEMENT_NOTE,
         worst=list(_worst(report)),
         version=__version__,
     )

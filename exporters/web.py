@@ -13,13 +13,13 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
@@ -61,9 +61,9 @@ from ragmeter.exporters.page.views import (
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.exporters.snapshot import windows_json
 from ragmeter.ingest.native import DecodeFailure
-from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
+from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.server.listener import SECURITY_HEADERS
 
 _MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
@@ -151,7 +151,13 @@ def _shown(text: str) -> str:
 _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
+_NO_LABELS = (
+    "No traces are drawn here: sampling.people is 0, or this is a worker on Kafka, which keeps the"
+    " texts of the worst alone. Label a file of traces (ragmeter label FILE) and send its labels to"
+    " the topic rag.feedback, or to /v1/feedback."
+)
 MAX_DRAW = 1000  # traces of one draw
+_LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 
@@ -222,6 +228,7 @@ def metrics_app(
     )
     if labels is not None:
         desk = _LabelHandlers(agent, labels)
+        handlers.agreement = desk.agreement
         app.add_routes(
             [
                 web.get(LABEL_PATH, desk.show),
@@ -229,7 +236,17 @@ def metrics_app(
                 web.post("/v1/labels", desk.questions),
             ]
         )
+    else:
+        app.add_routes(
+            [web.get(LABEL_PATH, _refuse_labels), web.post("/v1/labels", _refuse_labels)]
+        )
     return app
+
+
+async def _refuse_labels(request: web.Request) -> web.Response:
+    if request.method == "POST":
+        return web.json_response({"error": _NO_LABELS}, status=404)
+    raise web.HTTPNotFound(text=_NO_LABELS)
 
 
 class _LabelHandlers:
@@ -243,6 +260,21 @@ class _LabelHandlers:
         self._agent = agent
         self._labels = labels
         self._key = secrets.token_bytes(32)
+        self._leases: dict[str, tuple[str, float]] = {}  # by trace: to whom, until when
+
+    def _lease(self, left: Sequence[PoolTrace], person: str) -> Iterator[PoolTrace]:
+        """Yield traces, each lent to a person for a while; what is lent to others comes last."""
+        now, ids = time.monotonic(), {one.trace_id for one in left}
+        leases = {key: one for key, one in self._leases.items() if key in ids and one[1] > now}
+        self._leases = leases
+
+        def rank(one: PoolTrace) -> int:
+            holder = leases[one.trace_id][0] if one.trace_id in leases else None
+            return 1 if holder is None else 2 * (holder != person)
+
+        for one in sorted(left, key=rank):
+            leases[one.trace_id] = person, now + _LEASE_SECONDS
+            yield one
 
     def _token(self, service: str, trace_id: str) -> str:
         text = f"{service}\0{trace_id}".encode("utf-8", "surrogatepass")
@@ -261,23 +293,21 @@ class _LabelHandlers:
         with self._agent.lock():
             self._labels.labels().forget(service, trace_id)
 
-    def _agreement(self, service: str) -> list[ScorerAgreement]:
+    def agreement(self, service: str) -> list[ScorerAgreement]:
+        """Return how well the scorers agree with the labels of a service."""
         with self._agent.lock():
-            rows = list(self._labels.labels().labelled)
-        return compare_with_people(
-            [(row.labels, row.scores) for row in rows if row.service == service]
-        )
+            return self._labels.labels().agreement(service)
 
-    def _view(self, service: str, problem: str = "") -> LabelView | None:
+    def _view(self, service: str, person: str, problem: str = "") -> LabelView | None:
         base = base_view(self._agent)
         if service not in base.services:
             return None
         with self._agent.lock():
             left, drawn, waiting = self._labels.labels().state(service)
         view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
-        view.waiting, view.agreement = waiting, self._agreement(service)
+        view.waiting, view.agreement = waiting, self.agreement(service)
         view.estimates = people_estimates(self._agent, service, base.windows[-1])
-        for one in left:
+        for one in self._lease(left, person):
             view.trace = trace_view(self._agent, service, one.trace_id)
             if view.trace is not None:
                 break
@@ -288,7 +318,9 @@ class _LabelHandlers:
     async def show(self, request: web.Request, problem: str = "") -> web.Response:
         """Show the next trace of the draw, or the form that makes one."""
         service = request.match_info["service"]
-        view = await asyncio.to_thread(self._view, service, problem)
+        # a guess at who asks: two who share address and browser get the same traces
+        person = f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}"
+        view = await asyncio.to_thread(self._view, service, person, problem)
         if view is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
         response = _html(label_page(view), 400 if problem else 200)
@@ -386,7 +418,7 @@ class _LabelHandlers:
                 [spec.name, scorer, one.value, one.lower, one.upper, one.samples]
                 for spec, scorer, one in rows
             ],
-            "agreement": self._agreement(service),
+            "agreement": self.agreement(service),
         }
 
 
@@ -406,6 +438,7 @@ class _MetricsPortHandlers:
         self._exporter = exporter
         self._scrapes = asyncio.Semaphore(RENDERERS)
         self._pages = asyncio.Semaphore(RENDERERS)
+        self.agreement: Callable[[str], list[ScorerAgreement]] = lambda service: []
 
     async def metrics(self, request: web.Request) -> web.Response:
         openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
@@ -430,7 +463,10 @@ class _MetricsPortHandlers:
 
         def render() -> str | None:
             view = service_view(self._agent, service, self._options, span, series)
-            return None if view is None else service_page(view)
+            if view is None:
+                return None
+            view.agreement = self.agreement(service)
+            return service_page(view)
 
         return await self._page(
             request, _HTML, render, "No trace of this service is in any window."

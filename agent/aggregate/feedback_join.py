@@ -12,12 +12,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.aggregate.feedback_records import (
     FeedbackLabels,
     FeedbackTrace,
+    ModelSample,
     ScorerFeedback,
     hash_passage_ids,
     labels_by_rank,
@@ -30,9 +32,11 @@ from ragmeter.core.counters import GaugeSample
 from ragmeter.core.feedback import HUMAN, PEOPLE, RESERVED_SCORERS
 from ragmeter.core.label_bounds import NameAdmission
 from ragmeter.core.metric_specs import base_name
-from ragmeter.core.score import ScoredTrace
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.labelled import (
+    SORTED_BY,
+    find_model_score,
     label_results,
     label_scores,
     labelled_metric_names,
@@ -164,6 +168,8 @@ class FeedbackJoin:
                 one.passages,
                 cheap=_helping_scores(scored),
             )
+            if trace.cheap is not None:
+                self._add_sample(trace, scored, pooled=False, aggregator=aggregator)
             key = trace_key(scored.trace_id)
             remembered.append(NewRememberedTrace(key, one.service, at, trace.dump()))
             self._waiting.arrived(key)
@@ -177,6 +183,51 @@ class FeedbackJoin:
             self._traces -= changes.shed
             aggregator.counters.inc("ragmeter_feedback_traces_shed_total", by=changes.shed)
         return changes
+
+    def add_model_scores(
+        self, finished: Iterable[tuple[str, ScoredTrace, bool]], aggregator: Aggregator
+    ) -> FeedbackChanges:
+        """Return the changes that add a local model's scores to remembered traces.
+
+        Args:
+            finished: The service as it was sent, the results of a tier, and whether people may be
+                asked about the trace because of them.
+            aggregator: Its windows get the sizes of what the labels stand for.
+        """
+        changed: list[tuple[int, bytes]] = []
+        for service, scored, pooled in finished:
+            if find_model_score(scored.results) is None:
+                continue
+            for row in self._rows.remembered_traces(trace_key(scored.trace_id), service):
+                trace = FeedbackTrace.load(row.body)
+                if trace.cheap is None or aggregator.windows.too_late(trace.timestamp):
+                    continue
+                self._add_sample(trace, scored, pooled=pooled, aggregator=aggregator)
+                labels = trace.by_scorer.get(PEOPLE)
+                if trace.sample and labels and labels.probability:
+                    results = trace.sample.results(labels.counted, labels.weighed)
+                    empty, labelled = _partial(trace, []), _partial(trace, results)
+                    aggregator.amend(empty, labelled, trace.segments)
+                changed.append((row.id, trace.dump()))
+        return FeedbackChanges(labelled=changed)
+
+    @staticmethod
+    def _add_sample(
+        trace: FeedbackTrace, scored: ScoredTrace, *, pooled: bool, aggregator: Aggregator
+    ) -> None:
+        """Count a trace that a local model was drawn to score in the strata of its score.
+
+        A draw that was shed is left out, as if the rate had been lower.
+        """
+        score = find_model_score(scored.results)
+        if score is None or score.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED):
+            return
+        share = 1.0 if pooled else min(1.0, score.probability / scored.probability)
+        name = f"{PEOPLE}+{split_scorer(score.scorer)[0]}"
+        trace.sample = sample = ModelSample(name, score.value, score.probability, share)
+        pending = ((SORTED_BY, name, sample.stratum, sample.value),)
+        size = replace(_partial(trace, []), probability=score.probability, pending=pending)
+        aggregator.windows.add(size, trace.service, trace.segments)
 
     def take(self, limit: int, now: float | None) -> list[StoredFeedback]:
         """Return feedback to join now: its trace has come, its time is up, or it is new."""
@@ -268,22 +319,20 @@ class FeedbackJoin:
         new.weighed = trace.probability * (new.probability[1] if new.probability else 1.0)
         same = set(old.counted) & set(new.counted) if old.weighed == new.weighed else set()
 
-        def changed_results(feedback: ScorerFeedback) -> ScoredTrace:
+        def changed_results(feedback: ScorerFeedback) -> list[Score]:
             values = [value for value in feedback.counted if value not in same]
             cheap = feedback.drawn_from(trace, scorer)
             results = label_results(values, scorer, feedback.weighed, cheap)
+            if cheap is not None and trace.sample is not None:
+                results += trace.sample.results(values, feedback.weighed)
             if feedback is old and (cheap := new.drawn_from(trace, scorer)) is not None:
                 # a drawn trace was counted as sampled out until its labels came
                 counted = dict(old.counted) if old.probability else {}
                 results += unlabelled_results([m for m in scores if m not in counted], cheap)
-            return ScoredTrace(
-                *(trace.trace_id, trace.service, trace.timestamp, "ok"),
-                results,
-                trace.probability,
-                partial=True,
-            )
+            return results
 
-        aggregator.amend(changed_results(old), changed_results(new), trace.segments)
+        before, after = _partial(trace, changed_results(old)), _partial(trace, changed_results(new))
+        aggregator.amend(before, after, trace.segments)
 
     def give_up(self, row: StoredFeedback, aggregator: Aggregator) -> FeedbackChanges:
         """Return the changes that drop a feedback which cannot be counted."""
@@ -296,6 +345,16 @@ class FeedbackJoin:
         """Return the feedback that waits for a trace."""
         rows = map(self._rows.row, self._waiting.waiting_for(trace))
         return [row for row in rows if row is not None]
+
+
+def _partial(trace: FeedbackTrace, results: list[Score]) -> ScoredTrace:
+    """Return a trace with results to be added to what was counted of it."""
+    return ScoredTrace(
+        *(trace.trace_id, trace.service, trace.timestamp, "ok"),
+        results,
+        trace.probability,
+        partial=True,
+    )
 
 
 def _helping_scores(scored: ScoredTrace) -> dict[str, float] | None:

@@ -13,6 +13,7 @@ No text and no passage id is stored: a label names its passage by a hash, which 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,7 +32,10 @@ from ragmeter.core.feedback import (
     PassageLabels,
     Verdict,
 )
-from ragmeter.metrics.labelled import LabelValue
+from ragmeter.core.score import Score
+from ragmeter.metrics.labelled import SAMPLE_STRATUM, SORTED_BY, LabelValue, label_results
+from ragmeter.windows.intervals import OCTAVE_PARTS
+from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
 
 # By (passage id or hash, label): (Unix time of the label, 0 no, 1 yes or 2 cannot tell). The labels
 # of the answer and of the whole trace have an empty id.
@@ -179,6 +183,37 @@ class ScorerFeedback:
         return effective_labels(self.label_values)
 
 
+class ModelSample(NamedTuple):
+    """The score of a local model that helps to estimate what people say of grounding.
+
+    Args:
+        scorer: The name of the estimate that it helps.
+        value: The score; None where the model has none.
+        probability: With which the trace was scored, of all inclusion.
+        share: Part of the inclusion probability of a label that is not in it: with which the model
+            scored the trace, or 1 for traces drawn from those that it has scored.
+    """
+
+    scorer: str
+    value: float | None
+    probability: float
+    share: float
+
+    @property
+    def stratum(self) -> str:
+        """The stratum of the trace, with its rate in quarters of an octave, rounded down."""
+        # rounded to the nearest the sizes would look more certain than they are
+        octaves = -math.log2(self.probability)
+        quarters = max(0, math.ceil(OCTAVE_PARTS * octaves - 1e-9))
+        return f"{SAMPLE_STRATUM}{RATE_CLASS_SEPARATOR}{quarters}"
+
+    def results(self, values: Iterable[tuple[str, LabelValue]], probability: float) -> list[Score]:
+        """Return the results of people's labels that were given with a probability."""
+        own = [value for value in values if value[0] == SORTED_BY]
+        cheap = {} if self.value is None else {SORTED_BY: self.value}
+        return label_results(own, self.scorer, probability * self.share, cheap, self.stratum)
+
+
 @dataclass(slots=True)
 class FeedbackTrace:
     """A counted trace that feedback may arrive for, under its bounded names.
@@ -189,6 +224,7 @@ class FeedbackTrace:
         by_scorer: The feedback by scorer.
         cheap: Where people's labels are drawn (`sampling.people`), the built-in scores by metric of
             theirs that they help to estimate; else None.
+        sample: The score of a local model beside them, once it has come.
     """
 
     trace_id: str
@@ -199,6 +235,7 @@ class FeedbackTrace:
     passages: tuple[str, ...] | None
     by_scorer: dict[str, ScorerFeedback] = field(default_factory=dict)
     cheap: dict[str, float] | None = None
+    sample: ModelSample | None = None
 
     def restrict(self, labels: FeedbackLabels) -> FeedbackLabels:
         """Return the labels without those of passages of other traces."""
@@ -215,12 +252,13 @@ class FeedbackTrace:
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
         cheap = [] if self.cheap is None else [self.cheap]
-        return _encode([*body, self.passages, feedback, *cheap]).encode("ascii")
+        sample = [] if self.sample is None else [self.sample]
+        return _encode([*body, self.passages, feedback, *cheap, *sample]).encode("ascii")
 
     @classmethod
     def load(cls, body: bytes) -> FeedbackTrace:
         """Return the trace of a dump."""
-        trace_id, service, segments, timestamp, probability, passages, feedback, *cheap = (
+        trace_id, service, segments, timestamp, probability, passages, feedback, *helps = (
             json.loads(body)
         )
         by_scorer = {
@@ -234,7 +272,7 @@ class FeedbackTrace:
         }
         names = None if passages is None else tuple(passages)
         head = (trace_id, service, tuple(segments), timestamp, probability)
-        return cls(*head, names, by_scorer, *cheap)
+        return cls(*head, names, by_scorer, *helps[:1], *(ModelSample(*one) for one in helps[1:]))
 
 
 def labels_by_rank(trace: FeedbackTrace, labels: MergedLabels) -> list[PassageLabels | None]:

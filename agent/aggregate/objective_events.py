@@ -14,7 +14,7 @@ from ragmeter.alerts.error_budgets import Objective, ObjectiveEvidence
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.reporting import SloSettings
 from ragmeter.core.arithmetic import weight_units
-from ragmeter.core.feedback import HUMAN
+from ragmeter.core.feedback import HUMAN, PEOPLE
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import metric_specs
@@ -105,7 +105,7 @@ def _check_series(slo: SloSettings, metric: str, scorer: str) -> None:
     if scorer not in spec.scorers:
         allowed = ", ".join(spec.scorers)
         raise ConfigError(f"slos: {slo.name}: scorer {scorer!r} is not known; allowed: {allowed}")
-    if scorer == HUMAN:
+    if scorer in (HUMAN, PEOPLE):
         raise ConfigError(
             f"slos: {slo.name}: labels of people come late and are corrected, and an error"
             " budget cannot take an event back; watch them by a rule (docs/alerts.md)"

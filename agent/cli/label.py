@@ -37,16 +37,17 @@ from ragmeter.console.terminal import (
     stderr,
 )
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.core.score import ScoredTrace
+from ragmeter.core.score import Score, ScoredTrace, read_unsupported
 from ragmeter.ingest.files import InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
-from ragmeter.metrics.people_agreement import ScorerAgreement, compare_with_people
-from ragmeter.sampling.labelling import (
-    LABELS_PER_DRAW,
-    SORTED_BY,
+from ragmeter.metrics.labelled import SORTED_BY
+from ragmeter.offline.report.tables import agreement_table
+from ragmeter.sampling.labelling import LABELS_PER_DRAW, draw_slices
+from ragmeter.sampling.people_agreement import (
+    LabelledScores,
     Results,
-    draw_slices,
-    mark_unsupported,
+    ScorerAgreement,
+    compare_with_people,
     scorer_values,
 )
 from ragmeter.trace import Trace
@@ -59,6 +60,7 @@ QUESTIONS = {
 _KEYS: dict[str, bool | str] = {"y": True, "n": False, "?": CANNOT_TELL}
 _MAX_CHARS = 4000  # of a text on the terminal
 _MAX_PASSAGES = 20
+_WITH_YOU = "Agreement with you"
 _MARK = "bold red underline"
 _SECONDS = 30.0  # for a request to the agent
 
@@ -77,10 +79,6 @@ def label(
         Path | None,
         typer.Option(help="File of the labels; what is in it is not asked again."
                      " Default: FILE.labels.jsonl."),
-    ] = None,
-    scores: Annotated[
-        Path | None,
-        typer.Option(help="What `ragmeter score` made of FILE: compares all its scorers with you."),
     ] = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1000, help="How many traces to draw.")
@@ -104,12 +102,12 @@ def label(
     with exit_on_error():
         work: _FileDraw | _AgentDraw
         if file is None:
-            if labels is not None or scores is not None:
-                raise UsageError("--labels and --scores are for a FILE")
+            if labels is not None:
+                raise UsageError("--labels is for a FILE")
             work = _AgentDraw(settings, url, service)
         else:
             out = labels or file.with_name(f"{file.name.removesuffix('.gz')}.labels.jsonl")
-            work = _FileDraw(file, out, scores, count, settings, service)
+            work = _FileDraw(file, out, count, settings, service)
         if not show:
             _ask_all(work.questions(count), work.store)
         print_tables(work.tables())
@@ -163,9 +161,15 @@ def _print_trace(question: _Question, place: str) -> None:
             console.print("not kept", style="dim")
         else:
             cut = text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} … [cut]"
-            pieces = mark_unsupported(cut, results)
-            shown = [(escape_control(piece), _MARK if marked else "") for piece, marked in pieces]
-            console.print(Text.assemble(*shown))
+            shown, at = Text(), 0
+            details = (one.get("detail") for one in results if one["metric"] == SORTED_BY)
+            spans = (span for detail in details for span in read_unsupported(detail))
+            for span in sorted(spans, key=lambda span: span.start):
+                if span.start >= at:
+                    shown.append(escape_control(cut[at : span.start]))
+                    shown.append(escape_control(cut[span.start : span.end]), _MARK)
+                    at = span.end
+            console.print(shown.append(escape_control(cut[at:])))
         console.print()
 
     show("Query", trace.get("query"))
@@ -184,7 +188,6 @@ class _FileDraw:
         self,
         file: Path,
         labels: Path,
-        scores: Path | None,
         count: int,
         settings: Settings,
         service: str | None,
@@ -196,8 +199,6 @@ class _FileDraw:
         traces = {key: item for key, item in traces.items() if service in (None, key[0])}
         if not traces:
             raise UsageError(f"{file}: no trace to draw from")
-        if scores is not None:
-            _join_scores(traces, scores)
         self._traces = list(traces.values())
         cheap = [read_cheap_scores(scored) for scored, _ in self._traces]
         self._cheap = [one for one, _ in cheap]
@@ -255,11 +256,14 @@ class _FileDraw:
             for metric, scorer, one in estimate_people(self._cheap, labels, self._helper)
         ]
         labelled = [
-            (verdict.given, scorer_values(one.to_dict() for one in self._traces[at][0].results))
-            for at, verdict in self._verdicts.items()
+            LabelledScores(verdict.given, scorer_values(map(Score.to_dict, scored.results)))
+            for scored, verdict in ((self._traces[at][0], v) for at, v in self._verdicts.items())
         ]
         title = f"What you would say of all {len(self._traces):,} traces"
-        return [_estimates_table(title, rows), _agreement_table(compare_with_people(labelled))]
+        return [
+            _estimates_table(title, rows),
+            agreement_table(compare_with_people(labelled), _WITH_YOU),
+        ]
 
 
 class _AgentDraw:
@@ -287,7 +291,7 @@ class _AgentDraw:
         document = self._query("/v1/labels", "questions", post={**self._service, "count": 0})
         return [
             _estimates_table(f"The last {document['window']}", document["estimates"]),
-            _agreement_table([ScorerAgreement(*row) for row in document["agreement"]]),
+            agreement_table([ScorerAgreement(*row) for row in document["agreement"]], _WITH_YOU),
         ]
 
 
@@ -299,25 +303,6 @@ def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:
         limits = f"{lower:.2f} … {upper:.2f}"
         add_text_row(table, metric, scorer, f"{value:.2f}", limits, f"{n:,}")
     table.caption = "+…: with the help of that score of all traces, whose error your labels correct"
-    return table
-
-
-def _agreement_table(rows: Iterable[ScorerAgreement]) -> Table:
-    names = ("n", "yes, you", "its mean", "calibration error", "AUROC", "kappa", "threshold")
-    table = build_table(
-        "Agreement with you",
-        *((name, {}) for name in ("label", "metric", "scorer")),
-        *((name, NUMBER_COLUMN) for name in names),
-    )
-    for row in rows:
-        auroc = "–" if row.auroc is None else "{:.2f} ({:.2f} – {:.2f})".format(*row.auroc)
-        add_text_row(
-            table,
-            *(row.label, row.metric, row.scorer, str(row.n), f"{row.yes:.2f}", f"{row.mean:.2f}"),
-            *(f"{row.calibration:.2f}", auroc, f"{row.kappa:.2f}"),
-            "–" if row.threshold is None else f"{row.threshold:.2f}",
-        )
-    table.caption = "threshold: from there on best taken for yes; chosen on these very labels"
     return table
 
 
@@ -335,13 +320,3 @@ def _score_file(file: Path, settings: Settings) -> dict[tuple[str, str], _Scored
     return {
         (one.service, one.trace_id): (one, trace) for one, trace in zip(scored, traces, strict=True)
     }
-
-
-def _join_scores(traces: dict[tuple[str, str], _Scored], path: Path) -> None:
-    """Replace the scores of traces by those of a file."""
-    from ragmeter.offline.api import read_scores
-
-    for scored in read_scores(path):
-        key = (scored.service, scored.trace_id)
-        if key in traces:
-            traces[key] = (scored, traces[key][1])

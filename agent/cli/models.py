@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from ragmeter.cli.options import exit_on_error
-from ragmeter.console.terminal import UsageError, exit_error, print_message
+from ragmeter.console.terminal import UsageError, exit_error, print_message, print_tables
 from ragmeter.scorers.hhem.model import ModelError
 
 model_app = typer.Typer(
@@ -129,8 +130,7 @@ def check_model(
     """
     if labels is not None:
         with exit_on_error(model=""):
-            for line in _compare_with_labels(folder, labels):
-                typer.echo(line)
+            print_tables([_compare_with_labels(folder, labels)])
         return
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
@@ -142,9 +142,15 @@ def check_model(
         raise typer.Exit(1)
 
 
-def _compare_with_labels(folder: Path, labels: Path) -> Iterator[str]:
+def _compare_with_labels(folder: Path, labels: Path) -> Table:
     from ragmeter.config.loader import load_settings
     from ragmeter.offline.api import score
+    from ragmeter.offline.report.tables import agreement_table
+    from ragmeter.sampling.people_agreement import (
+        LabelledScores,
+        compare_with_people,
+        scorer_values,
+    )
     from ragmeter.scorers.hhem.model import MANIFEST_NAME
     from ragmeter.trace import Trace
 
@@ -163,29 +169,12 @@ def _compare_with_labels(folder: Path, labels: Path) -> Iterator[str]:
         [{k: v for k, v in (base | row).items() if k in Trace.model_fields} for row in rows],
         settings,
     )
-    pairs: dict[str, list[tuple[float, bool]]] = {}
-    for trace, row in zip(scored, rows, strict=True):
-        for one in trace.results:
-            if one.metric == "grounding":
-                values = pairs.setdefault(one.scorer, [])
-                if one.value is not None:
-                    values.append((one.value, row["grounded"]))
-    yield f"{len(rows)} labelled traces, {sum(row['grounded'] for row in rows)} grounded"
-    for scorer, values in sorted(pairs.items()):
-        yield f"{scorer}: {_describe_agreement(values)}"
-
-
-def _describe_agreement(pairs: list[tuple[float, bool]]) -> str:
-    n = len(pairs)
-    good = [value for value, yes in pairs if yes]
-    bad = [value for value, yes in pairs if not yes]
-    if not good or not bad:
-        return f"{n} scored; AUROC needs values of grounded and of other traces"
-    wins = sum((one > other) + (one == other) / 2 for one in good for other in bad)
-    right = sum((value >= 0.5) == yes for value, yes in pairs) / n
-    mean = sum(value for value, _ in pairs) / n
-    auroc = wins / len(good) / len(bad)
-    return f"{n} scored, AUROC {auroc:.3f}, agreement at 0.5 {right:.3f}, mean {mean:.3f}"
+    rows_of = compare_with_people(
+        LabelledScores({"grounded": row["grounded"]}, scorer_values(one.to_dict()["results"]))
+        for one, row in zip(scored, rows, strict=True)
+    )
+    grounded = sum(row["grounded"] for row in rows)
+    return agreement_table(rows_of, f"{len(rows)} labelled traces, {grounded} grounded")
 
 
 @model_app.command("fetch")

@@ -18,7 +18,7 @@ from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
-from ragmeter.core.metric_specs import base_name, display_rank
+from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
@@ -27,10 +27,6 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 _WORST_SHOWN = 3  # traces of an alert: where to look first; the page has the others
 _FINDINGS_SHOWN = 3  # metrics whose change has a segment
 _MAX_TEXT = 70
-_OWN_ERROR = (
-    "The ranges are 95 % intervals. Those of builtin and mini cover sampling, not the scorer's own"
-    " error: docs/agreement.md has its agreement with people, `ragmeter label` that with yours."
-)
 # Variants and parts of metrics that are shown; the page has them all.
 _PARTS = frozenset((
     *("precision_at_k", "average_precision_at_k", "reciprocal_rank"),
@@ -124,7 +120,7 @@ def windows_table(view: AgentView, service: str) -> Table:
     judges = (
         f" * judged by {', '.join(bound_label(model, 80) for model in models)}." if models else ""
     )
-    table.caption = Text(f"↑ higher is better, ↓ lower is better.{judges} {_OWN_ERROR}")
+    table.caption = Text(f"↑ higher is better, ↓ lower is better.{judges} {OWN_ERROR}")
     table.caption_justify = "left"
     return table
 

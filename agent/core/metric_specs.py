@@ -21,6 +21,10 @@ MetricTier = Literal["cheap", "model", "judge", "feedback"]
 # a matter: whether an answer has a citation, say, is a fact.
 _ESTIMATING = frozenset(("builtin", "mini"))
 _JUDGING = frozenset(("hhem", "judge", "mini", "umbrela"))
+OWN_ERROR = (
+    "Intervals of builtin and mini cover sampling, not the scorer's own error: docs/agreement.md"
+    " has its agreement with people, `ragmeter label` that with yours."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class CountedScores(NamedTuple):
 
     scored: ScoredTrace
     load: Callable[[], Trace]
+    keep: bool = False  # its text, for people who label
 
     @property
     def key(self) -> EvidenceKey:
@@ -191,7 +192,7 @@ class Commits:
                 also=feedback,
             )
             worst = aggregator.windows.take_new_worst()
-            kept = {trace.key for trace in traces if self.pool.offer(trace.scored)}
+            kept = {trace.key for trace in traces if trace.keep}
             step.meta |= self._pool_changes()
             idle = self._clocks.monotonic() - self._collected_at
             if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._writes.last:

@@ -43,6 +43,7 @@ from ragmeter.core.errors import (
 )
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.process import Heartbeat
+from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import (
@@ -468,7 +469,8 @@ class Worker:
                     ]
                     applied = self.aggregator.apply(cheap.trace, pending, turn)
                     alerts += applied.alerts
-                    traces.append(CountedScores(applied.trace, partial(_load, scores)))
+                    keep = self.labels.offer(applied.trace)
+                    traces.append(CountedScores(applied.trace, partial(_load, scores), keep))
                     counted.append(
                         CountedTrace(
                             *(scores.service, scores.passages, applied.trace, applied.segments)
@@ -523,6 +525,7 @@ class Worker:
 
     def _finish(self, finished: Sequence[FinishedDraw]) -> None:
         traces: list[CountedScores] = []
+        modelled: list[tuple[str, ScoredTrace, bool]] = []
         with self.lock:
             for done in finished:
                 if done.row.draw.tier == "embedding":
@@ -533,9 +536,14 @@ class Worker:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
                     scored = replace(scored, partial=True, timings={})
                     scored = self.aggregator.finish(scored)
-                    traces.append(CountedScores(scored, partial(_load, done.trace)))
+                    keep = self.labels.offer(scored)
+                    traces.append(CountedScores(scored, partial(_load, done.trace), keep))
+                    modelled.append((done.trace.service, scored, keep))
+            feedback = None
+            if self._settings.sampling.draws_people:
+                feedback = self.feedback.add_model_scores(modelled, self.aggregator)
             self.aggregator.settle()
-        self._commits.commit(self.aggregator, traces=traces, finished=finished)
+        self._commits.commit(self.aggregator, traces=traces, finished=finished, feedback=feedback)
 
     def _add_probe_results(self) -> None:
         """Count the results of probes at the event time that has been reached.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, AnswerLabels, PassageLabels, Verdict
 from ragmeter.core.metric_specs import name_at_cutoff
-from ragmeter.core.score import NoScore, Score, ScoreState
+from ragmeter.core.score import BUILTIN_SCORER, NoScore, Score, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, reciprocal_rank_at
 
@@ -41,6 +41,12 @@ VERDICT_METRICS = {
 PEOPLE_PAIRS: tuple[MetricScorer, ...] = tuple((name, PEOPLE) for name in VERDICT_METRICS.values())
 # The stratum of all traces that people may be asked about.
 PEOPLE_STRATUM = "people"
+# Likewise of those that a local model has scored. They are a sample, so that the sizes of the
+# classes of its score are estimates, too.
+SAMPLE_STRATUM = "sample"
+
+# The metric by which traces are sorted before a draw, and that a local model scores.
+SORTED_BY = "grounding"
 
 # The value of a metric that labels give: None if it does not apply, a text says why it is missing.
 LabelValue = float | str | None
@@ -170,6 +176,14 @@ def label_scores(
     return values if verdict is None else values | verdict_values(verdict)
 
 
+def find_model_score(results: Iterable[Score]) -> Score | None:
+    """Return a local model's result for the grounding of a trace, whatever its state."""
+    for score in results:
+        if score.metric == SORTED_BY and score.scorer not in (BUILTIN_SCORER, PEOPLE):
+            return score
+    return None
+
+
 def unlabelled_results(metrics: Collection[str], cheap: Mapping[str, float]) -> list[Score]:
     """Make the results of a trace without people's labels, of those that they could give."""
     return [
@@ -184,6 +198,7 @@ def label_results(
     scorer: str,
     probability: float,
     cheap: Mapping[str, float] | None = None,
+    stratum: str = PEOPLE_STRATUM,
 ) -> list[Score]:
     """Make results of a scorer from values of `label_scores`.
 
@@ -191,7 +206,8 @@ def label_results(
         values: The values by metric.
         scorer: Who labelled.
         probability: Inclusion probability of the trace.
-        cheap: For labels of a drawn trace the built-in scores by metric of `PEOPLE_PAIRS`.
+        cheap: For labels of a drawn trace the scores that help, by metric of `PEOPLE_PAIRS`.
+        stratum: The stratum of those metrics.
     """
     results = []
     for metric, value in values:
@@ -201,6 +217,6 @@ def label_results(
         elif value is not None:
             score.state, score.value = ScoreState.SCORED, value
         if cheap is not None and (metric, PEOPLE) in PEOPLE_PAIRS:
-            score.stratum, score.cheap = PEOPLE_STRATUM, cheap.get(metric)
+            score.stratum, score.cheap = stratum, cheap.get(metric)
         results.append(score)
     return results

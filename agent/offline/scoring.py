@@ -32,6 +32,7 @@ from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
+from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.offline.parquet import ParquetWriter
 from ragmeter.offline.report.input_files import JUDGING_COLUMN, TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
@@ -58,6 +59,7 @@ class ScoringSummary:
     Args:
         traces: Traces scored.
         bad: Items that are no trace.
+        unread: Traces that some scorer leaves out because of their language.
         compared: Lines on the agreement of answers to the same question.
         scored: Results with a value, by tier.
         failed: Results that the judge or the model failed to give, by tier and reason.
@@ -67,6 +69,7 @@ class ScoringSummary:
 
     traces: int = 0
     bad: int = 0
+    unread: int = 0
     compared: list[str] = field(default_factory=list)
     scored: Counter[Tier] = field(default_factory=Counter)
     failed: dict[Tier, Counter[str]] = field(default_factory=dict)
@@ -95,6 +98,12 @@ class ScoringSummary:
     def summary_lines(self) -> list[str]:
         """Return lines for the terminal: the comparisons, and how often and why a tier failed."""
         lines = list(self.compared)
+        if self.unread:
+            lines.append(
+                f"language: {self.unread:,} of {self.traces:,} traces"
+                f" ({self.unread / self.traces:.0%}) are in a language that some scorer was not"
+                " measured on, and are not applicable to it"
+            )
         for tier, failed in self.failed.items():
             if failed:
                 total = self.scored[tier] + failed.total()
@@ -181,6 +190,7 @@ class OfflineScorer:
             task, trace = under_way.popleft()
             scored = self._content.scored(await task)
             self.summary.traces += 1
+            self.summary.unread += any(one.reason == NOT_MEASURED.reason for one in scored.results)
             return scored, trace if self._content.full else None
 
         for item in traces:

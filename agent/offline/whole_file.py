@@ -34,6 +34,7 @@ from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.files import MAX_SHOWN
 from ragmeter.metrics.labelled import (
+    SORTED_BY,
     VERDICT_METRICS,
     label_results,
     label_scores,
@@ -44,7 +45,6 @@ from ragmeter.metrics.labelled import (
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
-from ragmeter.sampling.labelling import SORTED_BY
 from ragmeter.scoring.answer_embedding import AnswerEmbedder
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import assisted_scorer

@@ -2,27 +2,34 @@
 
 Thirty labels are worth most where they differ most, so a draw cuts the traces, sorted by their
 cheap score, into as many slices as are to be labelled and takes one of each. Every trace has the
-same probability, whatever its score: the mean of the labels has no bias, and the strata by class of
-the cheap score (`ragmeter.windows.intervals`) have about as many labels as their part of the
-traffic.
+same probability in the end, whatever its score: the mean of the labels has no bias, and the strata
+by class of the cheap score (`ragmeter.windows.intervals`) have about as many labels as their part
+of the traffic.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from itertools import accumulate
 from random import Random
 from typing import Any, NamedTuple
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import ScoredTrace, ScoreState, read_unsupported
+from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState
+from ragmeter.metrics.labelled import SORTED_BY, find_model_score
+from ragmeter.sampling.people_agreement import (
+    LabelledScores,
+    Results,
+    ScorerAgreement,
+    compare_with_people,
+    scorer_values,
+)
 from ragmeter.sampling.sampler import uniform_fraction
 
 LABELS_PER_DRAW = 30  # asked for without a number: an hour of work
-
-# The metric by whose built-in score traces are sorted before a draw.
-SORTED_BY = "grounding"
 
 # Traces of all services together that wait to be drawn, with their texts. Twenty times a draw of
 # 30 is enough for slices; each takes up to `limits.evidence_bytes`.
@@ -32,11 +39,29 @@ _MAX_LABELLED = 500  # whose labels are remembered, to compare them with the sco
 _SALT = b"people"
 
 EvidenceKey = tuple[str, str]  # (service, trace id)
-Results = Iterable[Mapping[str, Any]]  # scores in their public JSON form
 
 
-def draw_slices(cheap: Sequence[float | None], count: int, rng: Random) -> list[int]:
-    """Draw traces from slices of their cheap score, each with probability `count` / their number.
+def draw_chances(weights: Sequence[float], count: int) -> list[float]:
+    """Return with which probability to draw each of `count` traces, in proportion to weights.
+
+    So traces that were sampled at unequal rates have the same probability in the end, but for those
+    that are certain. Weights are above 0: for how many each trace stands.
+    """
+    chances = [1.0] * len(weights)
+    order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
+    left, total = min(count, len(weights)), sum(weights)
+    while left > 0 and weights[order[0]] * left >= total * (1 - 1e-12):
+        total -= weights[order.pop(0)]
+        left -= 1
+    for at in order:
+        chances[at] = weights[at] * left / total
+    return chances
+
+
+def draw_slices(
+    cheap: Sequence[float | None], count: int, rng: Random, chances: Sequence[float] | None = None
+) -> list[int]:
+    """Draw traces from slices of their cheap score.
 
     Systematic sampling: every number / count-th trace of the sorted order from a random start.
     Traces without a cheap score are at its end, equal ones in random order.
@@ -45,6 +70,7 @@ def draw_slices(cheap: Sequence[float | None], count: int, rng: Random) -> list[
         cheap: The cheap score of every trace.
         count: How many to draw; all if there are not more.
         rng: Source of randomness.
+        chances: The probability of each, from `draw_chances`; by default `count` / their number.
 
     Returns:
         Indexes in random order, so that the first of them are a random part of the draw.
@@ -53,8 +79,11 @@ def draw_slices(cheap: Sequence[float | None], count: int, rng: Random) -> list[
         range(len(cheap)), key=lambda at: (cheap[at] is None, cheap[at] or 0.0, rng.random())
     )
     count = min(count, len(order))
+    chances = chances or [count / len(order)] * len(order) if order else []
+    ends = list(accumulate(chances[at] for at in order))
     start = rng.random()
-    drawn = [order[int((place + start) * len(order) / count)] for place in range(count)]
+    places = (bisect_right(ends, place + start) for place in range(count))
+    drawn = [order[min(place, len(order) - 1)] for place in places]
     rng.shuffle(drawn)
     return drawn
 
@@ -65,8 +94,9 @@ class PoolTrace(NamedTuple):
     Args:
         trace_id: Its id.
         timestamp: Event time in Unix seconds.
-        cheap: Its score `SORTED_BY`.
-        chance: A hash of its id in [0, 1), below `probability` as long as it is in the pool.
+        cheap: Its score `SORTED_BY`, of a local model where one scores the service.
+        chance: A hash of its id in [0, 1) times the probability with which such a model drew it;
+            below `probability` as long as it is in the pool.
         probability: With which it came so far.
     """
 
@@ -78,12 +108,13 @@ class PoolTrace(NamedTuple):
 
 
 class LabelledTrace(NamedTuple):
-    """The labels of a trace, and the values of all scorers by metric and scorer."""
+    """The labels of a trace, the values of all scorers, and for how many traces it stands."""
 
     service: str
     trace_id: str
     labels: dict[str, bool | str]
     scores: dict[str, dict[str, float]]
+    weight: float = 1.0
 
 
 @dataclass(slots=True)
@@ -105,8 +136,11 @@ class LabelPool:
     """Traces from which people's labels are drawn, drawn ones, and labels that were given.
 
     A trace enters by a hash of its id, with the share of `sampling.people`; if there are too many,
-    the largest service keeps half of its own. A draw takes some of a service and passes over the
-    others: a trace has one chance, so that its probability is known however often people label.
+    the largest service keeps half of its own. Where a local model scores a sample of the traffic,
+    a trace enters when it has been scored, so with no more than the model's probability: people
+    see which words nothing supports, and the score helps their labels. A draw takes some of a
+    service and passes over the others: a trace has one chance, so that its probability is known
+    however often people label.
 
     Args:
         settings: The shares by service.
@@ -128,19 +162,31 @@ class LabelPool:
         self._rates, self._default = settings.services, settings
 
     def offer(self, scored: ScoredTrace) -> bool:
-        """Let a counted trace enter by chance; return whether its text is to be kept."""
+        """Let a counted trace enter by chance; return whether its text is to be kept.
+
+        Call it with the cheap scores of a trace, and again with the results of each slow tier.
+        """
         share = self._rates.get(scored.service, self._default).people
-        if not share or scored.canary or scored.partial:
+        if not share or scored.canary:
             return False
+        model = find_model_score(scored.results)
+        if model is None:
+            waits = (score[0] == SORTED_BY and score[1] != PEOPLE for score in scored.pending)
+            if scored.partial or any(waits):
+                return False
+            rate = 1.0
+            drawn = (score.cheap for score in scored.results if score.scorer == PEOPLE)
+            cheap = next(drawn, None)
+        elif model.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED):
+            return False
+        else:
+            rate, cheap = min(1.0, model.probability / scored.probability), model.value
         pool = self._services.setdefault(scored.service, _ServicePool())
-        chance = uniform_fraction(scored.trace_id, _SALT)
-        if chance >= share * pool.scale:
+        chance = rate * uniform_fraction(scored.trace_id, _SALT)
+        probability = min(rate, share * pool.scale)
+        if chance >= probability:
             return False
-        drawn = (score.cheap for score in scored.results if score.scorer == PEOPLE)
-        cheap = next(drawn, None)
-        pool.traces.append(
-            PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, share * pool.scale)
-        )
+        pool.traces.append(PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, probability))
         self.changed = True
         if sum(len(one.traces) for one in self._services.values()) > _MAX_TRACES:
             largest = max(self._services.values(), key=lambda one: len(one.traces))
@@ -177,10 +223,10 @@ class LabelPool:
         if pool is None or not pool.traces or pool.drawn:
             return
         traces, number = pool.traces, min(count, len(pool.traces))
-        chosen = draw_slices([one.cheap for one in traces], number, self._rng)
-        share = number / len(traces)
+        chances = draw_chances([1 / one.probability for one in traces], number)
+        chosen = draw_slices([one.cheap for one in traces], number, self._rng, chances)
         pool.drawn = [
-            traces[at]._replace(probability=traces[at].probability * share) for at in chosen
+            traces[at]._replace(probability=traces[at].probability * chances[at]) for at in chosen
         ]
         pool.traces, pool.scale, pool.asked = [], 1.0, number
         self.changed = True
@@ -197,11 +243,26 @@ class LabelPool:
     ) -> None:
         """Remember the labels of a trace; `results` gives its scores in a service."""
         for service, pool in self._services.items():
-            if trace_id in (one.trace_id for one in (*pool.traces, *pool.drawn)):
-                self.forget(service, trace_id)
-                scores = scorer_values(results(service))
-                self.labelled.append(LabelledTrace(service, trace_id, dict(labels), scores))
-                del self.labelled[:-_MAX_LABELLED]
+            for one in (*pool.traces, *pool.drawn):
+                if one.trace_id == trace_id:
+                    self.forget(service, trace_id)
+                    scores = list(results(service))
+                    # what was drawn upstream stands for more
+                    whole = (one for one in scores if one["scorer"] in (PEOPLE, BUILTIN_SCORER))
+                    own = (item["probability"] for item in whole if "probability" in item)
+                    row = LabelledTrace(service, trace_id, dict(labels), scorer_values(scores))
+                    weight = 1 / (one.probability * next(own, 1.0))
+                    self.labelled.append(row._replace(weight=weight))
+                    del self.labelled[:-_MAX_LABELLED]
+                    break
+
+    def agreement(self, service: str) -> list[ScorerAgreement]:
+        """Return how well the scorers agree with the labels of a service."""
+        return compare_with_people(
+            LabelledScores(row.labels, row.scores, row.weight)
+            for row in self.labelled
+            if row.service == service
+        )
 
     def dump(self) -> dict[str, Any]:
         """Return the state, JSON-able."""
@@ -219,34 +280,3 @@ class LabelPool:
 
 def _pool_traces(rows: Iterable[Sequence[Any]]) -> list[PoolTrace]:
     return [PoolTrace(*row) for row in rows]
-
-
-def scorer_values(results: Results) -> dict[str, dict[str, float]]:
-    """Return the values of results in their public JSON form, by metric and scorer."""
-    values: dict[str, dict[str, float]] = {}
-    for item in results:
-        if item["state"] == ScoreState.SCORED and "k" not in item and item["scorer"] != PEOPLE:
-            values.setdefault(item["metric"], {})[item["scorer"]] = item["value"]
-    return values
-
-
-def mark_unsupported(text: str, results: Results) -> list[tuple[str, bool]]:
-    """Cut an answer into pieces, each with whether a scorer found no support for it.
-
-    Args:
-        text: The answer, which may be cut shorter than the one that was scored.
-        results: Its scores; a detail `unsupported_spans` has the `start` and `end` of each.
-    """
-    marked = [False] * len(text)
-    for item in results:
-        spans = read_unsupported(item.get("detail")) if item["metric"] == SORTED_BY else ()
-        for span in spans:
-            for at in range(max(0, span.start), min(len(text), span.end)):
-                marked[at] = True
-    pieces: list[tuple[str, bool]] = []
-    start = 0
-    for at in range(1, len(text) + 1):
-        if at == len(text) or marked[at] != marked[start]:
-            pieces.append((text[start:at], marked[start]))
-            start = at
-    return pieces

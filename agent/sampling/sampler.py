@@ -178,7 +178,13 @@ def _plan(
     # blake2b keys are at most 64 bytes: a longer salt is hashed, not cut
     key = _key(blake2b(f"{tier}:{settings.salt}".encode()).digest())
     services: dict[str, SamplingRates] = settings.services
-    return key, getattr(settings, tier), {n: getattr(r, tier) for n, r in services.items()}
+
+    def rate(rates: SamplingRates) -> float:
+        if tier == "model":  # people label what it has scored: they see its marks
+            return max(rates.model, rates.people)
+        return float(getattr(rates, tier))
+
+    return key, rate(settings), {name: rate(rates) for name, rates in services.items()}
 
 
 class SamplingDraw(NamedTuple):

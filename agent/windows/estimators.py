@@ -187,7 +187,12 @@ def join_limits(rows: Sequence[tuple[float, float, float, float]]) -> tuple[floa
     )
 
 
-def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) -> Interval:
+def mean_interval(
+    cells: Sequence[Cell],
+    low: float | None,
+    high: float | None,
+    sizes_known_from: float = math.inf,
+) -> Interval:
     """Estimate the mean over all traffic from the scores of its cells.
 
     Scores with two bounds get Wilson's interval, for each cell at an effective number of scores:
@@ -198,6 +203,8 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
         cells: At least one cell.
         low: Least possible value, None if unbounded.
         high: Greatest possible value, None if unbounded.
+        sizes_known_from: Of bounded scores: number of traces from which the sizes of the cells are
+            estimated, each as good as one drawn with replacement; infinity if they are known.
 
     Returns:
         The interval, within the bounds; `effective` counts scores as spread out as these.
@@ -218,16 +225,22 @@ def mean_interval(cells: Sequence[Cell], low: float | None, high: float | None) 
         shares = [cell.size / total for cell in cells]
         pooled = _pool(unit, shares)
         overall = _variance_ratio(pooled, 1.0)
-        value, lower, upper = join_limits(
-            [
-                (
-                    share,
-                    cell.mean,
-                    *_bounded_limits(cell, cell.effective - _USED, _variance_ratio(cell, overall)),
-                )
+        rows = [
+            (
+                share,
+                cell.mean,
+                *_bounded_limits(cell, cell.effective - _USED, _variance_ratio(cell, overall)),
+            )
+            for share, cell in zip(shares, unit, strict=True)
+        ]
+        if math.isfinite(sizes_known_from):
+            between = sum(
+                share * (cell.mean - pooled.mean) ** 2
                 for share, cell in zip(shares, unit, strict=True)
-            ]
-        )
+            )
+            half = Z_95 * math.sqrt(between / sizes_known_from)
+            rows.append((1.0, 0.0, -half, half))
+        value, lower, upper = join_limits(rows)
         value = min(1.0, max(0.0, value))
         lower, upper = max(0.0, min(value, lower)), min(1.0, max(value, upper))
         effective = min(total * pooled.n, wilson_samples(value, upper - lower) * overall)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ragmeter.core.arithmetic import VALUE_BITS, WEIGHT_ONE
-from ragmeter.metrics.labelled import PEOPLE_STRATUM
+from ragmeter.metrics.labelled import PEOPLE_STRATUM, SAMPLE_STRATUM
 from ragmeter.windows.estimators import Cell, Interval, mean_interval
 from ragmeter.windows.sums import ScoreSums, StratumKey, StratumSums
 
@@ -32,6 +32,10 @@ _RARE_PER_CLASS, _MAX_CLASSES = 8.0, 5
 # class about as many are drawn as its part of the traffic, so that more classes cost less. With 30
 # labels of RAGTruth the interval is .86 as wide as that of a uniform draw, with 8 a class .90.
 _RARE_PER_SLICED_CLASS = 4.0
+
+
+# Classes of the rate for each halving of it, in the names of parts of `SAMPLE_STRATUM`.
+OCTAVE_PARTS = 4
 
 
 def assisted_scorer(scorer: str) -> str:
@@ -74,10 +78,34 @@ def estimate_interval(
             scored. Comparisons need it: two finite populations always differ.
     """
     if sums.strata:
-        return mean_interval(_sample_cells(sums, low, high, assisted, process), low, high)
+        sample = is_sampled(sums)
+        cells = _sample_cells(sums, low, high, assisted or sample, process)
+        known_from = _sizes_known_from(sums, process) if sample else math.inf
+        return mean_interval(cells, low, high, known_from)
     n, y = sums.n, sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
     return mean_interval([Cell(n, n, n, y / (n << VALUE_BITS), spread)], low, high)
+
+
+def is_sampled(sums: ScoreSums) -> bool:
+    """Return whether the sizes of the classes come from a sample that a local model has scored."""
+    return any(name.startswith(SAMPLE_STRATUM) for name in sums.strata or ())
+
+
+def _sizes_known_from(sums: ScoreSums, process: bool) -> float:
+    """Return how many traces of equal weight tell the sizes of the classes of a sample.
+
+    That is Kish's number of the sample over the part of the traffic that is not in it (double
+    sampling for stratification, Cochran, Sampling Techniques, 12.2); infinity for all traffic.
+    """
+    size = squares = 0.0
+    for key, part in ((StratumKey.parse(name), part) for name, part in sums.parts().items()):
+        if key.stratum == SAMPLE_STRATUM:
+            size += part.size / WEIGHT_ONE
+            squares += part.size / WEIGHT_ONE * 2.0 ** (key.octave / OCTAVE_PARTS)
+    number = size * size / squares if squares else 1.0
+    rest = 1.0 if process else 1 - number / size if size else 1.0
+    return number / rest if rest > 1e-9 else math.inf
 
 
 def _sample_cells(
@@ -97,6 +125,11 @@ def _sample_cells(
         process: Infer about the process behind the traffic.
     """
     parts = [(StratumKey.parse(name), part) for name, part in sums.parts().items()]
+    # labels are drawn from a sample so that each stands for as much, whatever the sample's rate
+    parts = [
+        (key._replace(octave=0) if key.stratum == SAMPLE_STRATUM else key, part)
+        for key, part in parts
+    ]
     expected = [part.size / WEIGHT_ONE * 2.0**-key.octave for key, part in parts]
     scale = sums.scored / (sum(expected) or 1.0)
     rows = [
@@ -142,7 +175,7 @@ def _count_classes(rows: Sequence[_Part], low: float | None, high: float | None)
     w, n = sum(row.sums.w for row in rows), sum(row.sums.n for row in rows)
     mean = sum(row.sums.wy for row in rows) / (w << VALUE_BITS)
     share = (mean - low) / (high - low)
-    sliced = any(row.key.stratum == PEOPLE_STRATUM for row in rows)
+    sliced = any(row.key.stratum in (PEOPLE_STRATUM, SAMPLE_STRATUM) for row in rows)
     rare = _RARE_PER_SLICED_CLASS if sliced else _RARE_PER_CLASS
     number = 1 + int(n * min(share, 1 - share) / rare)
     if len({row.key.cheap for row in rows} - {None}) == 2:

@@ -19,6 +19,7 @@ from ragmeter.windows.intervals import (
     assisted_scorer,
     estimate_interval,
     is_assisted,
+    is_sampled,
     unassisted_scorer,
 )
 from ragmeter.windows.log_histogram import LogHistogram
@@ -101,7 +102,7 @@ class SeriesResolver:
                 continue  # traces of a scorer whose versions have series of their own
             name = names.get(key, key)
             keys[name] = None
-            if cell.strata and cell.scored and cell.has_cheap:
+            if cell.strata and cell.scored and cell.has_cheap and not is_sampled(cell):
                 keys[name[0], assisted_scorer(name[1])] = None
         return keys
 

@@ -41,6 +41,7 @@ from ragmeter.exporters.page.views import (
     TraceView,
 )
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 QUANTILES = (0.5, 0.95, 0.99)
 STATE_NAMES = {
@@ -117,6 +118,8 @@ def make_environment() -> Environment:
         "STATE_NAMES": STATE_NAMES,
         "adjusted_p": tables.adjusted_p,
         "breakdown_table": tables.breakdown_table,
+        "AGREEMENT_COLUMNS": AGREEMENT_COLUMNS,
+        "AGREEMENT_NOTE": AGREEMENT_NOTE,
         "AGREEMENT_URL": AGREEMENT_URL,
         "DOCS_URL": DOCS_URL,
         "NAME": NAME,
@@ -181,6 +184,7 @@ def service_page(view: ServicePageView) -> str:
         alerts=alerts_view(alerts, view.base.now),
         series=view.series,
         services=[view.service],
+        agreement=view.agreement,
         indexes=view.indexes,
     )
 
@@ -195,7 +199,9 @@ def label_page(view: LabelView) -> str:
     """Render the page on which people label traces."""
     title = f"Label · {one_line(view.service)} · {NAME}"
     page = None if view.trace is None else trace_parts(view.trace)
-    return _page("label.html", title, view.base, view=view, page=page)
+    return _page(
+        "label.html", title, view.base, view=view, page=page, agreement=view.agreement
+    )
 
 
 def runbook_page(name: str) -> str | None:

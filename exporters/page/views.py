@@ -31,10 +31,9 @@ from ragmeter.exporters.page.alerts import firing_counts
 from ragmeter.exporters.page.numbers import format_bounds
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.labelled import PEOPLE_PAIRS
-from ragmeter.metrics.people_agreement import ScorerAgreement
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.trace import GUESSED_FIELDS
-from ragmeter.windows.intervals import assisted_scorer
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
@@ -284,6 +283,7 @@ class ServicePageView:
     service: ServiceView
     indexes: list[IndexVersion] = field(default_factory=list)
     series: tuple[str, str] = ("", "")
+    agreement: list[ScorerAgreement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -336,9 +336,11 @@ def people_estimates(
     rows: list[tuple[MetricSpec, str, Estimate]] = []
     with agent.lock():
         windows = agent.windows
+        series = windows.series(service)
         for metric, _ in PEOPLE_PAIRS:
-            for scorer in (PEOPLE, assisted_scorer(PEOPLE), BUILTIN_SCORER):
-                if (metric, scorer) not in windows.series(service):
+            helped = sorted(s for m, s in series if m == metric and s.startswith(f"{PEOPLE}+"))
+            for scorer in (PEOPLE, *helped, BUILTIN_SCORER):
+                if (metric, scorer) not in series:
                     continue
                 estimate = windows.estimate(service, "", metric, scorer, window)
                 if estimate is not None:

@@ -114,6 +114,7 @@ def test_objectives_know_where_their_worst_traces_are_and_when_results_come() ->
     [
         ({"metric": "groundig"}, "'groundig' is not known"),
         ({"metric": "helpfulness", "scorer": "human"}, "labels of people come late"),
+        ({"metric": "grounding", "scorer": "people"}, "labels of people come late"),
         ({"metric": "grounding", "scorer": "gpt"}, "'gpt' is not known; allowed: .*builtin"),
     ],
 )

@@ -198,25 +198,33 @@ def labelled(path: Path) -> Path:
     }
     rows = [
         {"trace_id": str(n), "passages": passages, "answer": text, "grounded": yes, "task": "QA"}
-        for n, (text, yes) in enumerate(answers.items())
+        for n, (text, yes) in enumerate([*answers.items()] * 3)
     ]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n[]\n")
     return path
 
 
 @pytest.mark.parametrize("kind", ["pairs", "tokens"])
-def test_the_agreement_of_a_model_with_people_is_printed(tmp_path: Path, kind: str) -> None:
+def test_the_agreement_of_a_model_with_people_is_printed(
+    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     own = write_folder(tmp_path / "own", kind, pooling={"worst": 1})
     result = run("check", own, "--labels", labelled(tmp_path / "labels.jsonl"))
     assert result.exit_code == 0, result.output
-    assert "4 labelled traces, 2 grounded" in result.stdout
-    assert "tiny: 4 scored, AUROC 1.000, agreement at 0.5 1.000, mean 0.500" in result.stdout
-    assert "builtin: 4 scored, AUROC" in result.stdout
+    said = capfd.readouterr().out
+    assert "12 labelled traces, 6 grounded" in said
+    tiny = next(line for line in said.splitlines() if "(tiny)" in line)
+    assert tiny.split()[:4] == ["grounding", "(tiny)", "12", "0.50"]
+    assert "1.00 [0.69, 1.00]" in tiny
+    assert any("(builtin)" in line for line in said.splitlines())
 
 
-def test_the_embedded_model_can_be_checked_and_labels_are_needed(tmp_path: Path) -> None:
+def test_the_embedded_model_can_be_checked_and_labels_are_needed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     result = run("check", "mini", "--labels", labelled(tmp_path / "labels.jsonl"))
-    assert "mini: 4 scored, AUROC 1.000" in result.stdout
+    said = capfd.readouterr().out
+    assert "1.00 [" in next(line for line in said.splitlines() if "(mini)" in line)
     (tmp_path / "none.jsonl").write_text('{"trace_id": "a"}\n')
     result = run("check", "mini", "--labels", tmp_path / "none.jsonl")
     assert result.exit_code == 2

@@ -158,6 +158,16 @@ def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
     assert [link.partition("?")[0] for link in links("nobody")] == [
         "/trace/bot/grounding-0", "/trace/bot/grounding-2"
     ]  # fmt: skip
+def test_without_a_draw_the_page_of_labels_says_where_to_label() -> None:
+    answer, body = ask(everything(), "/label/bot")
+    assert answer.status == 404
+    assert b"ragmeter label FILE" in body
+    assert b"rag.feedback" in body
+
+
+def test_only_the_status_page_refreshes() -> None:
+    assert b'http-equiv="refresh"' in ask(everything(), "/")[1]
+    assert b'http-equiv="refresh"' not in ask(everything(), "/service/bot")[1]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,8 @@ def test_the_reason_concerns_answer_and_passages_and_the_query_of_a_short_answer
 REFUSALS = {
     "de": [
         "Das weiß ich leider nicht.",
+        "Dazu kann ich leider nichts sagen.",
+        "Ich bin nicht in der Lage, das zu beantworten.",
         "Die bereitgestellten Dokumente enthalten keine Informationen zum Preis.",
         "Zu diesem Thema liegen mir leider keine Informationen vor.",
         "In den bereitgestellten Passagen wird die Rückgabefrist nicht genannt.",
@@ -148,6 +150,11 @@ REFUSALS = {
         "Ik heb geen antwoord gevonden in je notities.",
         "Het spijt me, daar kan ik niet mee helpen.",
         "Dit wordt niet genoemd in de tekst.",
+        "De documenten bevatten deze informatie niet.",
+        "Helaas beschik ik niet over deze gegevens.",
+        "Daar kan ik helaas niets over zeggen.",
+        "Dit staat niet in de documenten.",
+        "In de context wordt hierover niets vermeld.",
     ],
     "pl": [
         "Nie wiem.",
@@ -162,6 +169,22 @@ REFUSALS = {
 @pytest.mark.parametrize("code", REFUSALS)
 def test_refusals_are_recognised_in_seven_more_languages(code: str) -> None:
     assert [text for text in REFUSALS[code] if not abstains(text)] == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "De retourtermijn is 30 dagen, niet 14.",
+        "U kunt het product niet na 30 dagen terugsturen.",
+        "De garantie staat niet los van de koop.",
+        "Het abonnement bevat geen verzendkosten.",
+        "Das Gerät kann nicht im Freien betrieben werden.",
+        "Nichts davon ist kostenpflichtig.",
+        "Il prodotto non può essere restituito dopo 30 giorni.",
+    ],
+)
+def test_an_answer_that_denies_something_is_no_refusal(answer: str) -> None:
+    assert not abstains(answer)
 
 
 @pytest.mark.parametrize("answer", [REFUSALS["de"][0], REFUSALS["de"][1]])

@@ -92,21 +92,37 @@ def test_a_terminal_is_not_controlled_by_a_trace(tmp_path: Path, label: Command)
     assert "[bold]x[/bold]" in said
 
 
-def test_scores_of_a_file_are_compared(tmp_path: Path, label: Command) -> None:
+def test_labels_compare_all_scorers_of_a_report(
+    tmp_path: Path, label: Command, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = write_traces(tmp_path)
-    scores = tmp_path / "scores.jsonl"
-    assert CliRunner().invoke(app, ["score", str(file), "-o", str(scores)]).exit_code == 0
+    status, said = label(file, keys="y\ny\ny\n" * 30)
+    assert status == 0, said
+    assert "grounding (builtin)" in said
+    scores, labels = tmp_path / "scores.jsonl", tmp_path / "traces.jsonl.labels.jsonl"
+    done = CliRunner().invoke(
+        app, ["score", str(file), "--feedback", str(labels), "-o", str(scores)]
+    )
+    assert done.exit_code == 0, done.output
     lines = [json.loads(line) for line in scores.read_text().splitlines()]
     for line in lines:
         line["results"].append(
             {"metric": "grounding", "scorer": "hhem", "state": "scored", "value": 0.5}
         )
     scores.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    keys = "y\ny\ny\n" * 30
-    status, said = label(file, "--scores", str(scores), keys=keys)
-    assert status == 0, said
-    assert "hhem" in said
-    assert "grounded" in said
+    done = CliRunner().invoke(app, ["report", str(scores), "--format", "json"])
+    rows = json.loads(capfd.readouterr().out)["runs"][0]["agreement"]
+    by_scorer = {(row["metric"], row["scorer"]): row for row in rows}
+    assert {("grounding", "hhem"), ("grounding", "builtin"), ("answered", "builtin")} <= {
+        *by_scorer
+    }
+    assert by_scorer["answered", "builtin"]["n"] == 30
+    assert by_scorer["grounding", "hhem"]["bias"][0] == -0.5
+    page = tmp_path / "report.html"
+    done = CliRunner().invoke(app, ["report", str(scores), "--html", str(page)])
+    assert done.exit_code == 0
+    assert "agreement with people" in page.read_text()
+    assert "not the scorer&#39;s own error" in page.read_text()
 
 
 def test_the_estimate_has_no_bias_and_its_interval_covers() -> None:

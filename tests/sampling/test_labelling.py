@@ -10,7 +10,8 @@ import pytest
 
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.sampling.labelling import LabelPool, draw_slices, mark_unsupported, scorer_values
+from ragmeter.sampling.labelling import LabelPool, draw_slices
+from ragmeter.sampling.people_agreement import scorer_values
 
 
 def pool(people: float = 1.0, horizon: float = 1e9) -> LabelPool:
@@ -89,13 +90,21 @@ def test_labels_are_kept_beside_the_scores() -> None:
     one.draw("bot", 1)
     results: list[dict[str, Any]] = [
         {"metric": "grounding", "scorer": "builtin", "state": "scored", "value": 0.25},
-        {"metric": "grounding", "scorer": "people", "state": "sampled_out"},
+        {"metric": "grounding", "scorer": "people", "state": "sampled_out", "probability": 0.5},
         {"metric": "ndcg_at_k", "k": 5, "scorer": "umbrela", "state": "scored", "value": 1.0},
     ]
     assert scorer_values(results) == {"grounding": {"builtin": 0.25}}
     one.label("t1", {"grounded": False}, lambda service: results)
     again = pool()
-    again.load(one.dump())
+    state = one.dump()
+    again.load(state)
+    (row,) = again.labelled
+    assert row.weight == 2, "what was drawn upstream stands for two"
+    (agreement,) = again.agreement("bot")
+    assert (agreement.scorer, agreement.n) == ("builtin", 1)
+    assert again.agreement("shop") == []
+    state["labelled"] = [row[:4] for row in state["labelled"]]  # of the version before
+    again.load(state)
     (row,) = again.labelled
     assert (row.labels, row.scores) == ({"grounded": False}, {"grounding": {"builtin": 0.25}})
 
@@ -107,11 +116,3 @@ def test_traces_leave_the_pool_with_the_horizon_and_canaries_never_enter() -> No
     one.expire(25.0)
     assert one.keys() == {("bot", f"t{number}") for number in range(15, 20)}
     assert not pool(people=0).offer(scored(1))
-
-
-def test_marks_of_an_answer() -> None:
-    spans = [{"start": 4, "end": 7, "text": "cat"}, {"start": 6, "end": 900, "text": "t sat"}]
-    results = [{"metric": "grounding", "scorer": "mini", "detail": {"unsupported_spans": spans}}]
-    assert mark_unsupported("The cat sat", results) == [("The ", False), ("cat sat", True)]
-    assert mark_unsupported("The cat", []) == [("The cat", False)]
-    assert mark_unsupported("", results) == []

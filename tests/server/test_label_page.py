@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.scoring.slow_tiers import build_slow_tiers
 from tests.exporters.browser import browser
 from tests.real import require
 from tests.traces import good
@@ -39,9 +41,11 @@ async def labelling(
             },
             "state": {"path": str(folder / "s"), "dead_letters": str(folder / "d")},
             "sampling": {"people": 1},
+            "models": {"cpu_share": 1},
         },
     )
-    agent = EmbeddedAgent(settings, [], live=False)
+    tiers = partial(build_slow_tiers, settings)  # with the embedded model
+    agent = EmbeddedAgent(settings, [], live=False, tiers=tiers)
     agent.start()
     try:
         answers = (
@@ -62,6 +66,28 @@ def field(text: str, name: str) -> str:
     found = re.search(rf'name="{name}" value="([^"]*)"', text)
     assert found is not None, text[:2000]
     return found.group(1)
+
+
+def test_two_people_get_different_traces(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            labelling(tmp_path) as (agent, base),
+            httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
+        ):
+            with agent.lock():
+                agent.labels().draw("bot", 3)
+
+            async def shown(person: str) -> str:
+                page = await client.get("/label/bot", headers={"User-Agent": person})
+                return field(page.text, "trace")
+
+            first, second = await shown("a"), await shown("b")
+            assert first != second
+            assert (await shown("a"), await shown("b")) == (first, second), "until it is labelled"
+            assert await shown("c") not in (first, second)
+            assert await shown("d"), "all are lent: one of them again"
+
+    asyncio.run(run())
 
 
 def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
@@ -97,6 +123,9 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
             page = await client.get("/label/bot")
             assert "No trace waits" in page.text
             assert "people+builtin" in page.text
+            assert "<td>people+mini</td>" in page.text
+            assert "grounding (mini)" in page.text
+            assert "grounding (mini)" in (await client.get("/service/bot")).text
             with agent.lock():
                 estimate = agent.windows.estimate("bot", "", "relevance", "people", "24h")
                 assert estimate is None
@@ -116,6 +145,7 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
             assert {"people", "people+builtin"} <= scorers
             metrics = (await client.get("/metrics")).text
             assert re.search(r'rag_answered_ratio\{.*scorer="people\+builtin"', metrics)
+            assert re.search(r'rag_grounding_mean\{.*scorer="people\+mini"', metrics)
 
     asyncio.run(run())
 

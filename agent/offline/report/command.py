@@ -47,6 +47,7 @@ from ragmeter.offline.report.tables import (
     hidden_metrics_line,
     judging_lines,
     missing_values_line,
+    own_error_line,
     report_tables,
 )
 from ragmeter.trace import Trace
@@ -153,7 +154,8 @@ def run_report(
     else:
         _print_lines(report_headline(report) or answered_line(report))
         terminal.print_tables(report_tables(report))
-        more = [hidden_metrics_line(report), missing_values_line(report), *judging_lines(report)]
+        more = [hidden_metrics_line(report), own_error_line(report), missing_values_line(report)]
+        more += judging_lines(report)
         _print_lines([*comparison_caption(report), *filter(None, more)])
     if wanted.gate is None:
         return True

@@ -21,6 +21,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from ragmeter.core.arithmetic import weight_units
+from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
@@ -35,6 +36,12 @@ from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_
 from ragmeter.metrics.consistency import AnswerConsistency, answer_consistency
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
+from ragmeter.sampling.people_agreement import (
+    LabelledScores,
+    ScorerAgreement,
+    compare_with_people,
+    labelled_scores,
+)
 from ragmeter.windows.estimators import Interval
 from ragmeter.windows.intervals import estimate_interval, is_assisted
 from ragmeter.windows.series import Estimate, Quantile
@@ -255,6 +262,12 @@ class ScoredRun:
         self._again: dict[tuple[str, str], list[tuple[str, float]]] = {}
         self._answers: dict[str, list[str]] = {}
         self._spans: dict[int, tuple[float, list[UnsupportedSpan]]] = {}
+        self._labelled: list[LabelledScores] = []
+
+    @cached_property
+    def agreement(self) -> list[ScorerAgreement]:
+        """How well the scorers agree with people's labels, where the traces have any."""
+        return compare_with_people(self._labelled)
 
     @cached_property
     def consistency(self) -> AnswerConsistency | None:
@@ -295,6 +308,9 @@ class ScoredRun:
             self.period = min(first, scored.timestamp), max(last, scored.timestamp)
         self.keys.append(key)
         self.ids.append(scored.trace_id)
+        if any(score.scorer == PEOPLE for score in scored.results):
+            labelled = labelled_scores([score.to_dict() for score in scored.results])
+            self._labelled += [] if labelled is None else [labelled]
         bound_strata(scored.results, self._strata)
         scored, slow = split_slow_results(replace(scored, timestamp=0.0, service=SERVICE))
         if slow is not None:

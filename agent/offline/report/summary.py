@@ -19,6 +19,7 @@ from ragmeter.metrics.consistency import AnswerConsistency
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
+from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Quantile
 
 ANSWERED = "answered"
@@ -53,6 +54,7 @@ class ReportColumn:
         hidden: Number of further metrics with a value, which the report leaves out.
         judging: The judges, their instruments and what they cost.
         period: Unix times of the first and the last trace; None if they have none.
+        agreement: How well the scorers agree with people's labels.
     """
 
     name: str
@@ -66,6 +68,7 @@ class ReportColumn:
     consistency: AnswerConsistency | None = None
     judging: JudgingSummary = field(default_factory=JudgingSummary)
     period: tuple[float, float] | None = None
+    agreement: Sequence[ScorerAgreement] = ()
 
     @property
     def dates(self) -> str:
@@ -187,6 +190,7 @@ def build_column(
         consistency=run.consistency,
         judging=run.judging,
         period=run.period,
+        agreement=run.agreement,
     )
 
 
@@ -321,6 +325,7 @@ def _run(column: ReportColumn) -> dict[str, Any]:
         ],
         "consistency": column.consistency and asdict(column.consistency),
         "judging": column.judging.to_dict() if column.judging.traces else None,
+        "agreement": [row._asdict() for row in column.agreement],
     }
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from ragmeter.console.terminal import add_text_row, build_table
 from ragmeter.core.judging import MARK
 from ragmeter.core.label_bounds import bound_label, excerpt
-from ragmeter.core.metric_specs import base_name
+from ragmeter.core.metric_specs import OWN_ERROR, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries, WorstScore
@@ -23,6 +23,7 @@ from ragmeter.offline.report.summary import (
     format_p_value,
     metric_title,
 )
+from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE, ScorerAgreement
 
 SHOWN_REASONS = 3
 WORST_SHOWN = 3  # per metric and run: the HTML page lists more
@@ -39,6 +40,14 @@ def _table(heading: str, *columns: tuple[str, bool]) -> Table:
     )
 
 
+def agreement_table(rows: Iterable[ScorerAgreement], heading: str) -> Table:
+    """Build the table of how well scorers agree with people's labels."""
+    columns = ((name, at > 0) for at, name in enumerate(AGREEMENT_COLUMNS))
+    table = _fill_table(_table(heading, *columns), (row.cells for row in rows))
+    table.caption = AGREEMENT_NOTE
+    return table
+
+
 def report_tables(report: ScoreReport) -> Iterator[Table]:
     """Yield the summary, then comparison, groups and worst traces as far as there are any."""
     yield _summary_table(report)
@@ -51,6 +60,10 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
     repeated = repeat_rows(report)
     if repeated:
         yield _fill_table(_table("questions asked again", *REPEAT_COLUMNS), repeated)
+    for column in report.columns:
+        if column.agreement:
+            heading = f"{bound_label(column.name, MAX_NAME)}: agreement with people"
+            yield agreement_table(column.agreement, heading)
     worst = _worst_table(report)
     if worst is not None:
         yield worst
@@ -104,7 +117,10 @@ def format_states(series: RunSeries) -> str:
         if count:
             reasons = series.reasons.get(state)
             explanation = ""
-            if reasons and state == "unscored":
+            if state == "not_applicable":  # the other reasons lie in the answers
+                language = reasons["language"] if reasons else 0
+                explanation = f" (language {language:,})" if language else ""
+            elif reasons and state == "unscored":
                 most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
                 shown = [f"{bound_label(name, 40)} {n:,}" for name, n in most[:SHOWN_REASONS]]
                 if len(most) > SHOWN_REASONS:
@@ -246,6 +262,12 @@ def hidden_metrics_line(report: ScoreReport) -> str | None:
     hidden = max((column.hidden for column in report.columns), default=0)
     what = "metric has" if hidden == 1 else "metrics have"
     return f"{hidden} more {what} a value: --all shows them" if hidden else None
+
+
+def own_error_line(report: ScoreReport) -> str | None:
+    """Return what the intervals of scorers without a judge cover; None without such a scorer."""
+    own = (s.spec.has_own_error(s.scorer) for column in report.columns for s in column.series)
+    return OWN_ERROR if any(own) else None
 
 
 def missing_values_line(report: ScoreReport) -> str | None:

@@ -13,8 +13,10 @@ import pytest
 
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
+from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import Feedback
+from ragmeter.core.score import Score, ScoreState
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.kafka.score_records import (
     BadRecord,
@@ -28,6 +30,7 @@ from ragmeter.kafka.score_records import (
 )
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, split_row_key
+from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
 from tests.aggregate.test_feedback_join import agent, said
 from tests.kafka.state.partition import SCORER, apply, commit, crashing, flat, reloaded, state_of
@@ -278,13 +281,17 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
 
 
 PEOPLE_SCORER = Scorer(people=True)
+MODEL_SCORER = Scorer(
+    people=True, sampler=Sampler(SamplingSettings()), tiers={"model": [("grounding", "mini")]}
+)
 
 
-def drawn_trace(number: int) -> bytes:
-    """The record of a trace that people may be asked about."""
+def drawn_trace(number: int, *model: Score) -> bytes:
+    """The record of a trace that people may be asked about, with a local model's score or not."""
     answer = "Click Forgot password on the login page [1]." if number % 2 else "I don't know."
     found = good(number, answer=answer)[0].trace
     scored = PEOPLE_SCORER.score(found).trace
+    scored = replace(scored, results=[*scored.results, *model])
     source = SourceOffset(0, 0, number)
     return encode_score(ScoreRecord(scored, source, ranked_passage_keys(found)))
 
@@ -329,6 +336,44 @@ def test_peoples_labels_stand_for_all_traffic(labels_first: bool) -> None:
         # the built-in score agrees with every label here
         assert helped.upper - helped.lower < alone.upper - alone.lower
         assert windows.states("bot", "", "context_relevancy", "people", "24h")["unscored"] == 12
+
+
+@pytest.mark.parametrize("labels_first", [False, True])
+def test_a_model_that_scores_a_part_helps_the_labels(labels_first: bool) -> None:
+    def model(number: int) -> Score:
+        if number % 2:
+            return Score("grounding", "mini", ScoreState.SAMPLED_OUT, stratum="rest:1")
+        value = 0.9 if number % 4 else 0.1
+        return Score(
+            *("grounding", "mini", ScoreState.SCORED, value), probability=0.5, stratum="rest:1"
+        )
+
+    traces = [drawn_trace(number, model(number)) for number in range(48)]
+    labels = [
+        label(number, verdict(number, answered=True, grounded=number % 4 > 0))
+        for number in range(24)
+    ]
+    log = [*labels, *traces] if labels_first else [*traces, *labels]
+    people: dict[str, Any] = {
+        "settings": settings_of(sampling={"people": 1}),
+        "scorer": MODEL_SCORER,
+    }
+    state, rows = state_of(**people), dict[bytes, bytes]()
+    apply(state, [decode_scores_message(data) for data in log])
+    commit(state, rows)
+    for one in (state, reloaded(rows, **people)):
+        windows = one.aggregator.windows
+        found = windows.estimate("bot", "", "grounding", "people+mini", "24h")
+        assert found is not None
+        # labels of the traces that the model scored: half of 24, each for 1 / (.5 * .5)
+        assert (found.samples, found.value) == (12, 0.5)
+        cell = windows.cell("bot", "", "grounding", "people+mini", "24h")
+        assert cell is not None
+        assert cell.strata is not None
+        assert {name: (sums.size >> 24, sums.w >> 24) for name, sums in cell.strata.items()} == {
+            "sample:4|0": (24, 24),
+            "sample:4|4": (24, 24),
+        }
 
 
 def test_a_corrected_verdict_takes_the_place_of_the_first() -> None:
