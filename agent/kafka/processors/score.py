@@ -158,7 +158,9 @@ class MessageProcessor:
         value = message.value or b""
         if isinstance(scores, TraceScores):
             wording = scores.wording
-            if isinstance(wording, HashedWording) and not self._offer(scores, wording.query):
+            if isinstance(wording, HashedWording) and not self._offer(
+                message, scores, wording.query
+            ):
                 scores.wording = "sampled_out"
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
@@ -190,13 +192,13 @@ class MessageProcessor:
 
     def _score(self, message: Any, trace: Trace) -> _Handled:
         scores = self._tiers.scorer.score_alone(trace)
-        scores.wording = self._wordings.hash(trace, partial(self._offer, scores))
+        scores.wording = self._wordings.hash(trace, partial(self._offer, message, scores))
         if self._settings.feedback.traces:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
 
-    def _offer(self, scores: TraceScores, query: str) -> bool:
-        at = scores.summary.timestamp
+    def _offer(self, message: Any, scores: TraceScores, query: str) -> bool:
+        at = self._limit_time(message, scores.summary.timestamp)
         now = max(at, self._tiers.newest or at)
         service = self._tiers.bound_service(scores.service)
         return self._answers.offer(service, query, at, now)

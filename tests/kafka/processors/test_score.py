@@ -106,3 +106,15 @@ def test_a_producer_does_not_say_that_its_trace_came_tomorrow() -> None:
     at.timestamp_type = 1
     assert arrival_time(at, 100.0) == 5000.0, "the clock of the broker"
     assert arrival_time(message(b"", timestamp=None), 100.0) is None
+
+
+def test_words_are_sent_of_answers_that_may_be_remembered_alone() -> None:
+    messages = [message(trace_line(n, query="How?", answer="Like this."), n) for n in range(9)]
+    messages[0].value = trace_line(0, query="How?", answer="Like this.", timestamp=4e9)
+    for one in messages:  # the first is from the future, and counts as of its arrival
+        one.timestamp = 1000 * START
+    processing = Processing()
+    (found,) = processing.take(*messages)
+    scored = [record.scored for record in decode_scores(found.value or b"")]
+    assert [bool(one.wording) for one in scored] == [True] * 4 + [False] * 5
+    assert {one.wording_reason for one in scored[4:]} == {"sampled_out"}
