@@ -30,6 +30,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
+from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import HashedWording, ScoredTrace
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
@@ -205,7 +206,8 @@ class MessageProcessor:
         at = self._limit_time(message, scores.summary.timestamp)
         now = max(at, self._tiers.newest or at)
         service = self._tiers.bound_service(scores.service)
-        return self._answers.offer(service, query, at, now)
+        # each owner has as many names of services, so it may name one that this worker cannot
+        return service == OTHER_LABEL or self._answers.offer(service, query, at, now)
 
     def _draw(self, message: Any, scores: TraceScores, trace: Trace | None = None) -> _Handled:
         """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
