@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.kafka_cluster import grown
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
 from ragmeter.core.process import collect_rarely
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores, encode_scores
@@ -30,6 +31,12 @@ from ragmeter.scoring.scorer import Scorer
 __all__ = ["main"]
 
 STEP = 200
+# What of counting goes away with a setting.
+PARTS: dict[str, dict[str, Any]] = {
+    "traces remembered for labels": {"feedback": {"traces": 0}},
+    "drift": {"drift": {"enabled": False}},
+    "objectives": {"slos": []},
+}
 
 
 def timed(what: Callable[[], Any]) -> tuple[Any, float]:
@@ -37,6 +44,35 @@ def timed(what: Callable[[], Any]) -> tuple[Any, float]:
     begun = time.process_time()
     found = what()
     return found, time.process_time() - begun
+
+
+def counted(
+    settings: Settings, scorer: Scorer, records: list[ScoreRecord], step: int
+) -> tuple[float, float, int, int, int]:
+    """Processor time of counting and of making rows; rows, their bytes, and steps."""
+    state = PartitionState(
+        settings,
+        load_configured_rules(settings),
+        scorer.pairs,
+        dedupe=settings.kafka.dedupe_hours * 3600,
+        clock=time.time,
+        monotonic=time.monotonic,
+    )
+    counting = writing = 0.0
+    rows = size = steps = 0
+    for first in range(0, len(records), step):
+        begun = time.process_time()
+        for record in records[first : first + step]:
+            state.apply(record)
+        state.settle()
+        applied = time.process_time()
+        made = state.step().rows
+        counting += applied - begun
+        writing += time.process_time() - applied
+        rows += len(made)
+        size += sum(len(key) + len(value or b"") for key, value in made.items())
+        steps += 1
+    return counting, writing, rows, size, steps
 
 
 def main() -> None:
@@ -51,14 +87,6 @@ def main() -> None:
     settings = load_settings(environ={}, overrides={"builtin_scorers": options.builtin})
     lines = grown(options.traces, options.services, options.rate)
     scorer = Scorer(builtin=options.builtin)
-    state = PartitionState(
-        settings,
-        load_configured_rules(settings),
-        scorer.pairs,
-        dedupe=settings.kafka.dedupe_hours * 3600,
-        clock=time.time,
-        monotonic=time.monotonic,
-    )
     collect_rarely()  # as a worker does
     spent: dict[str, float] = {}
 
@@ -82,20 +110,8 @@ def main() -> None:
     sent = part("encode the records", lambda: [d for some in batches for d in encode_scores(some)])
     read = part("decode the records", lambda: [one for data in sent for one in decode_scores(data)])
     read.sort(key=lambda one: one.scored.timestamp)
-    rows = size = steps = 0
-    spent["count it (windows, rules, drift)"] = spent["rows of the step"] = 0.0
-    for first in range(0, len(read), options.step):
-        begun = time.process_time()
-        for record in read[first : first + options.step]:
-            state.apply(record)
-        state.settle()
-        applied = time.process_time()
-        step = state.step()
-        spent["count it (windows, rules, drift)"] += applied - begun
-        spent["rows of the step"] += time.process_time() - applied
-        rows += len(step.rows)
-        size += sum(len(key) + len(value or b"") for key, value in step.rows.items())
-        steps += 1
+    counting, writing, rows, size, steps = counted(settings, scorer, read, options.step)
+    spent["count it (windows, rules, drift)"], spent["rows of the step"] = counting, writing
     count = len(traces)
     scorers = "built-in scorers" if options.builtin else "cheap tier alone"
     print(f"{count} traces, {options.services} services, {scorers}, {count / steps:.0f} a step\n")
@@ -105,6 +121,11 @@ def main() -> None:
         print(f"| {name} | {seconds / count * 1e6:.0f} | {seconds / base:.1f} |")
     total = sum(spent.values()) - base
     print(f"| all but json.loads | {total / count * 1e6:.0f} | {total / base:.1f} |")
+    for name, less in PARTS.items():
+        overrides = {"builtin_scorers": options.builtin, **less}
+        other = load_settings(environ={}, overrides=overrides)
+        left, *_ = counted(other, scorer, read, options.step)
+        print(f"| counting: of it {name} | {(counting - left) / count * 1e6:.0f} | |")
     packed = len(gzip.compress(b"".join(lines[:100]))) / sum(map(len, lines[:100]))
     print(f"\ntrace: {sum(map(len, lines)) / count:.0f} bytes ({packed:.2f} of it by gzip)")
     print(f"score record: {sum(map(len, sent)) / count:.0f} bytes")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,9 @@ from ragmeter.kafka.processors.otlp import (
     AssembleProcessor,
     OtlpSplitter,
 )
-from ragmeter.kafka.processors.score import FeedbackOwner, MessageProcessor, ScoreOwner
+from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
 from ragmeter.store.rows import OutboxItem
 
@@ -95,14 +95,7 @@ class WorkerApp:
             state.aggregator.resample(self.sampling)
             return state
 
-        self.aggregate = AggregateProcessor(
-            topics.scores,
-            state_topic(settings),
-            dead,
-            build,
-            control_topic=topics.control,
-            announced=announced,
-        )
+        self.aggregate = AggregateProcessor(settings, dead, build, announced)
         self.assemble: AssembleProcessor | None = None
         splitter = None
         if kafka.traces_encoding != "native":
@@ -124,12 +117,9 @@ class WorkerApp:
             self.assemble.group = self.state
             self._agent(topics.spans, "assemble")
 
-        def score_owner(group: OwnerGroup, tp: TopicPartition) -> PartitionOwner:
-            owner = ScoreOwner if tp.topic == topics.traces else FeedbackOwner
-            return owner(processor, group, tp)
-
         read = [topics.traces, *((topics.feedback,) if settings.feedback.traces else ())]
-        self.score = ScoreGroup(settings, read, score_owner, counters, self.fail)
+        owner = partial(ScoreOwner, processor)
+        self.score = ScoreGroup(settings, read, owner, counters, self.fail)
         reader = TraceTopicReader(kafka, topics.traces)
         self.jobs: list[Job] = [
             self.score.run,

@@ -199,3 +199,29 @@ def test_fewer_questions_after_a_change_of_the_settings() -> None:
 def test_hashes_are_spread_over_the_slots() -> None:
     digits = {blake2b(str(n).encode(), digest_size=16).hexdigest()[0] for n in range(500)}
     assert len(digits) == 16
+
+
+def test_what_several_senders_hold_back_would_not_have_been_remembered() -> None:
+    rng = random.Random(4)
+    senders, told, owner = [memory(20) for _ in range(3)], memory(20), memory(20)
+    sent = 0
+    for number in range(6000):
+        query = wording(f"question {rng.randrange(400)}", "yes")
+        at = NOW + number / 2
+        told.add("bot", query, at, at)
+        if rng.choice(senders).offer("bot", query.query, at, at):
+            owner.add("bot", query, at, at)
+            sent += 1
+        for one in (told, owner):
+            one.advance(at)
+    assert sent < 6000 / 4
+    assert owner._remembered["bot"].keys() == told._remembered["bot"].keys()
+    assert owner.queries("bot", "1h") == told.queries("bot", "1h") == (0, 20)
+
+
+def test_an_answer_is_offered_again_with_its_batch() -> None:
+    sender, query = memory(), wording("one", "yes").query
+    offered = [sender.offer("bot", query, NOW + number, NOW + number) for number in range(9)]
+    assert offered == [True] * MAX_ANSWERS + [False] * 5
+    again = [sender.offer("bot", query, NOW + number, NOW + 9) for number in range(9)]
+    assert again == offered

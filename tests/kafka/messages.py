@@ -60,12 +60,13 @@ class Processing:
             if self.judge is not None:
                 tiers._sampler.paced = False  # every trace is drawn
                 tiers.instruments.scorers["judge"] = self.judge
-            ahead = await processor.score_ahead(() if feedback else messages)
+            if feedback:
+                for one in messages:
+                    one.topic = settings.kafka.topics.feedback
+            ahead = await processor.score_ahead(messages)
             self.ahead = sum(one is not None for one in ahead)
             for one, scores in zip_longest(messages, ahead):
-                found: Any = (
-                    processor.handle_feedback(one) if feedback else processor.handle(one, scores)
-                )
+                found: Any = processor.handle(one, scores)
                 outcome: Outcome = await found if asyncio.iscoroutine(found) else found
                 if isinstance(outcome, ScoreRecord):
                     scored.append((one, outcome))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS
+from ragmeter.config.settings import Settings
 from ragmeter.core.errors import is_item_fault
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.control_topic import encode_control
@@ -24,6 +25,7 @@ from ragmeter.kafka.score_records import (
 )
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import StateStep
+from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import BeginAgain, OutRecord
 
 log = logging.getLogger(__name__)
@@ -205,14 +207,11 @@ class AggregateProcessor(StatefulProcessor[PartitionState]):
 
     def __init__(
         self,
-        topic: str,
-        state_topic: str,
+        settings: Settings,
         dead: DeadLetterTopic,
         build: Callable[[], PartitionState],
-        *,
-        control_topic: str,
         announced: Callable[[], None],
     ) -> None:
-        super().__init__(topic, state_topic, dead, build)
-        self.control_topic = control_topic
+        super().__init__(settings.kafka.topics.scores, state_topic(settings), dead, build)
+        self.control_topic = settings.kafka.topics.control
         self.announced = announced

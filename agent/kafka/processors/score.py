@@ -1,9 +1,9 @@
 """The processors of the score group, which need no state.
 
 `ScoreOwner` turns messages of the traces topic into records of the scores topic, one or a few a
-service and batch; OTLP goes to the spans topic instead, where it becomes traces. `FeedbackOwner`
-sends labels on to the partition in which their service is counted. Both commit their offsets with
-what they send.
+service and batch; OTLP goes to the spans topic instead, where it becomes traces. Labels, which have
+a topic of their own, are sent on to the partition in which their service is counted. Offsets are
+committed with what is sent.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
+from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import HashedWording, ScoredTrace
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
@@ -142,9 +143,11 @@ class MessageProcessor:
 
     def _is_plain(self, message: Any) -> bool:
         value = message.value or b""
-        native = self._encoding(message) is MessageEncoding.NATIVE
         return (
-            native and len(value) <= self._settings.limits.trace_bytes and not is_index_event(value)
+            message.topic != self._settings.kafka.topics.feedback
+            and self._encoding(message) is MessageEncoding.NATIVE
+            and len(value) <= self._settings.limits.trace_bytes
+            and not is_index_event(value)
         )
 
     def _encoding(self, message: Any) -> MessageEncoding:
@@ -154,17 +157,21 @@ class MessageProcessor:
         return message_encoding(message.value or b"", message.headers, configured)
 
     def handle(self, message: Any, scores: ScoredBody | None = None) -> _Handled:
-        """Return what comes of a message of the traces topic; `scores` are of `score_ahead`."""
+        """Return what comes of a message; `scores` are of `score_ahead`."""
         value = message.value or b""
         if isinstance(scores, TraceScores):
             wording = scores.wording
-            if isinstance(wording, HashedWording) and not self._offer(scores, wording.query):
+            if isinstance(wording, HashedWording) and not self._offer(
+                message, scores, wording.query
+            ):
                 scores.wording = "sampled_out"
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
             return self._letter(message, scores.reason, scores.errors)
         if scores is not None:
             return self._letter(message, "internal_error", (("", scores.why),))
+        if message.topic == self._settings.kafka.topics.feedback:
+            return self._forward_feedback(message)
         encoding = self._encoding(message)
         if encoding is not MessageEncoding.NATIVE:
             return self._split(message, encoding)
@@ -190,16 +197,17 @@ class MessageProcessor:
 
     def _score(self, message: Any, trace: Trace) -> _Handled:
         scores = self._tiers.scorer.score_alone(trace)
-        scores.wording = self._wordings.hash(trace, partial(self._offer, scores))
+        scores.wording = self._wordings.hash(trace, partial(self._offer, message, scores))
         if self._settings.feedback.traces:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
 
-    def _offer(self, scores: TraceScores, query: str) -> bool:
-        at = scores.summary.timestamp
+    def _offer(self, message: Any, scores: TraceScores, query: str) -> bool:
+        at = self._limit_time(message, scores.summary.timestamp)
         now = max(at, self._tiers.newest or at)
         service = self._tiers.bound_service(scores.service)
-        return self._answers.offer(service, query, at, now)
+        # each owner has as many names of services, so it may name one that this worker cannot
+        return service == OTHER_LABEL or self._answers.offer(service, query, at, now)
 
     def _draw(self, message: Any, scores: TraceScores, trace: Trace | None = None) -> _Handled:
         """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
@@ -259,11 +267,8 @@ class MessageProcessor:
         at = self._limit_time(message, decoded.timestamp.timestamp())
         return self._forward(message, decoded.service, encode_index(message.value, at))
 
-    def handle_feedback(self, message: Any) -> Outcome:
-        """Return the record of a message of the feedback topic.
-
-        It must name its service: a trace id alone does not tell where its trace was counted.
-        """
+    def _forward_feedback(self, message: Any) -> Outcome:
+        """Return the record of feedback; it must name its service, as a trace id does not."""
         kafka = self._settings.kafka
         feedback = decode_feedback(message.value or b"")
         if isinstance(feedback, DecodeFailure):
@@ -334,7 +339,7 @@ class _Batch:
 
 
 class ScoreOwner(PartitionOwner):
-    """One partition of the traces topic.
+    """One partition of the topic of the traces, or of the feedback.
 
     Up to `kafka.in_flight` messages are under way: those of later batches are scored while an
     earlier one waits for a slow tier. Batches are committed in their order.
@@ -392,19 +397,13 @@ class ScoreOwner(PartitionOwner):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._moved.wait(), 1.0)
 
-    async def _score_ahead(self, messages: list[Any]) -> list[ScoredBody | None]:
-        return await self._processor.score_ahead(messages)
-
-    def _handle(self, message: Any, scores: ScoredBody | None) -> _Handled:
-        return self._processor.handle(message, scores)
-
     async def _start_batch(self, messages: list[Any]) -> list[Outcome | asyncio.Task[Outcome]]:
         outcomes: list[Outcome | asyncio.Task[Outcome]] = []
-        ahead = await self._score_ahead(messages)
+        ahead = await self._processor.score_ahead(messages)
         since = time.monotonic()
         for message, scores in zip(messages, ahead, strict=True):
             try:
-                outcome = self._handle(message, scores)
+                outcome = self._processor.handle(message, scores)
             except Exception as error:
                 outcome = self._processor.give_up(message, error)
             if asyncio.iscoroutine(outcome):
@@ -469,13 +468,3 @@ class ScoreOwner(PartitionOwner):
         records += self._processor.encode(messages, traces)
         refused = self._refused.get(batch.messages[0].offset, 0) if self._careful else 0
         return self._processor.replace_refused(batch.messages[0], records, refused)
-
-
-class FeedbackOwner(ScoreOwner):
-    """One partition of the feedback topic."""
-
-    async def _score_ahead(self, messages: list[Any]) -> list[ScoredBody | None]:
-        return [None] * len(messages)
-
-    def _handle(self, message: Any, scores: ScoredBody | None) -> _Handled:
-        return self._processor.handle_feedback(message)

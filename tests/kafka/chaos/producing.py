@@ -73,6 +73,9 @@ class Producing(threading.Thread):
                 or self.sent - self.counted > self._backlog
             ):
                 time.sleep(PAUSE_SECONDS)
+                # at once: what was not taken is in the backlog as well, and would hold it up
+                ended = (not future.is_done for future, _, _ in pending)
+                pending = self._settle(producer, pending, [*ended, True].index(True))
             if len(pending) > 20_000:
                 pending = self._settle(producer, pending, len(pending) // 2)
         while pending:
