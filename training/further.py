@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.devdata import Floats, auroc, rows
+from benchmarks.mini import read_windows
 from ragmeter.metrics.citation_support import measure_support
 from ragmeter.metrics.relevance import grade_passages
 from ragmeter.metrics.text import content_stems, tokenize
@@ -23,8 +24,7 @@ from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 
 
 def support(model: TokenModel, query: str, passages: Sequence[str], answer: str) -> float:
-    reading = model.read(query, passages, answer)
-    return -reading.conclude([model.score_window(reading, *row) for row in reading.rows])[0]
+    return -read_windows(model, query, passages, answer).conclude()[0]
 
 
 def interval(score: Floats, true: Floats, groups: Sequence[int]) -> str:
