@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.feedback import RESERVED_SCORERS
+from ragmeter.metrics.text_index import parse_answer
 from ragmeter.scorers.hhem.model import (
     ModelError,
     consistency_probability,
@@ -304,11 +305,11 @@ class TokenModel(_FolderModel):
     """
 
     def read(self, query: str, passages: Sequence[str], answer: str) -> AnswerReading:
-        """Tokenise the texts and plan the rows."""
+        """Tokenise the texts and plan the rows; the answer's format is left out."""
         limits = self.manifest
         question = self._ids(query)[0][: limits.query] if limits.query else []
         context = self._ids("\n\n".join(passages))[0]
-        said, offsets = self._ids(answer)
+        said, offsets = self._ids(parse_answer(answer).plain)
         flags = _match_flags(said, context, self._digits)
         count = max(1, math.ceil(len(said) / limits.chunk))
         size = math.ceil(len(said) / count)
