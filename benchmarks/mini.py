@@ -12,25 +12,37 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
 from benchmarks.devdata import grounding_rows
-from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, AnswerReading, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace
 from ragmeter.trace import Trace
 
-__all__ = ["main"]
+__all__ = ["main", "read_windows"]
 
 ROUNDS = 15
+
+
+def read_windows(
+    model: TokenModel, query: str, passages: Sequence[str], answer: str
+) -> AnswerReading:
+    """Score every row that is needed."""
+    reading = model.read(query, passages, answer)
+    while rows := reading.next_rows():
+        for row in rows:
+            model.score_window(reading, *row)
+    return reading
 
 
 def score(model: TokenModel, trace: Trace) -> int:
     """Score as the tier does; return the number of rows."""
     texts = [passage.text or "" for passage in trace.passages or ()]
-    reading = model.read(trace.query or "", texts, trace.answer or "")
-    conclude_trace(trace, reading, [model.score_window(reading, *row) for row in reading.rows])
-    return len(reading.rows)
+    reading = read_windows(model, trace.query or "", texts, trace.answer or "")
+    conclude_trace(trace, reading)
+    return sum(len(chunk.supports) for chunk in reading.chunks)
 
 
 def main() -> None:
@@ -42,17 +54,18 @@ def main() -> None:
     assert isinstance(model, TokenModel)
     model.open()
     reading = model.read("word " * 60, ["word " * 309], "said " * 160)
+    (row,) = reading.next_rows()
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        model.score_window(reading, *reading.rows[0])
+        model.score_window(reading, *row)
         times.append(time.process_time() - began)
     print(
         f"row of 512 tokens: median {1e3 * median(times):.1f} ms, least {1e3 * min(times):.1f} ms"
     )
     by_set: dict[str, list[Trace]] = defaultdict(list)
-    for row in grounding_rows(options.data):
-        by_set[row.name].append(row.trace)
+    for labelled in grounding_rows(options.data):
+        by_set[labelled.name].append(labelled.trace)
     print("| set | rows a trace | ms a trace: mean | median | most |")
     print("| --- | ---: | ---: | ---: | ---: |")
     everything = []

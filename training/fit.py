@@ -27,6 +27,7 @@ import numpy as np
 from benchmarks.devdata import Floats, auroc, fold_of, grounding_rows
 from benchmarks.fit_grounding import FOLDS, Fitted, Mask, Sentences, calibrate, fit, matrix
 from benchmarks.fitting import fit_logistic, sigmoid
+from benchmarks.mini import read_windows
 from ragmeter.metrics.grounding import grounding_features, weigh_contradictions
 from ragmeter.metrics.grounding_features import SENTENCE_FEATURES
 from ragmeter.scorers.mini.model import (
@@ -127,8 +128,8 @@ def score_model(model: TokenModel, answers: list[Answer]) -> None:
     for answer in answers:
         trace = answer.trace
         texts = [passage.text or "" for passage in trace.passages or ()]
-        reading = model.read(trace.query or "", texts, trace.answer or "")
-        risk, tokens = reading.conclude([model.score_window(reading, *r) for r in reading.rows])
+        reading = read_windows(model, trace.query or "", texts, trace.answer or "")
+        risk, tokens = reading.conclude()
         answer.model = -risk
         answer.tokens = tokens
 

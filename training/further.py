@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.devdata import Floats, auroc, rows
+from benchmarks.mini import read_windows
 from ragmeter.metrics.citation_support import measure_support
 from ragmeter.metrics.relevance import grade_passages
 from ragmeter.metrics.text import content_stems, tokenize
@@ -23,29 +24,30 @@ from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 
 
 def support(model: TokenModel, query: str, passages: Sequence[str], answer: str) -> float:
-    reading = model.read(query, passages, answer)
-    return -reading.conclude([model.score_window(reading, *row) for row in reading.rows])[0]
+    return -read_windows(model, query, passages, answer).conclude()[0]
 
 
-def interval(score: Floats, true: Floats, groups: Sequence[int]) -> str:
-    """AUROC with its 95 % bootstrap interval, whole groups drawn."""
+def gain(score: Floats, base: Floats, true: Floats, groups: Sequence[int]) -> str:
+    """AUROC, and how far it is above that of `base`, with the paired 95 % bootstrap interval.
+
+    Whole groups are drawn, the same for both.
+    """
     rng = np.random.default_rng(0)
     members = [np.flatnonzero(np.array(groups) == g) for g in sorted(set(groups))]
     values = []
-    for _ in range(500):
+    for _ in range(2_000):
         drawn = np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))])
-        values.append(auroc(score[drawn], true[drawn]))
+        values.append(auroc(score[drawn], true[drawn]) - auroc(base[drawn], true[drawn]))
     low, high = np.nanquantile(values, [0.025, 0.975])
-    return f"{auroc(score, true):.3f} [{low:.3f}, {high:.3f}]"
+    whole = auroc(score, true)
+    return f"{whole:.3f} ({whole - auroc(base, true):+.3f} [{low:+.3f}, {high:+.3f}])"
 
 
 def report(name: str, lexical: list[float], ours: list[float], true: Floats, of: list[int]) -> None:
     a, b = np.array(lexical), np.array(ours)
     both = (a - a.mean()) / a.std() + (b - b.mean()) / b.std()
-    parts = [
-        f"{k} {interval(s, true, of)}" for k, s in (("builtin", a), ("model", b), ("sum", both))
-    ]
-    print(f"{name}, n {len(true)}: {', '.join(parts)}", flush=True)
+    parts = [f"{k} {gain(s, a, true, of)}" for k, s in (("model", b), ("sum", both))]
+    print(f"{name}, n {len(true)}: builtin {auroc(a, true):.3f}, {', '.join(parts)}", flush=True)
 
 
 def main() -> None:

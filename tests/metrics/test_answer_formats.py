@@ -120,6 +120,26 @@ def test_the_format_does_not_change_the_grounding(name: str) -> None:
     assert max(differences) <= 0.03
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_mini_reads_the_same_text_in_every_format(name: str) -> None:
+    for _, parts in comparable():
+        prose, other = (
+            parse_answer(FORMATS[form](parts)).plain.split() for form in ("lines", name)
+        )
+        if "without full stops" in name or name.startswith("citations") or name == "links":
+            prose, other = (" ".join(one).replace(".", "").split() for one in (prose, other))
+        assert other == prose
+
+
+def test_the_plain_text_keeps_the_offsets() -> None:
+    text = (
+        "Sure! Here is it:\n\n1. **Reset** it [1].\n- Wait an *hour*.\n\n## Sources\n[1] A handbook"
+    )
+    plain = parse_answer(text).plain
+    assert plain.split() == ["Reset", "it", ".", "Wait", "an", "hour", "."]
+    assert all(plain[at] in (" ", text[at]) for at in range(len(plain)))
+
+
 def test_a_number_of_a_list_is_neither_a_sentence_nor_a_number() -> None:
     for text in ("2.", "**2.**", "- 2.", "1.\n2.", "(2)", "Step 2:", "2️⃣", "| 1 | 2 |\n|---|---|"):
         found = parse_answer(f"{text}\nOpen the settings.")

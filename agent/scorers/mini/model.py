@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.feedback import RESERVED_SCORERS
+from ragmeter.metrics.text_index import parse_answer
 from ragmeter.scorers.hhem.model import (
     ModelError,
     consistency_probability,
@@ -95,6 +96,8 @@ class FolderManifest(_Strict):
         window: Most tokens of a row.
         overlap: Tokens that two windows share.
         windows: Most windows of a chunk, those that share most words with it.
+        enough: Mean support of the `pooling.worst` tokens of a chunk that support it least, from
+            which no further window is read.
         span_risk: Log odds from which a token counts as unsupported.
         span_value: Value of an answer up to which its unsupported tokens are named.
     """
@@ -113,6 +116,7 @@ class FolderManifest(_Strict):
     window: int = Field(512, ge=64)
     overlap: int = Field(64, ge=0)
     windows: int = Field(2, ge=1, le=_MAX_WINDOWS)
+    enough: float = 99.0
     pooling: Pooling = Pooling()
     calibration: Calibration = Calibration()
     span_risk: float = 0.0
@@ -283,6 +287,14 @@ class _Chunk:
     ids: list[int]
     flags: list[int]
     windows: list[tuple[int, int]]  # places in the passages' tokens, most promising first
+    # By each window so far: support of each token, and the window's own.
+    supports: list[tuple[list[float], float]] = field(default_factory=list)
+
+    def best(self) -> list[float]:
+        """Return the support of each token by the window that supports it best."""
+        return [
+            max(column) for column in zip(*[tokens for tokens, _ in self.supports], strict=True)
+        ]
 
 
 class TokenModel(_FolderModel):
@@ -293,11 +305,11 @@ class TokenModel(_FolderModel):
     """
 
     def read(self, query: str, passages: Sequence[str], answer: str) -> AnswerReading:
-        """Tokenise the texts and plan the rows."""
+        """Tokenise the texts and plan the rows; the answer's format is left out."""
         limits = self.manifest
         question = self._ids(query)[0][: limits.query] if limits.query else []
         context = self._ids("\n\n".join(passages))[0]
-        said, offsets = self._ids(answer)
+        said, offsets = self._ids(parse_answer(answer).plain)
         flags = _match_flags(said, context, self._digits)
         count = max(1, math.ceil(len(said) / limits.chunk))
         size = math.ceil(len(said) / count)
@@ -311,10 +323,8 @@ class TokenModel(_FolderModel):
             chunks.append(_Chunk(part, flags[start : start + size], windows))
         return AnswerReading(self, question, context, frozenset(said), offsets, chunks)
 
-    def score_window(
-        self, reading: AnswerReading, chunk: _Chunk, window: tuple[int, int]
-    ) -> tuple[list[float], float]:
-        """Return the support of each token of a chunk by a window, and the window's own."""
+    def score_window(self, reading: AnswerReading, chunk: _Chunk, window: tuple[int, int]) -> None:
+        """Add to a chunk how a window supports each of its tokens, and the window's own support."""
         context, flags = (
             reading.context[slice(*window)],
             [
@@ -350,7 +360,8 @@ class TokenModel(_FolderModel):
         tokens = tokens[1:] if "read" in self._inputs else tokens[places.start : places.stop]
         if tokens.ndim == 2:
             tokens = self._supports(tokens)
-        return tokens.tolist(), float(outputs[1][0]) if len(outputs) > 1 else 0.0
+        own = float(outputs[1][0]) if len(outputs) > 1 else 0.0
+        chunk.supports.append((tokens.tolist(), own))
 
 
 @dataclass(slots=True)
@@ -364,26 +375,21 @@ class AnswerReading:
     offsets: list[tuple[int, int]]
     chunks: list[_Chunk]
 
-    @property
-    def rows(self) -> list[tuple[_Chunk, tuple[int, int]]]:
-        """Every chunk with each of its windows."""
-        return [(chunk, window) for chunk in self.chunks for window in chunk.windows]
-
-    def conclude(
-        self, supports: Sequence[tuple[list[float], float]]
-    ) -> tuple[float, list[TokenRisk]]:
-        """Return the risk of the answer, in log odds, and that of each of its tokens.
-
-        Args:
-            supports: What `TokenModel.score_window` returned for each of `rows`.
-        """
-        results = iter(supports)
-        risks: list[float] = []
-        worst = -math.inf
+    def next_rows(self) -> list[tuple[_Chunk, tuple[int, int]]]:
+        """Return each chunk that is in doubt with its next window; none once all are decided."""
+        limits, rows = self.model.manifest, []
         for chunk in self.chunks:
-            done = [next(results) for _ in chunk.windows]
-            risks += [-max(column) for column in zip(*[tokens for tokens, _ in done], strict=True)]
-            worst = max(worst, -max(own for _, own in done))
+            done = len(chunk.supports)
+            low = sorted(chunk.best())[: limits.pooling.worst] if done else []
+            if done < len(chunk.windows) and (not low or sum(low) / len(low) < limits.enough):
+                rows.append((chunk, chunk.windows[done]))
+        return rows
+
+    def conclude(self) -> tuple[float, list[TokenRisk]]:
+        """Return the risk of the answer, in log odds, and that of each of its tokens."""
+        risks = [-support for chunk in self.chunks for support in chunk.best()]
+        owns = [max(own for _, own in chunk.supports) for chunk in self.chunks]
+        worst = -min(owns, default=0.0)
         pooling = self.model.manifest.pooling
         top = sorted(risks, reverse=True)[: pooling.worst]
         risk = pooling.tokens * sum(top) / max(1, len(top)) + pooling.bias

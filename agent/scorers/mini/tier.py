@@ -67,25 +67,24 @@ class TokenTier(LocalModelTier):
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_WEIGHT
         read = partial(call_model, self._model.read, trace.query or "", texts, answer)
         (reading,) = await turn.run([CpuTask(weight, read)], cost)
-        tasks = [
-            CpuTask(
-                _WINDOW_WEIGHT * (len(chunk.ids) + window[1] - window[0]),
-                partial(call_model, self._model.score_window, reading, chunk, window),
-            )
-            for chunk, window in reading.rows
-        ]
-        supports = await turn.run(tasks, cost)
-        conclude = partial(conclude_trace, trace, reading, supports)
+        while rows := reading.next_rows():
+            tasks = [
+                CpuTask(
+                    _WINDOW_WEIGHT * (len(chunk.ids) + window[1] - window[0]),
+                    partial(call_model, self._model.score_window, reading, chunk, window),
+                )
+                for chunk, window in rows
+            ]
+            await turn.run(tasks, cost)
+        conclude = partial(conclude_trace, trace, reading)
         (result,) = await turn.run([CpuTask(weight, conclude)], cost)
         return result
 
 
-def conclude_trace(
-    trace: Trace, reading: AnswerReading, supports: Sequence[tuple[list[float], float]]
-) -> tuple[float, dict[str, Any]]:
+def conclude_trace(trace: Trace, reading: AnswerReading) -> tuple[float, dict[str, Any]]:
     """Return the value of a trace, from 0 to 1, and its detail."""
     manifest = reading.model.manifest
-    risk, tokens = reading.conclude(supports)
+    risk, tokens = reading.conclude()
     weights = manifest.calibration
     facts = lexical_facts(trace) if weights.lexical else LexicalFacts()
     value = consistency_probability((0.0, combine(weights, -risk, facts)))
@@ -94,7 +93,10 @@ def conclude_trace(
     doubted = value <= manifest.span_value
     spans = unsupported_spans(answer, tokens if doubted else (), manifest.span_risk)
     worst = sorted(spans, key=lambda span: -span.risk)[:MAX_SPANS]
-    detail: dict[str, Any] = {"model": round(-risk, 3), "windows": len(supports)}
+    detail: dict[str, Any] = {
+        "model": round(-risk, 3),
+        "windows": sum(len(chunk.supports) for chunk in reading.chunks),
+    }
     if weights.lexical:
         detail["lexical"] = round(facts.odds, 3)
     if spans:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
+    AnswerReading,
     PairModel,
     TokenModel,
     cut_evenly,
@@ -30,11 +31,21 @@ def token_model(folder: Path, **manifest: Any) -> TokenModel:
     return model
 
 
+def score_rows(model: TokenModel, reading: AnswerReading) -> list[int]:
+    """Score what is needed; the number of rows of each turn."""
+    turns = []
+    while rows := reading.next_rows():
+        turns.append(len(rows))
+        for row in rows:
+            model.score_window(reading, *row)
+    return turns
+
+
 def read(model: TokenModel, passages: list[str], answer: str) -> tuple[float, list[str]]:
     """The risk of an answer, and its words that are more likely unsupported than not."""
     reading = model.read("is it free", passages, answer)
-    supports = [model.score_window(reading, *row) for row in reading.rows]
-    risk, tokens = reading.conclude(supports)
+    score_rows(model, reading)
+    risk, tokens = reading.conclude()
     return risk, [answer[t.start : t.end] for t in tokens if t.risk > 0]
 
 
@@ -54,7 +65,7 @@ def test_an_answer_of_many_chunks_is_read_to_its_end(tmp_path: Path) -> None:
     model = token_model(tmp_path, chunk=16, window=64, overlap=8, windows=2)
     answer = " ".join(["the museum is free on sundays"] * 40) + " in rome"
     reading = model.read("", [PASSAGE] * 40, answer)
-    assert len(reading.rows) == len(reading.chunks) == 16  # one window each
+    assert score_rows(model, reading) == [len(reading.chunks)] == [16]  # one window each
     assert read(model, [PASSAGE] * 40, answer)[1] == ["rome"]
 
 
@@ -62,9 +73,21 @@ def test_the_windows_that_share_most_words_are_read(tmp_path: Path) -> None:
     model = token_model(tmp_path, window=64, chunk=16, overlap=8, windows=1)
     passages = ["every day it is free "] * 30 + [PASSAGE] + ["on sundays it is free "] * 30
     reading = model.read("", passages, "the museum opened in 1902")
-    ((_, window),) = reading.rows
+    ((_, window),) = reading.next_rows()
     at = len(" ".join(passages[:30]).split())
     assert window[0] <= at < at + 7 <= window[1]
+
+
+@pytest.mark.parametrize(("enough", "turns"), [(4.0, [1]), (4.1, [1, 1, 1])])
+def test_no_further_window_is_read_where_the_first_says_enough(
+    tmp_path: Path, enough: float, turns: list[int]
+) -> None:
+    model = token_model(tmp_path, window=64, chunk=16, overlap=8, windows=3, enough=enough)
+    passages = ["every day it is free "] * 60
+    reading = model.read("", passages, "it is free every day")
+    assert score_rows(model, reading) == turns  # each token has a support of 4
+    doubted = model.read("", passages, "it is free in rome")
+    assert score_rows(model, doubted) == [1, 1, 1]
 
 
 @given(st.integers(0, 3000), st.integers(20, 400), st.integers(0, 15))
@@ -166,7 +189,8 @@ def test_the_bundled_model_marks_what_its_passages_do_not_say() -> None:
 
     def risk(answer: str) -> float:
         reading = model.read(question, passages, answer)
-        return reading.conclude([model.score_window(reading, *r) for r in reading.rows])[0]
+        score_rows(model, reading)
+        return reading.conclude()[0]
 
     true = risk("The museum opened in 1902.")
     assert true < -1

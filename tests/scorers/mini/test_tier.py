@@ -76,6 +76,28 @@ def test_the_words_that_nothing_supports_are_in_the_detail_with_the_nearest_evid
     assert score(own(tmp_path), answer="it is free on sundays").value > found.value  # type: ignore[operator]
 
 
+def test_the_embedded_model_gives_every_format_the_same_value() -> None:
+    settings = load_settings(environ={}, overrides={"models": {"cpu_share": 0.1}})
+    facts = ["The museum opened in 1902.", "Queen Victoria paid for it in Berlin.", "It is free."]
+    forms = {
+        "prose": " ".join(facts),
+        "numbered, bold": "\n".join(f"{n}. **{one}**" for n, one in enumerate(facts, 1)),
+        "bullets": "\n".join(f"- {one}" for one in facts),
+        "table": "\n".join(
+            ["| # | Fact |", "|---|---|", *(f"| {n} | {one} |" for n, one in enumerate(facts, 1))]
+        ),
+        "citations": " ".join(f"{one} [1]" for one in facts),
+        "links": " ".join(f"{one} [1](https://a.example/1)" for one in facts),
+    }
+    found = {name: score(settings, answer=answer) for name, answer in forms.items()}
+    prose = found["prose"].value or 0.0
+    for name, other in found.items():
+        assert other.value == pytest.approx(prose, abs=0.03), name
+        spans = (other.detail or {})["unsupported_spans"]
+        texts = {forms[name][span["start"] : span["end"]] for span in spans}
+        assert any("Victoria" in text for text in texts), name
+
+
 def test_words_of_an_answer_that_is_not_doubted_are_not_marked(tmp_path: Path) -> None:
     sure = own(tmp_path, calibration={"intercept": 9}, span_value=0.5)
     found = score(sure, answer="It is free on sundays . The museum opened in 1950 in rome .")
