@@ -39,7 +39,7 @@ from ragmeter.core.feedback import Verdict
 from ragmeter.offline.whole_file import estimate_people
 from ragmeter.sampling.labelling import draw_chances, draw_slices
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
-from training.fit import combine, read_answers, score_lexical, score_model
+from training.fit import Table, apply, fit_rule, read_answers, score_lexical, score_model
 
 SETS = {
     "RAGTruth": ("RAGTruth Summary", "RAGTruth QA", "RAGTruth Data2txt"),
@@ -123,15 +123,12 @@ def print_helps(args: argparse.Namespace) -> None:
     # the rule of `mini` needs the other sets too, of which the model scores some
     answers = [one for one in answers if one.name.startswith(("ragtruth", "begin"))]
     score_model(model, answers)
-    x = np.array([[one.model, one.lexical] for one in answers])
-    good = np.array([not one.bad for one in answers], float)
-    sets = np.array([one.name for one in answers])
-    folds = np.array([one.fold for one in answers])
+    columns = Table.of(answers)
+    x, good, sets = columns.x[:, :2], columns.good, columns.sets
     level = np.zeros((3, len(answers)))
     for fold in range(FOLDS):
-        use, held = folds != fold, folds == fold
-        m, lexical, intercept = combine(x, good, sets, use)
-        level[2, held] = x[held] @ np.array([m, lexical]) + intercept
+        use, held = columns.folds != fold, columns.folds == fold
+        level[2, held] = apply(fit_rule(columns, use), columns)[held]
         own = fit_logistic(x[use, :1], good[use], np.ones(use.sum()), np.ones((use.sum(), 1)))
         slope = float(own.weights[0] / own.scale[0])
         level[1, held] = slope * (x[held, 0] - float(own.mean[0])) + float(own.offsets[0])

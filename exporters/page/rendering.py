@@ -199,9 +199,7 @@ def label_page(view: LabelView) -> str:
     """Render the page on which people label traces."""
     title = f"Label · {one_line(view.service)} · {NAME}"
     page = None if view.trace is None else trace_parts(view.trace)
-    return _page(
-        "label.html", title, view.base, view=view, page=page, agreement=view.agreement
-    )
+    return _page("label.html", title, view.base, view=view, page=page, agreement=view.agreement)
 
 
 def runbook_page(name: str) -> str | None:

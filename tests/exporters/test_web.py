@@ -158,6 +158,8 @@ def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
     assert [link.partition("?")[0] for link in links("nobody")] == [
         "/trace/bot/grounding-0", "/trace/bot/grounding-2"
     ]  # fmt: skip
+
+
 def test_without_a_draw_the_page_of_labels_says_where_to_label() -> None:
     answer, body = ask(everything(), "/label/bot")
     assert answer.status == 404
