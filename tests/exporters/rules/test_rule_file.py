@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -26,6 +25,7 @@ from ragmeter.exporters.rules.rule_file import HEALTH_RULES, build_rule_file
 from ragmeter.exporters.rules.service import failure_recordings
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.estimators import wilson_interval
+from tests.command_lines import unknown
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -193,18 +193,6 @@ def test_runbooks_name_what_exists() -> None:
                 assert unknown(command[1].split()) == [], (path.name, code)
         assert path.name == "README.md" or f"({path.name})" in index
     assert set(re.findall(r"`(Rag\w+)`", index)) == set(runbook_pages())
-
-
-def unknown(words: list[str]) -> list[str]:
-    """Words of a command line that are no command or option of ours; values are not looked at."""
-    command: Any = typer.main.get_command(app)
-    rest = list(words)
-    while commands := getattr(command, "commands", None):
-        if not rest or rest[0] not in commands:
-            return rest[:1]  # nothing more: a group is named as such
-        command = commands[rest.pop(0)]
-    options = {one for parameter in command.params for one in parameter.opts}
-    return [word for word in rest if word.startswith("-") and word not in options]
 
 
 def test_a_command_that_there_is_not_would_be_found() -> None:
