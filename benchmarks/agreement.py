@@ -266,7 +266,7 @@ TEXT = """# Agreement with people
 to .971): about as well as plain word overlap where answers restate a short passage, and .04 to .07
 better on RAGTruth. It is no probability: watch its changes within one service, and do not read 0.7
 as "30 % hallucinated". Abstentions are recognised with 93 to 99 % accuracy. Relevance is a rough
-order, and whether a citation supports its sentence is hardly told at all (AUROC .59).
+order, and whether a citation supports its sentence is hardly recognised at all (AUROC .59).
 
 Made by `python -m benchmarks.agreement --data DIR --write docs/agreement.md`; do not edit by hand.
 
