@@ -64,6 +64,21 @@ def test_links_within_the_project_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{link}#{anchor}"
 
 
+def test_pages_that_are_named_in_texts_exist() -> None:
+    """In docstrings, comments, messages and commands, where no link can be checked."""
+    missing = set()
+    for folder in ("agent", "exporters", "deploy", "helm", "benchmarks", "training", "docs"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix not in (".py", ".yaml", ".md", ".tpl", ".html", ".j2", ".json"):
+                continue
+            for page in re.findall(
+                r"(?<![\w/.-])docs/(?:runbooks/)?[\w-]+\.md\b", path.read_text("utf-8")
+            ):
+                if not (ROOT / page).is_file():
+                    missing.add((str(path.relative_to(ROOT)), page))
+    assert missing == set()
+
+
 def test_the_index_has_every_page_once_in_four_groups() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     assert re.findall(r"^## (.*)$", index, re.M) == [
