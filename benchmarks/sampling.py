@@ -223,7 +223,7 @@ class _Budget:
         stratum = LOW if cheap < LOW_CUT else REST_STRATUM
         self._number += 1
         trace: Any = SimpleNamespace(trace_id=f"t{self._number}", service="bot", probability=1.0)
-        taken, pi = self._sampler.draw(trace, "judge", stratum.ratio)
+        taken, pi, _ = self._sampler.draw(trace, "judge", stratum.ratio)
         if taken:
             self._waiting.append(now + SETTLED_SECONDS)
         return taken, pi, drawn_stratum(stratum.name, pi)
@@ -371,7 +371,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         cheap = rng.betavariate(6, 2) if good else rng.betavariate(3, 4)
         stratum = LOW if cheap < LOW_CUT else REST_STRATUM
         trace = _TRACE.model_copy(update={"trace_id": f"t{number}"})
-        taken, pi = sampler.draw(trace, "judge", stratum.ratio)
+        taken, pi, _ = sampler.draw(trace, "judge", stratum.ratio)
         name = drawn_stratum(stratum.name, pi)
         if not taken:
             windows.add(_left_out(number, at, pi, name, cheap), "bot")

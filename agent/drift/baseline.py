@@ -461,9 +461,13 @@ class _WeekModel(NamedTuple):
         model = model._replace(hours=hours, differ=2 * differ)
         if days < 7:
             return model
-        effects, differ = _shrunk(left(model, 7, 24), noise)
-        model = model._replace(days=effects, differ=differ)
-        if days < 14:
+        by_day = left(model, 7, 24)
+        effects, _ = _shrunk(by_day, noise)
+        # Workdays that agree, and days of a weekend that agree, are a rhythm and not off by chance:
+        # only what days of one kind differ can be that. Two of seven means are fitted.
+        _, differ = _shrunk(_less_kinds(by_day), noise)
+        model = model._replace(days=effects, differ=differ * math.sqrt(7 / 5))
+        if days < 14:  # hours of their own on some days count as scatter until two weeks are known
             return model
         rest, _ = _shrunk(left(model, WEEK_HOURS, 1), noise)
         return model._replace(rest=rest, differ=0.0)
@@ -485,6 +489,20 @@ class _WeekModel(NamedTuple):
     def parameters(self) -> float:
         """The fitted numbers; those that shrank to nothing do not count."""
         return float(sum(effect != 0 for part in self[1:4] for effect, _ in part.values()))
+
+
+def _less_kinds(
+    days: Mapping[int, tuple[int, float, float]],
+) -> dict[int, tuple[int, float, float]]:
+    """Return the deviations of days less the mean of their kind, workday or weekend."""
+    means = {}
+    for kind in (False, True):
+        own = [(n, total) for slot, (_, n, total) in days.items() if is_weekend(slot) == kind]
+        means[kind] = sum(total for _, total in own) / max(1.0, sum(n for n, _ in own))
+    return {
+        slot: (day, n, total - n * means[is_weekend(slot)])
+        for slot, (day, n, total) in days.items()
+    }
 
 
 def _shrunk(cells: Mapping[int, tuple[int, float, float]], noise: float) -> tuple[_Effects, float]:

@@ -188,10 +188,14 @@ def _plan(
 
 
 class SamplingDraw(NamedTuple):
-    """The decision about a trace; `probability` is our rate times the upstream probability."""
+    """The decision about a trace; `probability` is our rate times the upstream probability.
+
+    A trace is `shed` if overload leaves it no draw; the probability is then the upstream one.
+    """
 
     taken: bool
     probability: float
+    shed: bool = False
 
 
 class Sampler:
@@ -269,7 +273,10 @@ class Sampler:
         controller = self._controllers.get(tier) if self.paced else None
         if controller is not None:
             now = self._clock()
-            rate *= max(RATE_FLOOR, controller.offer(service, now, rate))
+            scale = controller.offer(service, now, rate)
+            if not scale:
+                return SamplingDraw(False, trace.probability, shed=True)
+            rate *= max(RATE_FLOOR, scale)
         rate = min(1.0, rate)
         taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
         if taken and controller is not None:

@@ -78,7 +78,7 @@ class ServiceDemand:
 
     def count_arrival(self, rate: float) -> None:
         """Count a trace with a sampling rate, which counts above 1 only as far as the scale."""
-        self._count += min(rate, 1 / self.scale)
+        self._count += min(rate, 1 / self.scale) if self.scale else rate
 
     def update(self, now: float) -> None:
         """Take in what was counted since the last update.

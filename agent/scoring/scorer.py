@@ -29,6 +29,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import (
     REST_STRATUM,
     Sampler,
+    SamplingDraw,
     Stratum,
     StratumClassifier,
     drawn_stratum,
@@ -245,12 +246,13 @@ class Scorer:
         draws: dict[Tier, DrawTerms] = {}
         pending: list[PendingResult] = []
         for tier, pairs in self._tiers.items():
-            taken, terms = self._draw_tier(scores, tier, stratum)
-            if taken:
+            draw, terms = self._draw_tier(scores, tier, stratum)
+            if draw.taken:
                 draws[tier] = terms
                 pending += [(*pair, terms.stratum, cheap.get(pair[0])) for pair in pairs]
             else:
-                results += _make_unknown(pairs, ScoreState.SAMPLED_OUT, terms, cheap)
+                state = ScoreState.SHED if draw.shed else ScoreState.SAMPLED_OUT
+                results += _make_unknown(pairs, state, terms, cheap)
         return CheapScores(_complete_trace(scores, results, pending), draws, cheap)
 
     def _builtin_results(self, scores: TraceScores) -> list[Score]:
@@ -275,11 +277,11 @@ class Scorer:
         if sampler is None or sampler.rate("builtin", scores.service) >= 1:
             return True, DrawTerms(scores.probability, "")
         # without the scores that are drawn for here, no trace is `low`
-        taken, terms = self._draw_tier(
+        draw, terms = self._draw_tier(
             scores, "builtin", self._classify(scores, scores.summary.results)
         )
         certain = terms.probability >= scores.probability
-        return taken, DrawTerms(terms.probability, "") if certain else terms
+        return draw.taken, DrawTerms(terms.probability, "") if certain else terms
 
     def _classify(self, scores: TraceScores, results: Sequence[Score]) -> Stratum:
         if self._strata is None:
@@ -288,11 +290,11 @@ class Scorer:
 
     def _draw_tier(
         self, scores: TraceScores, tier: Tier, stratum: Stratum
-    ) -> tuple[bool, DrawTerms]:
+    ) -> tuple[SamplingDraw, DrawTerms]:
         assert self._sampler is not None
         draw = self._sampler.draw(scores, tier, stratum.ratio)
         name = drawn_stratum(stratum.name, draw.probability / scores.probability)
-        return draw.taken, DrawTerms(draw.probability, name)
+        return draw, DrawTerms(draw.probability, name)
 
     def _helping_scores(self, results: Sequence[Score]) -> dict[str, float]:
         builtin = {

@@ -152,16 +152,34 @@ def test_a_charge_is_paid_back_by_drawing_less() -> None:
     assert drawn[0] - drawn[1] == pytest.approx(400, abs=60)
 
 
-def test_a_full_queue_lowers_the_scale_smoothly() -> None:
+def test_a_full_queue_lowers_the_scale_smoothly_and_then_to_nothing() -> None:
     scales = []
-    for waiting in (0, 200, 250, 400, 500, 700, 900, 990, 1000):
+    for waiting in (0, 200, 250, 400, 500, 700, 850, 900, 990, 1000):
         control = BudgetController(JudgeBudgetSettings())
         control.backlog(waiting, 1000)
         scales.append(control.offer("bot", NOW))
     assert scales[:3] == [1.0, 1.0, 1.0]
     assert scales == sorted(scales, reverse=True)
     assert scales[4] == pytest.approx(0.44, rel=0.05)
-    assert 0 < scales[-1] < 1e-5
+    assert scales[-4] == pytest.approx(0.04, rel=0.05)
+    assert scales[-3:] == [0.0, 0.0, 0.0]
+
+
+def test_under_overload_no_trace_is_drawn_far_below_the_usual_scale() -> None:
+    """Slots for 10 traces a second and 20 a second for two hours, then 4,000."""
+    cost = ScoringCost(seconds=1)
+    control = BudgetController(JudgeBudgetSettings(), capacity=10.0, prior=cost)
+    usual = warm(control, {"bot": 20.0}, cost=cost).offer("bot", NOW)
+    flood = []
+    for n in range(40_000):
+        control.backlog(min(500, n // 10), 500)
+        flood.append(control.offer("bot", NOW + n / 4000))
+    assert usual == pytest.approx(0.5, rel=0.3)
+    assert min(scale for scale in flood if scale) > usual / 40  # the grid rounds down
+    assert flood[-1] == 0
+    # a budget may go as low as it must: it is no overload, and every trace has a chance
+    control = BudgetController(JudgeBudgetSettings(requests_per_minute=1))
+    assert min(control.offer("bot", NOW + n / 4000) for n in range(40_000)) > 0
 
 
 def test_draws_of_one_instant_do_not_run_ahead() -> None:

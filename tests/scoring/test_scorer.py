@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.trace import Trace
@@ -40,6 +42,31 @@ def test_results_of_a_drawn_trace_are_pending_and_the_others_are_sampled_out() -
             assert given == half.pairs
             assert {score.state for score in found.trace.results[-2:]} == {ScoreState.SAMPLED_OUT}
     assert 30 < drawn < 90
+
+
+def test_what_overload_leaves_no_draw_is_shed_and_the_estimate_says_what_it_covers() -> None:
+    """Of 300 traces the queue has no room for the last hundred, which are the bad ones."""
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.9}})
+    control = BudgetController(settings.judge.budget)
+    sampler = Sampler(settings.sampling, {"judge": control}, lambda: START)
+    whole = Scorer(builtin=False, sampler=sampler, tiers={"judge": JUDGED})
+    aggregator = Aggregator(settings, [], whole.pairs)
+    states: Counter[ScoreState] = Counter()
+    for number in range(300):
+        control.backlog(100 if number >= 200 else 0, 100)
+        control._due = START  # the next offer takes it in
+        trace = make_trace(number, timestamp=START + number)
+        states += Counter(
+            score.state
+            for score in whole.draw(whole.score_alone(trace)).trace.results
+            if (score.metric, score.scorer) == JUDGED[0]
+        )
+        _judged(aggregator, whole, trace, 0.9 if number < 200 else 0.1)
+    assert states[ScoreState.SHED] == 100
+    found = aggregator.windows.estimate("bot", "", "grounding", "judge", "1h")
+    assert found is not None
+    assert found.unscored == pytest.approx(1 / 3, abs=0.03)
+    assert found.lower < (0.9 * 200 + 0.1 * 100) / 300 < found.upper
 
 
 def test_tiers_need_a_sampler_and_known_metrics() -> None:
@@ -109,5 +136,6 @@ def _judged(aggregator: Aggregator, scorer: Scorer, trace: Trace, quality: float
     )
     for draw in found.draws.values():
         score = Score("grounding", "judge", ScoreState.SCORED, quality)
-        part = summarise_trace(trace, complete_results([score], JUDGED, draw.probability))
+        results = complete_results([score], JUDGED, draw.probability, stratum=draw.stratum)
+        part = summarise_trace(trace, results)
         aggregator.finish(replace(part, partial=True, timings={}))
