@@ -1,6 +1,6 @@
 """What the aggregate half costs as services and segments grow, and what a gap of event time costs.
 
-    python -m benchmarks.growth [--traces 3000]
+    python -m benchmarks.growth [--traces 3000] [--case 3 20 20]
 
 Traces are those of `examples/mtrag.jsonl`, scored once by the built-in scorers and given other
 services, tags, times and latencies. Columns: process CPU in microseconds a trace of `apply`, and of
@@ -107,7 +107,7 @@ def run(one: Aggregator, traces: list[ScoredTrace]) -> tuple[float, float, int]:
                 one.settle()
         one.settle()
         middle = time.process_time()
-        changes = take_changes(one)
+        changes = take_changes(one, whole=False)
         for part in changes.meta.values():
             json.dumps(part)
         applied, taken = applied + middle - begin, taken + time.process_time() - middle
@@ -154,10 +154,11 @@ def measure_page(pool: list[ScoredTrace]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=int, default=3_000)
+    parser.add_argument("--case", type=int, nargs=3, metavar=("SERVICES", "RATE", "TAGS"))
     options = parser.parse_args()
     pool = scored_traces()
     print("services  rate  tags   apply    take  rows/trace  MiB")
-    for services, rate, tags in CASES:
+    for services, rate, tags in [options.case] if options.case else CASES:
         one = make_aggregator(tags)
         applied, taken, rows = run(one, list(traffic(pool, services, rate, tags, options.traces)))
         costs = [1e6 * seconds / options.traces for seconds in (applied, taken)]
@@ -165,8 +166,9 @@ def main() -> None:
             f"{services:8} {rate:5} {tags:5} {costs[0]:7.0f} {costs[1]:7.0f} "
             f"{rows / options.traces:11.2f} {resident_megabytes():4.0f}"
         )
-    measure_gap(pool, options.traces)
-    measure_page(pool)
+    if not options.case:
+        measure_gap(pool, options.traces)
+        measure_page(pool)
 
 
 if __name__ == "__main__":

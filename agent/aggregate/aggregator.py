@@ -463,13 +463,14 @@ class AggregatorChanges(NamedTuple):
     notifications: Sequence[Alert]
 
 
-def take_changes(aggregator: Aggregator) -> AggregatorChanges:
+def take_changes(aggregator: Aggregator, whole: bool = True) -> AggregatorChanges:
     """Return all that changed since the last call.
 
-    It counts as saved: if writing it fails, give the aggregator up and restore a new one.
+    It counts as saved: if writing it fails, give the aggregator up and restore a new one. `whole`
+    is that of the windows' `drain`.
     """
     return AggregatorChanges(
-        [*aggregator.windows.drain(), *aggregator.budgets.drain()],
+        [*aggregator.windows.drain(whole), *aggregator.budgets.drain()],
         aggregator.counters.drain(),
         {**aggregator.drain(), **aggregator.dump()},
         aggregator.engine.take_notifications(),

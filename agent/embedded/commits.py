@@ -176,7 +176,7 @@ class Commits:
                 self._draws.record_cost(draw.tier, draw.service, done.cost, canary)
             for key, by in self._draws.tiers.spending.take().items():
                 aggregator.counters.inc(*key, by)
-            changes = take_changes(aggregator)
+            changes = take_changes(aggregator, whole=self._writes.last)
             step = StateCommit(
                 upto,
                 buckets=changes.buckets,

@@ -114,6 +114,7 @@ class SqliteStore:
         )
         self._kept.clear()
         self._kept_bytes = 0
+        self._saved_meta: dict[str, str] = {}  # what `commit` has written, as JSON
         self._depth: int = self.fetch("SELECT count(*) FROM inbox")[0][0]
         self._held: int = self.fetch("SELECT count(*) FROM held")[0][0]
 
@@ -284,11 +285,15 @@ class SqliteStore:
 
     def commit(self, step: StateCommit) -> None:
         """Apply one step atomically; an exception means that nothing of it was applied."""
+        # encoded before the transaction, for which senders wait
+        buckets = [(tuple(key), data) for *key, data in step.buckets]
+        counters = [((name, json.dumps(labels)), n) for (name, labels), n in step.counters]
+        texts = {name: json.dumps(value) for name, value in step.meta.items()}
+        meta = [item for item in texts.items() if self._saved_meta.get(item[0]) != item[1]]
+        draws = list(map(_draw_row, step.draws))
         with self.transaction() as db:
             done = db.execute("DELETE FROM inbox WHERE seq <= ?", (step.upto,)).rowcount
-            buckets = [(tuple(key), data) for *key, data in step.buckets]
             _replace_rows(db, "buckets", ("service", "segment", "width", "start"), buckets)
-            counters = [((name, json.dumps(labels)), n) for (name, labels), n in step.counters]
             _replace_rows(db, "counters", ("name", "labels"), counters)
             db.executemany("INSERT OR REPLACE INTO evidence VALUES(?, ?, ?, ?)", step.evidence)
             db.executemany(
@@ -298,12 +303,13 @@ class SqliteStore:
                 "INSERT OR IGNORE INTO outbox(id, key, body, created, due) VALUES(?, ?, ?, ?, ?)",
                 [(one.id, one.key, one.body, one.created, one.created) for one in step.outbox],
             )
-            self._put_meta(step.meta)
-            insert_rows(db, "drawn", _DRAW_COLUMNS, map(_draw_row, step.draws))
+            db.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", meta)
+            insert_rows(db, "drawn", _DRAW_COLUMNS, draws)
             delete_ids(db, "drawn", step.finished)
             if step.also is not None:
                 step.also(db)
         with self._mutex:
+            self._saved_meta.update(meta)
             self._depth -= done
             self._drop_kept(step.upto)
 

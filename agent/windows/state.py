@@ -2,7 +2,10 @@
 
 A saved bucket is one version byte, then JSON: the sums are whole numbers of any size, reading it
 can run no code, and it has no byte order. Keys are sorted, so equal buckets give equal bytes. The
-encoder is C: a bucket of 16 metrics takes some 20 us.
+encoder is C: a bucket of 16 metrics takes some 50 us.
+
+With many segments a commit changes nearly all buckets, a little each. So between two writings of
+whole buckets the sums of the traces themselves are saved, one row a commit, as a journal.
 """
 
 from __future__ import annotations
@@ -32,12 +35,20 @@ from ragmeter.windows.sums import WIDTH, StratumSums
 from ragmeter.windows.worst import WorstEntry, tie_break, unpack_entries
 
 # (service, segment, width, start, data): key and content of a saved bucket; data None: delete it.
-# The row ("", "", 0, 0) holds the stream time.
+# The row ("", "", 0, 0) holds the stream time; ("", "", 0, n) are the journal, from n = 1 on.
 BucketRow = tuple[str, str, int, int, bytes | None]
+
+# (service, segments, start, sum): the traces with these segments in a bucket of the finest grain,
+# which begins at Unix second `start`.
+JournalEntry = tuple[str, tuple[str, ...], int, Bucket]
 
 # 1 had 14 sums a stratum, the first two in counts of traces; 2 had no failures; 3 had the sum of
 # the cheap scores of all traces, and no classes of the cheap score.
 BUCKET_VERSION = 4
+
+# Rows of the journal have versions after those of buckets, so that programs that know no journal
+# refuse the file.
+JOURNAL_VERSION = 5
 
 _CLOCK = ("", "", 0, 0)
 
@@ -47,6 +58,7 @@ _CLOCK = ("", "", 0, 0)
 ARCHIVE_SECONDS = 14 * 86_400
 _ARCHIVE_WIDTH = 6 * 3600
 _ARCHIVE_ROWS = _ARCHIVE_WIDTH + 1
+
 
 # Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own. Stage
 # names come from outside, and each has histograms in every window.
@@ -60,11 +72,23 @@ _WORST_GRAIN = 60
 # Fold when so many traces wait: bounds memory, and the time of the next reading.
 _MAX_PENDING = 1024
 
+# Fold the segments when so many sums wait for a reader: 10 MB, and 0.2 s with 20 segments each.
+_MAX_UNREAD = 2048
+
+# Write whole buckets, and begin the journal anew, when it has so many bytes or rows: reading 8 MB
+# at a start takes some 0.2 s, folding them 1 s where each trace has 20 segments.
+_JOURNAL_BYTES = 8 * 2**20
+_JOURNAL_ROWS = 1024
+
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
     """Encode a bucket as it is saved; `slots` are those that it was built with."""
+    return _pack(BUCKET_VERSION, _encode_content(bucket, slots))
+
+
+def _encode_content(bucket: Bucket, slots: SeriesSlots) -> list[Any]:
     cells = []
     counts, strata = bucket.counts, bucket.strata
     for key, offset in slots.items():
@@ -83,7 +107,7 @@ def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
     failures = [
         [*key, sorted(reasons.items())] for key, reasons in sorted((bucket.failures or {}).items())
     ]
-    return _pack([bucket.trace_count, cells, sketches, worst, failures])
+    return [bucket.trace_count, cells, sketches, worst, failures]
 
 
 def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
@@ -93,7 +117,7 @@ def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
         UnknownVersion: A newer version has written it.
         ValueError: The data is not a bucket.
     """
-    version, content = _unpack(data)
+    version, content = _unpack(data, BUCKET_VERSION)
     try:
         return _decode_content(content, slots, version)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -130,29 +154,47 @@ def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
     return bucket
 
 
+def encode_journal(entries: Sequence[JournalEntry], slots: SeriesSlots) -> bytes:
+    """Encode what a commit has added."""
+    rows = [(*place, _encode_content(delta, slots)) for *place, delta in entries]
+    return _pack(JOURNAL_VERSION, rows)
+
+
+def decode_journal(data: bytes, slots: SeriesSlots) -> list[JournalEntry]:
+    """Decode a row of the journal, as `decode_bucket` does a bucket."""
+    _, rows = _unpack(data, JOURNAL_VERSION)
+    try:
+        return [
+            (service, tuple(segments), start, _decode_content(content, slots, BUCKET_VERSION))
+            for service, segments, start, content in rows
+        ]
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(f"window state that is no journal: {error}") from None
+
+
 def encode_clock(now: float) -> bytes:
     """Encode the stream time (Unix seconds) as it is saved."""
-    return _pack({"now": now})
+    return _pack(BUCKET_VERSION, {"now": now})
 
 
 def decode_clock(data: bytes) -> float:
     """Decode the stream time; raises ValueError if the data is none."""
-    _, content = _unpack(data)
+    _, content = _unpack(data, BUCKET_VERSION)
     try:
         return float(content["now"])
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(f"window state without a clock: {error}") from None
 
 
-def _pack(content: object) -> bytes:
-    return bytes([BUCKET_VERSION]) + _encode_json(content).encode("ascii")
+def _pack(version: int, content: object) -> bytes:
+    return bytes([version]) + _encode_json(content).encode("ascii")
 
 
-def _unpack(data: bytes) -> tuple[int, Any]:
+def _unpack(data: bytes, newest: int) -> tuple[int, Any]:
     """Return (version, content)."""
-    if data and data[0] > BUCKET_VERSION:
+    if data and data[0] > newest:
         raise UnknownVersion(
-            f"window state of format version {data[0]}; this program reads up to {BUCKET_VERSION}"
+            f"window state of format version {data[0]}; this program reads up to {newest}"
         )
     try:
         if not data or not data[0]:
@@ -213,6 +255,12 @@ class WindowState:
         self._stages: dict[str, set[str]] = {}
         self._name_worst = name_worst
         self._new_worst: set[tuple[str, str]] = set()
+        # sums of segments that wait for a reader, by owner and index of the finest grain
+        self._unread: dict[SegmentKey, dict[int, list[Bucket]]] = {}
+        self._unread_count = 0
+        self._journal: list[JournalEntry] = []  # what was added since the last drain
+        self._journal_rows = self._journal_bytes = 0  # saved since whole buckets were
+        self._whole_due = False  # something changed that a journal cannot say
         self._saved_now: float | None = None
         self._stray_rows: list[tuple[str, str, int, int]] = []
 
@@ -229,7 +277,8 @@ class WindowState:
         ring, _ = self._spans[self.longest.name]
         forget = ring.newest is not None and int(now // ring.width) > ring.newest
         if forget:
-            self.fold()  # pending traces must enter first, or their stages would be forgotten
+            self._fold_pending()  # first, or the stages of these traces would be forgotten
+            self._whole_due = True  # deletes the rows of what has left the longest window
         for ring in self.rings:
             for service, window in ring.advance(int(now // ring.width)):
                 self._expired.setdefault(service, set()).add(window)
@@ -278,7 +327,7 @@ class WindowState:
         self.additions += 1
         self._added.add(service)
         if self._pending_count >= _MAX_PENDING:
-            self.fold()
+            self._fold_pending()
         return True
 
     def retract(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> None:
@@ -294,10 +343,11 @@ class WindowState:
             for ring in self.rings:
                 ring.retract(index * self._finest // ring.width, (service, segment), delta)
         self._added.add(service)
+        self._whole_due = True
 
     def next_expiry(self) -> float:
         """Return when traces next leave a window if none come, infinity without any."""
-        self.fold()
+        self.fold(segments=False)
         return min(ring.next_expiry() for ring in self.rings)
 
     def take_changed(self) -> dict[str, Collection[str]]:
@@ -320,49 +370,70 @@ class WindowState:
         self.ignored_stages += len(scored.timings) - len(timings)
         return replace(scored, timings=timings)
 
-    def fold(self) -> None:
-        """Bring pending traces into the rings; every reader calls this first."""
-        if not self._pending:
-            return
+    def fold(self, segments: bool = True) -> None:
+        """Bring what waits into the rings; that of segments only if a reader needs them."""
+        if self._pending:
+            self._fold_pending()
+        if segments and self._unread:
+            self._fold_segments()
+
+    def _fold_pending(self) -> None:
+        """Sum the pending traces, and bring the sums of whole services into the rings.
+
+        Those of segments wait for a reader: mostly there is none between two commits, and one fold
+        of many sums costs less than many folds of a few.
+        """
         pending, self._pending, self._pending_count = self._pending, {}, 0
-        # Traces with many tags have each a sum of their own. First those of an owner are added up:
-        # a bucket of a ring and a total take much longer to change than a sum to be added.
-        parts: dict[SegmentKey, dict[int, list[Bucket]]] = {}
+        entries: list[JournalEntry] = []
         for (service, segments, index), traces in pending.items():
             delta = build_bucket(traces, self.slots)
-            for segment in dict.fromkeys(("", *segments)):
-                parts.setdefault((service, segment), {}).setdefault(index, []).append(delta)
-        tagged = {service for service, segment in parts if segment}
-        for owner, by_index in parts.items():
-            self._fold_owner(owner, by_index, shared=owner[0] in tagged)
+            entries.append((service, segments, index * self._finest, delta))
+        self._journal += entries
+        self._fold_services(entries)
+        if self._unread_count >= _MAX_UNREAD:
+            self._fold_segments()
 
-    def _fold_owner(
-        self, owner: SegmentKey, by_index: dict[int, list[Bucket]], shared: bool
-    ) -> None:
-        """Fold the sums of one owner, by finest bucket; `shared`: other owners have them, too."""
-        segment = owner[1]
-        with_worst = not segment or segment.partition("=")[0] in self.worst_of
-        deltas = {
-            index: parts[0] if len(parts) == 1 else Bucket.total(parts, with_worst)
+    def _fold_services(self, entries: Iterable[JournalEntry]) -> None:
+        services: dict[SegmentKey, dict[int, list[Bucket]]] = {}
+        for service, segments, start, delta in entries:
+            index = start // self._finest
+            services.setdefault((service, ""), {}).setdefault(index, []).append(delta)
+            for segment in dict.fromkeys(segments):
+                by_index = self._unread.setdefault((service, segment), {})
+                by_index.setdefault(index, []).append(delta)
+            self._unread_count += bool(segments)
+        for owner, by_index in services.items():
+            self._fold_owner(owner, by_index)
+
+    def _fold_segments(self) -> None:
+        unread, self._unread, self._unread_count = self._unread, {}, 0
+        for owner, by_index in unread.items():
+            self._fold_owner(owner, by_index)
+
+    def _fold_owner(self, owner: SegmentKey, by_index: Mapping[int, Sequence[Bucket]]) -> None:
+        """Fold the sums of one owner, by index of the finest grain.
+
+        First they are added up: a bucket of a ring and a total take longer to change than a sum.
+        """
+        with_worst = not owner[1] or owner[1].partition("=")[0] in self.worst_of
+        # a sum of one part is also the journal's, and one in one bucket another ring's
+        finest = {
+            index: (Bucket.total(parts, with_worst), True) if len(parts) > 1 else (parts[0], False)
             for index, parts in by_index.items()
         }
         for ring in reversed(self.rings):
-            by_bucket: dict[int, list[int]] = {}
-            for index in deltas:
-                by_bucket.setdefault(index * self._finest // ring.width, []).append(index)
-            for at, indexes in by_bucket.items():
-                if len(indexes) > 1:
-                    delta = Bucket.total([deltas[index] for index in indexes], with_worst)
-                    ring.fold(at, owner, delta, adopt=True, with_worst=with_worst)
-                    continue
-                (index,) = indexes
-                # the last ring may take it, unless it is the sum of others as well
-                own = not shared or len(by_index[index]) > 1
-                adopt = own and ring is self.rings[0]
-                ring.fold(at, owner, deltas[index], adopt=adopt, with_worst=with_worst)
-            if with_worst and self._name_worst and ring.worst:
-                for at, indexes in by_bucket.items():
-                    self._remember_worst(owner, ring, at, [deltas[index] for index in indexes])
+            by_bucket: dict[int, list[tuple[Bucket, bool]]] = {}
+            for index, delta in finest.items():
+                by_bucket.setdefault(index * self._finest // ring.width, []).append(delta)
+            for at, deltas in by_bucket.items():
+                parts = [delta for delta, _ in deltas]
+                if len(parts) > 1:
+                    ring.fold(at, owner, Bucket.total(parts, with_worst), True, with_worst)
+                else:
+                    adopt = deltas[0][1] and ring is self.rings[0]
+                    ring.fold(at, owner, parts[0], adopt, with_worst)
+                if with_worst and self._name_worst and ring.worst:
+                    self._remember_worst(owner, ring, at, parts)
 
     def _remember_worst(
         self,
@@ -386,14 +457,14 @@ class WindowState:
 
     def take_new_worst(self) -> set[tuple[str, str]]:
         """Return (service, trace id) of new worst traces of buckets since the last call."""
-        self.fold()
+        self.fold(bool(self.worst_of))
         taken, self._new_worst = self._new_worst, set()
         return taken
 
     def total(self, service: str, segment: str, window: str) -> WindowTotal | None:
         """Return the running total of a window, None without traces; KeyError for its name."""
-        if self._pending:
-            self.fold()
+        if self._pending or (segment and self._unread):
+            self.fold(bool(segment))
         return self._spans[window][1].totals.get((service, segment))
 
     def past(self, service: str, segment: str) -> WindowTotal | None:
@@ -414,7 +485,7 @@ class WindowState:
             (seconds of a bucket, numbers of all buckets, (start, bucket) of the filled ones). With
             the archive those of the longest window are finer than that.
         """
-        self.fold()
+        self.fold(bool(owner[1]))
         rings = [ring for ring in self.rings if ring.capacity * ring.width >= seconds][:1]
         if not rings:
             longest = self._spans[self.longest.name][0]
@@ -436,7 +507,7 @@ class WindowState:
 
     def newest_trace(self, service: str) -> float | None:
         """Return when the newest trace came, at the latest: the end of the bucket that has it."""
-        self.fold()
+        self.fold(segments=False)
         for ring in self.rings:
             for index in sorted(ring.rows, reverse=True):
                 bucket = ring.rows[index].get((service, ""))
@@ -444,14 +515,19 @@ class WindowState:
                     return min(self.now or 0.0, float((index + 1) * ring.width))
         return None
 
-    def span(self, window: str) -> tuple[BucketRing, WindowSpan]:
-        """Return a window and the ring that holds its buckets."""
-        self.fold()
+    def services(self) -> list[str]:
+        """Return the services with a trace in the longest window, sorted."""
+        self.fold(segments=False)
+        return list(self.longest.segments())
+
+    def span(self, window: str, owner: SegmentKey) -> tuple[BucketRing, WindowSpan]:
+        """Return a window and the ring that holds its buckets, to be read for an owner."""
+        self.fold(bool(owner[1]))
         return self._spans[window]
 
     def buckets_between(self, owner: SegmentKey, width: int, start: float) -> Iterator[Bucket]:
         """Iterate over the filled buckets of [start, start + width), as coarse as possible."""
-        self.fold()
+        self.fold(bool(owner[1]))
         for ring in reversed(self.rings):
             first, offset = divmod(start, ring.width)
             if width % ring.width or offset or ring.newest is None or first < ring.oldest:
@@ -462,26 +538,48 @@ class WindowState:
                     yield bucket
             return
 
-    def drain(self) -> list[BucketRow]:
-        """Return whole rows that changed since the last drain; writing one twice is harmless.
+    def drain(self, whole: bool = True) -> list[BucketRow]:
+        """Return rows that changed since the last drain; writing one twice is harmless.
 
         Drained rows count as saved: if writing fails, discard this object and load the state anew.
-        A row costs 100 to 200 us, so drain per second rather than per trace.
-        """
-        return list(self._drain())
+        A bucket costs 50 to 100 us.
 
-    def _drain(self) -> Iterator[BucketRow]:
-        self.fold()
+        Args:
+            whole: Return all changed buckets. Else a row of the journal will do, until that is
+                long.
+        """
+        return list(self._drain(whole))
+
+    def _drain(self, whole: bool) -> Iterator[BucketRow]:
+        self.fold(segments=False)
         if self.now is not None and self.now != self._saved_now:
             self._saved_now = self.now
             yield (*_CLOCK, encode_clock(self.now))
         for key in self._stray_rows:
             yield (*key, None)
         self._stray_rows.clear()
+        journal, self._journal = self._journal, []
+        if not (
+            whole
+            or self._whole_due
+            or self._journal_bytes >= _JOURNAL_BYTES
+            or self._journal_rows >= _JOURNAL_ROWS
+        ):
+            if journal:
+                data = encode_journal(journal, self.slots)
+                self._journal_rows += 1
+                self._journal_bytes += len(data)
+                yield ("", "", 0, self._journal_rows, data)
+            return
+        self._fold_segments()
         for width, ring in self._saved_rings().items():
             for index, (service, segment), bucket in ring.drain():
-                data = None if bucket is None else encode_bucket(bucket, self.slots)
-                yield (service, segment, width, index * ring.width, data)
+                row = None if bucket is None else encode_bucket(bucket, self.slots)
+                yield (service, segment, width, index * ring.width, row)
+        for number in range(1, self._journal_rows + 1):
+            yield ("", "", 0, number, None)
+        self._journal_rows = self._journal_bytes = 0
+        self._whole_due = False
 
     def _saved_rings(self) -> dict[int, BucketRing]:
         """Return the rings by the width in the keys of their rows."""
@@ -501,7 +599,10 @@ class WindowState:
             raise ValueError("window state can only be loaded into empty windows")
         filled = [row for row in rows if row[4] is not None]
         clocks = [decode_clock(data) for *key, data in filled if tuple(key) == _CLOCK and data]
-        buckets = [row for row in filled if row[:4] != _CLOCK]
+        journal = sorted(
+            (row[3], row[4] or b"") for row in filled if row[:3] == _CLOCK[:3] and row[3]
+        )
+        buckets = [row for row in filled if row[:3] != _CLOCK[:3]]
         now = max(clocks, default=max((float(row[3]) for row in buckets), default=None))
         if now is None:
             return
@@ -524,5 +625,11 @@ class WindowState:
             if ring.width not in saved and finer:
                 for owner, start, bucket in saved[max(finer)]:
                     ring.fold(start // ring.width, owner, bucket)
+        for number, data in journal:
+            self._journal_rows = number
+            self._journal_bytes += len(data)
+            self._fold_services(decode_journal(data, self.slots))
+        self._fold_segments()
+        self._new_worst.clear()  # they were taken before the rows were saved
         self._restore_stages()
         self._added.update(service for service, _ in self.longest.totals)

@@ -114,7 +114,7 @@ class Windows:
 
     def services(self) -> list[str]:
         """Return the services with a trace in the longest window, sorted."""
-        return list(self._state.segments())
+        return self._state.services()
 
     def segments(self, service: str) -> list[str]:
         """Return the segments of a service with a trace in the longest window, without ""."""
@@ -332,7 +332,7 @@ class Windows:
         self, owner: SegmentKey, window: str, only: SeriesKey | None = None
     ) -> dict[SeriesKey, set[WorstEntry]]:
         """Return the worst entries in the buckets of a window, of all series or of one."""
-        ring, span = self._state.span(window)
+        ring, span = self._state.span(window, owner)
         by_series: dict[SeriesKey, set[WorstEntry]] = {}
         if ring.newest is None:
             return by_series

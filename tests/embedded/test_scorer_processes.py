@@ -87,6 +87,9 @@ def agent(
         yield made
     finally:
         assert made.stop(2)
+        # on a busy machine the last commit may come later than that
+        until(lambda: not made._worker._thread.is_alive())
+        made._store.close()
 
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
