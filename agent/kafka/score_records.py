@@ -59,8 +59,7 @@ _PLAIN = (None,) * 3  # of a result without more than a value, or a reason for n
 _MISSING: list[Any] = [None] * 8  # fields at the end of a result that are left out
 
 
-_ResultKey = tuple[Any, ...]
-_KnownResults = dict[_ResultKey, Score]
+_KnownResults = dict[tuple[Any, ...], Score]
 """Results of a record without detail, by pair, probability and what is on the wire."""
 
 
@@ -458,9 +457,9 @@ def _read_results(
     found: list[Score] = []
     for pair, wire in zip(pairs, wires, strict=True):
         if not isinstance(wire, list):
-            key: _ResultKey = (pair, probability, wire)
+            key = pair, probability, wire
         elif len(wire) == 2:
-            key = (pair, probability, *wire)
+            key = pair, probability, *wire
         else:
             found.append(_result_from_wire(pair, wire, probability))
             continue

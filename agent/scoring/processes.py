@@ -262,7 +262,7 @@ class _Slice:
         """Set the results from index `start` on."""
         self.results[start : start + len(results)] = results
         self.left -= len(results)
-        if not self.left:
+        if not self.left and self.future.set_running_or_notify_cancel():  # else nobody waits for it
             self.future.set_result([result for result in self.results if result is not None])
 
 

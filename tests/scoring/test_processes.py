@@ -151,6 +151,14 @@ def test_a_killed_process_costs_nothing_but_time() -> None:
         until(lambda: pool.restarts == 3 and pool.alive == 2)
 
 
+def test_who_waits_no_longer_for_a_slice_holds_up_no_other() -> None:
+    """A worker on Kafka stops waiting when a rebalance takes the partition away."""
+    with running() as pool:
+        for _ in range(3):
+            assert pool.submit([trace_line(n) for n in range(50)], pool._plan.terms).cancel()
+        assert len(scored(pool, [trace_line(1)])) == 1
+
+
 # A metric of a user's that ends its process, hangs, or prints, as a trace tells it to.
 MINE = """
 import os, time

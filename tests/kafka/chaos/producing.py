@@ -60,7 +60,8 @@ class Producing(threading.Thread):
             acks="all",
             enable_idempotence=True,
             linger_ms=20,
-            delivery_timeout_ms=60_000,
+            # a busy machine starts a broker in a minute; after an expired batch this client may hang
+            delivery_timeout_ms=300_000,
             max_block_ms=120_000,
         )
         pending: list[tuple[Any, int, Message]] = []
