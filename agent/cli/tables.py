@@ -216,17 +216,26 @@ def describe_progress(view: AgentView) -> str:
     )
 
 
+def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
+    results = (view.evidence(service, trace_id) or {}).get("results", ())
+    return any((one.get("detail") or {}).get("unsupported_spans") for one in results)
+
+
 def page_links(view: AgentView, url: str) -> Iterator[str]:
     """Yield the pages to open: all services, the worst one, and a trace of its alert."""
-    alerts = [alert for alert in view.alerts() if alert.state == "firing"]
-    yield f"{url}/  all services, alerts first"
-    with_traces = [alert for alert in alerts if alert.worst and alert.metric in metric_specs()]
-    ratios = {name for name, spec in metric_specs().items() if spec.kind == "ratio"}
+    yield f"{url}/  all services, those in trouble first"
+    alerts = [
+        one for one in view.alerts()
+        if one.state == "firing" and one.worst and base_name(one.metric) in metric_specs()
+    ]  # fmt: skip
     # a score says more of its trace than an error does
-    for alert in sorted(with_traces, key=lambda one: base_name(one.metric) in ratios)[:1]:
-        service, trace_id = (quote(text, safe="") for text in (alert.service, alert.worst[0]))
+    alerts.sort(key=lambda one: metric_specs()[base_name(one.metric)].kind == "ratio")
+    for alert in alerts[:1]:
+        marked = (one for one in alert.worst if _has_marked_words(view, alert.service, one))
+        trace_id = next(marked, alert.worst[0])
+        service, name = (quote(text, safe="") for text in (alert.service, trace_id))
         yield f"{url}/service/{service}  its metrics, charts and segments"
-        yield f"{url}/trace/{service}/{trace_id}  the worst trace of {alert.rule}"
+        yield f"{url}/trace/{service}/{name}  one of the worst traces of {alert.rule}"
 
 
 def alerts_table(alerts: Iterable[Alert]) -> Table | None:
