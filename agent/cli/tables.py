@@ -11,14 +11,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.aggregate.agent_view import AgentView, judge_spend
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
-from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank
+from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_judged
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
@@ -35,7 +35,6 @@ _PARTS = frozenset((
     *("citation_precision", "citation_recall", "citation_passage_f1", "citation_fabricated"),
     *("citation_passage_precision", "source_indicators", "input_tokens", "output_tokens"),
 ))  # fmt: skip
-_JUDGES = frozenset(("umbrela", "judge", "autonuggetizer", "annotation"))
 NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
@@ -81,7 +80,7 @@ def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterato
     for metric, scorer in _in_display_order(view, service):
         if base_name(metric) in _PARTS:
             continue
-        by = scorer + "*" * (not _JUDGES.isdisjoint(scorer.split("+")))
+        by = scorer + "*" * is_judged(scorer)
         states = windows.states(service, "", metric, scorer, names[-1])
         shown = f"{states.get('scored', 0):,}"
         if unscored := states.get("unscored"):
@@ -116,10 +115,8 @@ def windows_table(view: AgentView, service: str) -> Table:
     )
     for row in _window_rows(view, service, names):
         add_text_row(table, *row)
-    models = sorted({one["model"] for one in view.instruments() if one.get("model")})
-    judges = (
-        f" * judged by {', '.join(bound_label(model, 80) for model in models)}." if models else ""
-    )
+    use = judge_spend(view)
+    judges = f" * judged by {bound_label(use.model, 80)}." if use else ""
     table.caption = Text(f"↑ higher is better, ↓ lower is better.{judges} {OWN_ERROR}")
     table.caption_justify = "left"
     return table
@@ -183,20 +180,13 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
 
 def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:
     """Yield what was asked of the judge, and what it cost."""
-    if settings.base_url is None:
+    use, budget = judge_spend(view), settings.budget.usd_per_day
+    if use is None:
         return
-    get = view.counters.get
-    asked, kept, shared = (
-        get("ragmeter_judge_verdicts_total", (("judge", "judge"), ("source", source)))
-        for source in ("asked", "kept", "shared")
-    )
-    cost = get("ragmeter_judge_cost_usd_total", (("judge", "judge"),))
-    budget = settings.budget.usd_per_day
     limit = "" if budget is None else f" of a budget of {budget:g} USD a day"
-    judged = asked + kept + shared
     yield Text(
-        f"\nJudge {bound_label(settings.model or '', 80)}: {judged:,.0f} verdicts,"
-        f" {kept + shared:,.0f} of them from the cache; {cost:.3f} USD{limit}."
+        f"\nJudge {bound_label(use.model, 80)}: {use.verdicts:,} verdicts, {use.cached:,} of"
+        f" them from the cache; {use.usd:.3f} USD{limit}."
     )
 
 
