@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
@@ -86,3 +86,26 @@ class AgentView(Protocol):
 
     def health(self) -> AgentHealth:
         """Return the health of the agent."""
+
+
+class JudgeSpend(NamedTuple):
+    """What was asked of the judge since the start: verdicts, those from the cache, and the cost."""
+
+    model: str
+    verdicts: int
+    cached: int
+    usd: float
+
+
+def judge_spend(agent: AgentView) -> JudgeSpend | None:
+    """Return what was asked of the judge, None without one. Hold `lock()`."""
+    models = [one.get("model", "") for one in agent.instruments() if one.get("judge") == "judge"]
+    if not models:
+        return None
+    get = agent.counters.get
+    asked, kept, shared = (
+        int(get("ragmeter_judge_verdicts_total", (("judge", "judge"), ("source", source))))
+        for source in ("asked", "kept", "shared")
+    )
+    usd = get("ragmeter_judge_cost_usd_total", (("judge", "judge"),))
+    return JudgeSpend(models[0], asked + kept + shared, kept + shared, usd)

@@ -11,14 +11,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.aggregate.agent_view import AgentView, judge_spend
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
-from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank
+from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_judged
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
@@ -35,7 +35,6 @@ _PARTS = frozenset((
     *("citation_precision", "citation_recall", "citation_passage_f1", "citation_fabricated"),
     *("citation_passage_precision", "source_indicators", "input_tokens", "output_tokens"),
 ))  # fmt: skip
-_JUDGES = frozenset(("umbrela", "judge", "autonuggetizer", "annotation"))
 NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
@@ -81,7 +80,7 @@ def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterato
     for metric, scorer in _in_display_order(view, service):
         if base_name(metric) in _PARTS:
             continue
-        by = scorer + "*" * (not _JUDGES.isdisjoint(scorer.split("+")))
+        by = scorer + "*" * is_judged(scorer)
         states = windows.states(service, "", metric, scorer, names[-1])
         shown = f"{states.get('scored', 0):,}"
         if unscored := states.get("unscored"):
@@ -116,10 +115,8 @@ def windows_table(view: AgentView, service: str) -> Table:
     )
     for row in _window_rows(view, service, names):
         add_text_row(table, *row)
-    models = sorted({one["model"] for one in view.instruments() if one.get("model")})
-    judges = (
-        f" * judged by {', '.join(bound_label(model, 80) for model in models)}." if models else ""
-    )
+    use = judge_spend(view)
+    judges = f" * judged by {bound_label(use.model, 80)}." if use else ""
     table.caption = Text(f"↑ higher is better, ↓ lower is better.{judges} {OWN_ERROR}")
     table.caption_justify = "left"
     return table
@@ -183,20 +180,13 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
 
 def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:
     """Yield what was asked of the judge, and what it cost."""
-    if settings.base_url is None:
+    use, budget = judge_spend(view), settings.budget.usd_per_day
+    if use is None:
         return
-    get = view.counters.get
-    asked, kept, shared = (
-        get("ragmeter_judge_verdicts_total", (("judge", "judge"), ("source", source)))
-        for source in ("asked", "kept", "shared")
-    )
-    cost = get("ragmeter_judge_cost_usd_total", (("judge", "judge"),))
-    budget = settings.budget.usd_per_day
     limit = "" if budget is None else f" of a budget of {budget:g} USD a day"
-    judged = asked + kept + shared
     yield Text(
-        f"\nJudge {bound_label(settings.model or '', 80)}: {judged:,.0f} verdicts,"
-        f" {kept + shared:,.0f} of them from the cache; {cost:.3f} USD{limit}."
+        f"\nJudge {bound_label(use.model, 80)}: {use.verdicts:,} verdicts, {use.cached:,} of"
+        f" them from the cache; {use.usd:.3f} USD{limit}."
     )
 
 
@@ -216,17 +206,26 @@ def describe_progress(view: AgentView) -> str:
     )
 
 
+def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
+    results = (view.evidence(service, trace_id) or {}).get("results", ())
+    return any((one.get("detail") or {}).get("unsupported_spans") for one in results)
+
+
 def page_links(view: AgentView, url: str) -> Iterator[str]:
     """Yield the pages to open: all services, the worst one, and a trace of its alert."""
-    alerts = [alert for alert in view.alerts() if alert.state == "firing"]
-    yield f"{url}/  all services, alerts first"
-    with_traces = [alert for alert in alerts if alert.worst and alert.metric in metric_specs()]
-    ratios = {name for name, spec in metric_specs().items() if spec.kind == "ratio"}
+    yield f"{url}/  all services, those in trouble first"
+    alerts = [
+        one for one in view.alerts()
+        if one.state == "firing" and one.worst and base_name(one.metric) in metric_specs()
+    ]  # fmt: skip
     # a score says more of its trace than an error does
-    for alert in sorted(with_traces, key=lambda one: base_name(one.metric) in ratios)[:1]:
-        service, trace_id = (quote(text, safe="") for text in (alert.service, alert.worst[0]))
+    alerts.sort(key=lambda one: metric_specs()[base_name(one.metric)].kind == "ratio")
+    for alert in alerts[:1]:
+        marked = (one for one in alert.worst if _has_marked_words(view, alert.service, one))
+        trace_id = next(marked, alert.worst[0])
+        service, name = (quote(text, safe="") for text in (alert.service, trace_id))
         yield f"{url}/service/{service}  its metrics, charts and segments"
-        yield f"{url}/trace/{service}/{trace_id}  the worst trace of {alert.rule}"
+        yield f"{url}/trace/{service}/{name}  one of the worst traces of {alert.rule}"
 
 
 def alerts_table(alerts: Iterable[Alert]) -> Table | None:

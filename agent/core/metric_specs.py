@@ -27,6 +27,15 @@ OWN_ERROR = (
 )
 
 
+# Scorers that ask an LLM judge.
+_JUDGES = frozenset(("umbrela", "judge", "autonuggetizer", "annotation"))
+
+
+def is_judged(scorer: str) -> bool:
+    """Return whether an LLM judge gives the scores, alone or helped by a built-in score."""
+    return not _JUDGES.isdisjoint(scorer.partition("@")[0].split("+"))
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
     """The definition of one metric.

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.core.feedback import PEOPLE
+from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import (
     METRIC_GROUPS,
     OTHER_GROUP,
@@ -24,6 +25,7 @@ from ragmeter.core.metric_specs import (
     base_name,
     display_rank,
     find_spec,
+    is_judged,
 )
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
@@ -100,12 +102,16 @@ class WindowCell:
 
 @dataclass(slots=True)
 class MetricRow:
-    """One metric by one scorer: a cell for each window and the history of the chart."""
+    """One metric by one scorer: a cell for each window and the history of the chart.
+
+    `judge` is the model that judges, empty where none does.
+    """
 
     spec: MetricSpec
     scorer: str
     cells: dict[str, WindowCell]
     history: History
+    judge: str = ""
 
     @property
     def measured(self) -> bool:
@@ -125,7 +131,8 @@ class MetricRow:
     def note(self) -> str:
         """The scorer and the better direction; lines break between them only."""
         better = f"{'↑' if self.spec.good == 'higher' else '↓'} better" if self.spec.good else ""
-        parts = (self.scorer, format_bounds(self.spec), better)
+        by = f"{self.scorer} by {bound_label(self.judge, 40)}" if self.judge else self.scorer
+        parts = (by, format_bounds(self.spec), better)
         return "\u00a0· ".join(part.replace(" ", "\u00a0") for part in parts if part)
 
 
@@ -241,6 +248,7 @@ class PageBase:
     alerts: list[Alert]
     firing: dict[str, tuple[int, int]]
     services: list[str]
+    judge: JudgeSpend | None
 
     @property
     def age(self) -> float:
@@ -477,6 +485,7 @@ def base_view(agent: AgentView, options: PageOptions = _DEFAULTS) -> PageBase:
             alerts=alerts,
             firing=firing_counts(alerts),
             services=services,
+            judge=judge_spend(agent),
         )
 
 
@@ -555,7 +564,8 @@ def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> l
         }
         history = windows.history(service, "", metric, scorer, span) if span else []
         spec = replace(metric_specs()[base_name(metric)], name=metric)
-        rows.append(MetricRow(spec, scorer, cells, list(history)))
+        judge = base.judge.model if base.judge and is_judged(scorer) else ""
+        rows.append(MetricRow(spec, scorer, cells, list(history), judge))
     return rows
 
 

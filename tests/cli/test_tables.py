@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from ragmeter.cli.tables import alerts_table, windows_table
+from ragmeter.cli.tables import alerts_table, judge_report, windows_table
+from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
@@ -51,3 +52,22 @@ def test_progress_of_a_file_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_could_steer_a_terminal_is_written_out() -> None:
     assert escape_control("a\n日本 \x1b[31m\u202e\r") == "a\n日本 \\x1b[31m\\u202e\\r"
+
+
+def test_what_a_judge_scored_says_which_judge_it_is() -> None:
+    reading = FakeAgent()
+    reading.judges = [{"judge": "judge", "model": "m-1"}]
+    reading.counters.inc(
+        "ragmeter_judge_verdicts_total", (("judge", "judge"), ("source", "kept")), 3
+    )
+    for scorer in ("builtin", "umbrela", "umbrela+builtin"):
+        reading.fake.table["bot", "", "relevance", scorer, "1h"] = estimate()
+    shown = as_agent_view(reading)
+    with reading.lock():
+        table = printed(windows_table(shown, "bot"))
+        (line,) = judge_report(shown, JudgeSettings())
+    assert "umbrela*" in table
+    assert "umbrela+builtin*" in table
+    assert "builtin* " not in table.replace("umbrela+builtin*", "")
+    assert "* judged by m-1." in table
+    assert "Judge m-1: 3 verdicts, 3 of them from the cache" in line.plain

@@ -31,12 +31,16 @@ WIDTH = 1240
 
 
 def demo(folder: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]:
-    """The demo with its state in `folder`; both streams go to `folder`/out."""
+    """The demo with its state in `folder`; both streams go to `folder`/out.
+
+    Tests leave the embedded model out of the processes that they start, this one needs it.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("RAGMETER_")}
     with (folder / "out").open("w") as out:
         return subprocess.Popen(
             [sys.executable, "-m", "examples.demo", *arguments],
             stdout=out, stderr=subprocess.STDOUT, cwd=folder, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
+            env={**inherited, "PYTHONPATH": str(ROOT), **settings},
         )  # fmt: skip
 
 

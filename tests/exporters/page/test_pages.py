@@ -404,3 +404,20 @@ def test_errors_have_a_page() -> None:
     page = Page(error_page(404, "Not Found", "<b>gone</b>"))
     assert "404 Not Found" in page.text
     assert "<b>gone</b>" in page.text
+
+
+def test_what_a_judge_scored_names_the_judge() -> None:
+    agent = everything()
+    agent.judges = [{"judge": "judge", "model": "m-1 <b>"}]
+    labels = ("judge", "judge")
+    agent.counters.inc("ragmeter_judge_verdicts_total", (labels, ("source", "kept")), 3)
+    agent.fake.table["bot", "", "relevance", "umbrela", "1h"] = estimate(2.0)
+    html = status_page(status_view(as_agent_view(agent)))
+    text = " ".join(Page(html).text.replace("\u00a0", " ").split())
+    assert "umbrela by m-1 <b> · 0–3" in text
+    assert "builtin by" not in text
+    kept = agent.counters.get("ragmeter_judge_verdicts_total", (labels, ("source", "kept")))
+    assert kept >= 3
+    assert f"is m-1 <b>: {kept:.0f} verdicts since the start, {kept:.0f} of them from" in text
+    agent.judges = []
+    assert "The judge" not in Page(status_page(status_view(as_agent_view(agent)))).text
