@@ -72,7 +72,7 @@ def values(model: TokenModel, trace: Trace) -> tuple[float, float]:
     """What `builtin` says, in log odds, and the value of `mini`."""
     texts = [passage.text or "" for passage in trace.passages or ()]
     reading = read_windows(model, trace.query or "", texts, trace.answer or "")
-    return lexical_facts(trace).odds, conclude_trace(trace, reading)[0]
+    return lexical_facts(trace).lexical, conclude_trace(trace, reading)[0]
 
 
 def main() -> None:

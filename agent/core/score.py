@@ -17,8 +17,7 @@ JUDGE_SCORER = "judge"
 REFERENCE_SCORER = "reference"  # compares with a canary's reference
 
 
-# Spans of a detail that are read, and characters of their texts: what the scorers write. Details
-# come from files, topics and older versions, too.
+# Spans of a detail that are read, and characters of their texts: details come from files, too.
 _MAX_SPANS, _MAX_SPAN_TEXT = 10, 200
 
 
@@ -86,13 +85,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedSpan:
-    """Characters [start, end) of an answer that nothing supports.
-
-    Args:
-        text: The words, perhaps cut.
-        passage_id: The passage of `evidence`.
-        evidence: The sentence of the passages that shares most with them; empty if none does.
-    """
+    """Characters [start, end) of an answer that nothing supports, and the nearest sentence."""
 
     start: int
     end: int
@@ -106,9 +99,8 @@ def read_unsupported(detail: Any) -> list[UnsupportedSpan]:
     spans = detail.get("unsupported_spans") if isinstance(detail, dict) else None
     out = []
     for span in spans[:_MAX_SPANS] if isinstance(spans, list) else ():
-        if not isinstance(span, dict):
-            continue
-        start, end, text, evidence = map(span.get, ("start", "end", "text", "evidence"))
+        fields = span if isinstance(span, dict) else {}
+        start, end, text, evidence = map(fields.get, ("start", "end", "text", "evidence"))
         if isinstance(start, int) and isinstance(end, int) and isinstance(text, str) and text:
             known = evidence if isinstance(evidence, dict) else {}
             near = [str(known.get(key, ""))[:_MAX_SPAN_TEXT] for key in ("passage_id", "text")]

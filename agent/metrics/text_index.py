@@ -368,7 +368,8 @@ class AnswerText:
     """The sentences of an answer, and its words, numbers and names.
 
     `words` are lower case, `numbers` pairs (canonical form, as written), `names` the stems of
-    capitalised words that do not begin a sentence; `bare` is the text with spaces for its format.
+    capitalised words that do not begin a sentence; `plain` is the text up to the last sentence,
+    with spaces for all that is no sentence.
     """
 
     claims: list[AnswerSentence] = field(default_factory=list)
@@ -376,7 +377,7 @@ class AnswerText:
     numbers: list[tuple[str, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     denied: list[tuple[frozenset[str], frozenset[str]]] = field(default_factory=list)
-    bare: str = ""
+    plain: str = ""
     _content: frozenset[str] | None = None
 
     @property
@@ -385,19 +386,6 @@ class AnswerText:
         if self._content is None:
             self._content = frozenset().union(*[claim.content for claim in self.claims])
         return self._content
-
-    @property
-    def plain(self) -> str:
-        """The text up to its last sentence, with spaces for all that is no sentence."""
-        parts, at = [], 0
-        for claim in self.claims:
-            first = claim.start
-            for sign in (_ITEM, _BULLET):
-                found = sign.match(self.bare, first, claim.end)
-                first = found.end() if found else first
-            parts += [" " * (first - at), self.bare[first : claim.end]]
-            at = claim.end
-        return "".join(parts)
 
 
 def find_bibliography(text: str) -> int:
@@ -504,10 +492,13 @@ def parse_answer(text: str) -> AnswerText:
         if bullet := None if claim[0].isalnum() else _BULLET.match(claim):
             claim = claim[bullet.end() :]
         out.claims.append(AnswerSentence(start, end, claim, stems, content))
+        sign = None if text[first].isalnum() else _BULLET.match(text, first, end)
+        at = sign.end() if sign else first
+        out.plain += " " * (at - len(out.plain)) + text[at:end]
         while first < end and not text[first].isalnum():
             first += 1
         firsts.add(first)
-    out.denied, out.bare = _denied(out.words), text
+    out.denied = _denied(out.words)
     if _DIGIT.search(text):
         out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
     names = [m.group() for m in _NAME[text.isascii()].finditer(text) if m.start() not in firsts]

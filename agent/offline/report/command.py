@@ -204,11 +204,8 @@ def _read_run(
     redactor: Redactor,
     say: Callable[[str], None],
 ) -> tuple[ScoredRun, list[ScoredRun], list[str], dict[str, TraceText]]:
-    def quote(text: str) -> str | None:
-        return redactor.text(text, Counts())
-
-    quotes = quote if settings.privacy.content == "full" else None
-    run, summary, own = ScoredRun(name, quotes), ReportInputSummary(), {}
+    run = ScoredRun(name, redactor if settings.privacy.content == "full" else None)
+    summary, own = ReportInputSummary(), dict[str, TraceText]()
     groups: dict[str, ScoredRun] = {}
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0

@@ -15,24 +15,20 @@ import math
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
 from ragmeter.core.arithmetic import weight_units
+from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
-from ragmeter.core.score import (
-    Score,
-    ScoredTrace,
-    ScoreState,
-    UnsupportedSpan,
-    read_unsupported,
-)
+from ragmeter.core.score import Score, ScoredTrace, ScoreState, UnsupportedSpan, read_unsupported
 from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_scorer
+from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.consistency import AnswerConsistency, answer_consistency
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
@@ -238,15 +234,15 @@ class ScoredRun:
 
     Args:
         name: Name shown in the report.
-        quote: Redacts a text of a detail, None if it cannot; without it no such text is shown.
+        redactor: Redacts texts of details; without it none is shown.
 
     Attributes:
         judging: The judges, their instruments and what they cost, as far as the file says.
     """
 
-    def __init__(self, name: str, quote: Callable[[str], str | None] | None = None) -> None:
+    def __init__(self, name: str, redactor: Redactor | None = None) -> None:
         self.name = name
-        self._quote = quote
+        self._redactor = redactor
         self.judging = JudgingSummary()
         self.traces = 0
         self.services: Counter[str] = Counter()
@@ -332,7 +328,7 @@ class ScoredRun:
             scores.keys.append(index)
             scores.values.append(score.value)
             scores.probabilities.append(score.probability)
-            if self._quote is not None and (spans := read_unsupported(score.detail)):
+            if self._redactor is not None and (spans := read_unsupported(score.detail)):
                 self._spans[index] = score.value, spans
                 if len(self._spans) > 2 * MAX_MARKED:
                     worst = sorted(self._spans.items(), key=lambda item: item[1][0])
@@ -414,14 +410,15 @@ class ScoredRun:
             if value != best
         )
         for value, _, index in ranked[:most]:
-            spans = self._spans[index][1] if metric == "grounding" and index in self._spans else ()
+            _, spans = self._spans.get(index if metric == "grounding" else -1, (0.0, []))
+            redact = self._redactor.text if self._redactor else None
+            shown = [
+                replace(span, text=text, evidence=redact(span.evidence, Counts()) or "")
+                for span in spans
+                if redact and (text := redact(span.text, Counts()))
+            ]
             # Adding 0.0 turns -0.0 into 0.0.
-            yield WorstScore(self.ids[index], sign * value + 0.0, tuple(self._quoted(spans)))
-
-    def _quoted(self, spans: Iterable[UnsupportedSpan]) -> Iterator[UnsupportedSpan]:
-        for span in spans:
-            if self._quote is not None and (text := self._quote(span.text)):
-                yield replace(span, text=text, evidence=self._quote(span.evidence) or "")
+            yield WorstScore(self.ids[index], sign * value + 0.0, tuple(shown))
 
     def latency(self) -> list[tuple[str, Sequence[Quantile]]]:
         """Compute the latency quantiles, in seconds, of each stage that has any."""

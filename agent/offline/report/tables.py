@@ -12,7 +12,7 @@ from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
-from ragmeter.offline.report.run import RunSeries, WorstScore
+from ragmeter.offline.report.run import RunSeries
 from ragmeter.offline.report.summary import (
     ANSWERED,
     DEFAULT_METRICS,
@@ -374,11 +374,6 @@ def comparison_caption(report: ScoreReport) -> list[str]:
     return lines
 
 
-def quote_words(item: WorstScore) -> str:
-    """Quote the words that nothing supports."""
-    return ", ".join(f"'{span.text}'" for span in item.unsupported)
-
-
 def _worst_table(report: ScoreReport) -> Table | None:
     """Build the table of the worst traces by the headline metrics, with texts if available."""
     several = len(report.columns) > 1
@@ -400,7 +395,8 @@ def _worst_table(report: ScoreReport) -> Table | None:
                     texts = (trace_text.query, trace_text.answer) if trace_text else ()
                     shown = [excerpt(text, MAX_TEXT) for text in texts if text]
                     if item.unsupported:
-                        shown.append(excerpt(f"unsupported: {quote_words(item)}", 2 * MAX_TEXT))
+                        words = ", ".join(f"'{span.text}'" for span in item.unsupported)
+                        shown.append(excerpt(f"unsupported: {words}", 2 * MAX_TEXT))
                     cells += [
                         format_metric_value(item.value, series.spec),
                         "\n".join([bound_label(item.trace_id, 80), *shown]),

@@ -59,27 +59,16 @@ class Pooling(_Strict):
 
 
 class Calibration(_Strict):
-    """Weights of the log odds that an answer is grounded.
-
-    Evidence is what model and lexical score say, less `strayed` times the share of the answer's
-    numbers that have other neighbours in the passages. The level differs by kind of input: people
-    fault other shares of short answers and of answers from records.
-
-    Args:
-        record: Added where a passage is a record (JSON); there, evidence counts `record_slope`.
-        several: Added where there is more than one passage, none of which is a record.
-        short: Added to an answer from a single text, in full up to `SHORT` words and not at all
-            from three times as many.
-    """
+    """Weights of the log odds that an answer is grounded, and their level by kind of input."""
 
     model: float = 1.0
     lexical: float = 0.0
-    strayed: float = 0.0
+    strayed: float = 0.0  # less: of the share of its numbers with other neighbours in the passages
     intercept: float = 0.0
-    record: float = 0.0
-    record_slope: float = 1.0
-    several: float = 0.0
-    short: float = 0.0
+    record: float = 0.0  # added where a passage is a record (JSON); there, evidence counts
+    record_slope: float = 1.0  # as often
+    several: float = 0.0  # else added where there is more than one passage
+    short: float = 0.0  # else added up to `SHORT` words, less and less up to three times as many
 
 
 class FolderManifest(_Strict):
@@ -325,13 +314,8 @@ class TokenModel(_FolderModel):
 
     def score_window(self, reading: AnswerReading, chunk: _Chunk, window: tuple[int, int]) -> None:
         """Add to a chunk how a window supports each of its tokens, and the window's own support."""
-        context, flags = (
-            reading.context[slice(*window)],
-            [
-                _SHARED if token in reading.said else _UNSHARED
-                for token in reading.context[slice(*window)]
-            ],
-        )
+        context = reading.context[slice(*window)]
+        flags = [_SHARED if token in reading.said else _UNSHARED for token in context]
         head = [self._begin]
         if self.manifest.query:
             head += [*reading.question, self._separator]

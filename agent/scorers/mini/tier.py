@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
@@ -68,13 +67,9 @@ class TokenTier(LocalModelTier):
         read = partial(call_model, self._model.read, trace.query or "", texts, answer)
         (reading,) = await turn.run([CpuTask(weight, read)], cost)
         while rows := reading.next_rows():
-            tasks = [
-                CpuTask(
-                    _WINDOW_WEIGHT * (len(chunk.ids) + window[1] - window[0]),
-                    partial(call_model, self._model.score_window, reading, chunk, window),
-                )
-                for chunk, window in rows
-            ]
+            weights = [_WINDOW_WEIGHT * (len(chunk.ids) + end - at) for chunk, (at, end) in rows]
+            score = partial(call_model, self._model.score_window, reading)
+            tasks = [CpuTask(w, partial(score, *row)) for w, row in zip(weights, rows, strict=True)]
             await turn.run(tasks, cost)
         conclude = partial(conclude_trace, trace, reading)
         (result,) = await turn.run([CpuTask(weight, conclude)], cost)
@@ -90,15 +85,13 @@ def conclude_trace(trace: Trace, reading: AnswerReading) -> tuple[float, dict[st
     value = consistency_probability((0.0, combine(weights, -risk, facts)))
     answer, texts = trace.answer or "", passage_texts(trace)
     ids = [passage.id for passage in trace.passages or ()]
-    doubted = value <= manifest.span_value
-    spans = unsupported_spans(answer, tokens if doubted else (), manifest.span_risk)
+    tokens = tokens if value <= manifest.span_value else []
+    spans = unsupported_spans(answer, tokens, manifest.span_risk)
     worst = sorted(spans, key=lambda span: -span.risk)[:MAX_SPANS]
-    detail: dict[str, Any] = {
-        "model": round(-risk, 3),
-        "windows": sum(len(chunk.supports) for chunk in reading.chunks),
-    }
+    windows = sum(len(chunk.supports) for chunk in reading.chunks)
+    detail: dict[str, Any] = {"model": round(-risk, 3), "windows": windows}
     if weights.lexical:
-        detail["lexical"] = round(facts.odds, 3)
+        detail["lexical"] = round(facts.lexical, 3)
     if spans:
         evidence = EvidenceFinder(texts) if texts else None
         detail["unsupported"] = len(spans)
@@ -117,22 +110,13 @@ def conclude_trace(trace: Trace, reading: AnswerReading) -> tuple[float, dict[st
     return value, detail
 
 
-@dataclass(slots=True)
-class LexicalFacts:
-    """What the words of a trace say of its answer.
+class LexicalFacts(NamedTuple):
+    """What the words of a trace say of its answer; `Calibration` weighs each by its name."""
 
-    Args:
-        odds: Log odds of the built-in score that the answer is grounded.
-        strayed: Share of its numbers that have other neighbours in the passages, by degrees.
-        record: Whether a passage is a record.
-        several: Whether there are several passages, none of which is a record.
-        short: From 0 to 1 for a short answer from a single text.
-    """
-
-    odds: float = 0.0
+    lexical: float = 0.0  # log odds of the built-in score
     strayed: float = 0.0
-    record: bool = False
-    several: bool = False
+    record: float = 0.0
+    several: float = 0.0
     short: float = 0.0
 
 
@@ -143,23 +127,21 @@ def lexical_facts(trace: Trace) -> LexicalFacts:
     odds = math.log(value / (1 - value)) if 0 < value < 1 else math.copysign(99, value - 0.5)
     facts = LexicalFacts(max(-_ODDS_LIMIT, min(_ODDS_LIMIT, odds)), features.strayed_share)
     texts = [text for text in passage_texts(trace) if text.strip()]
-    facts.record = any(map(looks_structured, texts))
-    facts.several = len(texts) > 1 and not facts.record
-    if len(texts) == 1 and not facts.record:
-        words = sum(len(claim.text.split()) for claim in claims)
-        facts.short = max(0.0, min(1.0, (3 * SHORT - words) / (2 * SHORT)))
-    return facts
+    if any(map(looks_structured, texts)):
+        return facts._replace(record=1.0)
+    if len(texts) > 1:
+        return facts._replace(several=1.0)
+    words = sum(len(claim.text.split()) for claim in claims)
+    return facts._replace(short=max(0.0, min(1.0, (3 * SHORT - words) / (2 * SHORT))))
 
 
 def combine(weights: Calibration, model: float, facts: LexicalFacts) -> float:
-    """Return the log odds that an answer is grounded, from the model's and the words of a trace."""
-    evidence = (
-        weights.model * model + weights.lexical * facts.odds - weights.strayed * facts.strayed
-    )
-    if facts.record:
-        return weights.record_slope * evidence + weights.record + weights.intercept
-    kind = weights.several * facts.several + weights.short * facts.short
-    return evidence + kind + weights.intercept
+    """Return the log odds that an answer is grounded."""
+    evidence = weights.model * model + weights.lexical * facts.lexical
+    evidence -= weights.strayed * facts.strayed
+    kind = weights.record * facts.record + weights.several * facts.several
+    kind += weights.short * facts.short
+    return evidence * (weights.record_slope if facts.record else 1) + kind + weights.intercept
 
 
 def unsupported_spans(answer: str, tokens: Sequence[TokenRisk], at: float) -> list[TokenRisk]:

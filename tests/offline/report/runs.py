@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.run import RunSeries, ScoredRun
 from tests.scored import line_of, result
 
@@ -20,7 +22,7 @@ def run_of(
 ) -> ScoredRun:
     """A run of one metric; values by id, or in order (then `t0`, `t1`, ...). None is unscored."""
     named = values if isinstance(values, Mapping) else {f"t{n}": v for n, v in enumerate(values)}
-    run = ScoredRun(name, quote=str)
+    run = ScoredRun(name, Redactor(PrivacySettings()))
     for number, (trace_id, value) in enumerate(named.items()):
         extra: dict[str, Any] = {"probability": probabilities[number]} if probabilities else {}
         if value is None:

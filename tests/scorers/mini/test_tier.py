@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +125,11 @@ def test_the_level_is_that_of_the_kind_of_input() -> None:
         several=20,
         short=40,
     )
-    facts = LexicalFacts(odds=4.0, strayed=0.5)
+    facts = LexicalFacts(4.0, strayed=0.5)
     assert combine(level, 2.0, facts) == 1 + 1 + 1 - 1
-    assert combine(level, 2.0, replace(facts, several=True)) == 2 + 20
-    assert combine(level, 2.0, replace(facts, short=0.25)) == 2 + 10
-    assert combine(level, 2.0, replace(facts, record=True)) == 3 * 1 + 1 + 10
+    assert combine(level, 2.0, facts._replace(several=1)) == 2 + 20
+    assert combine(level, 2.0, facts._replace(short=0.25)) == 2 + 10
+    assert combine(level, 2.0, facts._replace(record=1)) == 3 * 1 + 1 + 10
 
 
 @pytest.mark.parametrize(
