@@ -262,7 +262,7 @@ def test_a_person_labels_in_a_browser(tmp_path: Path) -> None:
         with browser(chromedriver, chromium, tmp_path) as page:
             page.size(400, 900)
             page.open(f"{base}/label/bot")
-            page.run("document.querySelector('form button').click()")
+            page.run("document.querySelector('form.label button').click()")
             _wait(page, "return !!document.querySelector('input[name=trace]')")
             first = page.run("return document.querySelector('input[name=trace]').value")
             assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [
@@ -271,7 +271,7 @@ def test_a_person_labels_in_a_browser(tmp_path: Path) -> None:
             ]
             for name in ("answered", "grounded", "relevant"):
                 page.run(f"document.querySelector('input[name={name}]').click()")
-            page.run("document.querySelector('form button').click()")
+            page.run("document.querySelector('form.label button').click()")
             _wait(
                 page,
                 f"return (document.querySelector('input[name=trace]') || {{}}).value != '{first}'",
