@@ -167,11 +167,6 @@ def test_without_a_draw_the_page_of_labels_says_where_to_label() -> None:
     assert b"rag.feedback" in body
 
 
-def test_only_the_status_page_refreshes() -> None:
-    assert b'http-equiv="refresh"' in ask(everything(), "/")[1]
-    assert b'http-equiv="refresh"' not in ask(everything(), "/service/bot")[1]
-
-
 @pytest.mark.parametrize(
     ("service", "trace_id"),
     [
