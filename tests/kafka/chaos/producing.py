@@ -60,7 +60,7 @@ class Producing(threading.Thread):
             acks="all",
             enable_idempotence=True,
             linger_ms=20,
-            # a busy machine starts a broker in a minute; after an expired batch it may hang
+            # a busy machine starts a broker in a minute; after a batch expires this client may hang
             delivery_timeout_ms=300_000,
             max_block_ms=120_000,
         )
