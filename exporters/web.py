@@ -46,17 +46,15 @@ from ragmeter.exporters.page.rendering import (
     status_page,
     trace_page,
 )
+from ragmeter.exporters.page.traces import LabelView, find_trace, trace_view
 from ragmeter.exporters.page.views import (
-    LabelView,
     PageOptions,
     base_view,
     default_segment_window,
-    find_trace,
     people_estimates,
     service_breakdown,
     service_view,
     status_view,
-    trace_view,
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.exporters.snapshot import windows_json

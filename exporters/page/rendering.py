@@ -31,14 +31,12 @@ from ragmeter.exporters.page.numbers import (
     trace_url,
     visible,
 )
-from ragmeter.exporters.page.traces import trace_excerpt, trace_parts
+from ragmeter.exporters.page.traces import LabelView, TraceView, trace_excerpt, trace_parts
 from ragmeter.exporters.page.views import (
     RANGES,
-    LabelView,
     PageBase,
     ServicePageView,
     StatusView,
-    TraceView,
 )
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
+from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.core.metric_specs import MetricSpec, display_rank, find_spec, name_at_cutoff
 from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.exporters.page.numbers import (
     clip,
@@ -20,9 +21,19 @@ from ragmeter.exporters.page.numbers import (
     metric_words,
     one_line,
 )
-from ragmeter.exporters.page.views import TraceView
+from ragmeter.exporters.page.views import (
+    DEFAULT_OPTIONS,
+    PageBase,
+    PageOptions,
+    base_view,
+    row_order,
+)
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.windows.series import Estimate
 
+# Worst traces of a series through which the page of a trace leads: of all the texts are kept.
+NEIGHBOURS = 25
 # Characters of text and numbers of things on one page: some 700 kB at the very most.
 QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
 PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
@@ -39,6 +50,91 @@ CONTENT_NOTES = {
     "none": "Texts are not kept (privacy.content): only ids, numbers and scores.",
     "hash": "Texts are not kept (privacy.content): only hashes, ids, numbers and scores.",
 }
+
+
+@dataclass(slots=True)
+class TraceView:
+    """The page of one kept trace: its native JSON and its scores.
+
+    Args:
+        series: The (metric, scorer) of which it is one of the worst, `neighbours` their ids.
+    """
+
+    base: PageBase
+    service: str
+    trace_id: str
+    trace: dict[str, Any]
+    results: list[dict[str, Any]]
+    series: tuple[str, str] = ("", "")
+    neighbours: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LabelView:
+    """The page on which people label the traces of a service.
+
+    Args:
+        token: Proof that a form comes from this page.
+        trace: The trace to label; None where none is drawn.
+        left: Drawn traces without labels, of `drawn`.
+        waiting: Traces that could be drawn.
+        agreement: How well scorers agree with the labels given so far.
+        estimates: People's rates and the scores beside them, as (metric, scorer, estimate).
+        problem: Why the last form was not taken.
+    """
+
+    base: PageBase
+    service: str
+    token: str = ""
+    trace: TraceView | None = None
+    left: int = 0
+    drawn: int = 0
+    waiting: int = 0
+    agreement: list[ScorerAgreement] = field(default_factory=list)
+    estimates: list[tuple[MetricSpec, str, Estimate]] = field(default_factory=list)
+    problem: str = ""
+
+
+def trace_view(
+    agent: AgentView,
+    service: str,
+    trace_id: str,
+    options: PageOptions = DEFAULT_OPTIONS,
+    series: tuple[str, str] = ("", ""),
+) -> TraceView | None:
+    """Copy what the page of a trace shows; None where the trace is not kept.
+
+    `series` is the (metric, scorer) through whose worst traces the page leads, if it is one of
+    them, else the first of which it is one.
+    """
+    document = agent.evidence(service, trace_id)
+    if document is None:
+        return None
+    trace, results = document.get("trace"), document.get("results")
+    base = base_view(agent, options)
+    view = TraceView(
+        base,
+        service,
+        trace_id,
+        trace if isinstance(trace, dict) else {},
+        [item for item in results if isinstance(item, dict)] if isinstance(results, list) else [],
+    )
+    with agent.lock():
+        windows = agent.windows
+        known = sorted(windows.series(service), key=lambda item: (item != series, row_order(item)))
+        for pair in known:
+            worst = windows.worst(service, *pair, base.windows[-1], NEIGHBOURS)
+            ids = [item.trace_id for item in worst]
+            if trace_id in ids:
+                view.series, view.neighbours = pair, ids
+                break
+    return view
+
+
+def find_trace(agent: AgentView, trace_id: str) -> str | None:
+    """Return the service whose kept traces have this id, None if there is none."""
+    services = base_view(agent).services
+    return next((name for name in services if agent.evidence(name, trace_id)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,6 @@ BROKEN_DOWN = 40
 # Lengths of time that charts show; beyond the longest window they are of coarse buckets.
 RANGES = ("1h", "6h", "24h", "7d", "14d")
 STALE_SECONDS = 300.0  # data older than the shortest default window is told from fresh data
-# Worst traces of a series through which the page of a trace leads: of all the texts are kept.
-NEIGHBOURS = 25
 # Metrics of a service in the overview of many services, in this order, where they are measured.
 OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
 
@@ -76,7 +74,7 @@ class PageOptions:
     started: float | None = None
 
 
-_DEFAULTS = PageOptions()
+DEFAULT_OPTIONS = PageOptions()
 
 
 @dataclass(slots=True)
@@ -294,49 +292,6 @@ class ServicePageView:
     agreement: list[ScorerAgreement] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class TraceView:
-    """The page of one kept trace: its native JSON and its scores.
-
-    Args:
-        series: The (metric, scorer) of which it is one of the worst, `neighbours` their ids.
-    """
-
-    base: PageBase
-    service: str
-    trace_id: str
-    trace: dict[str, Any]
-    results: list[dict[str, Any]]
-    series: tuple[str, str] = ("", "")
-    neighbours: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class LabelView:
-    """The page on which people label the traces of a service.
-
-    Args:
-        token: Proof that a form comes from this page.
-        trace: The trace to label; None where none is drawn.
-        left: Drawn traces without labels, of `drawn`.
-        waiting: Traces that could be drawn.
-        agreement: How well scorers agree with the labels given so far.
-        estimates: People's rates and the scores beside them, as (metric, scorer, estimate).
-        problem: Why the last form was not taken.
-    """
-
-    base: PageBase
-    service: str
-    token: str = ""
-    trace: TraceView | None = None
-    left: int = 0
-    drawn: int = 0
-    waiting: int = 0
-    agreement: list[ScorerAgreement] = field(default_factory=list)
-    estimates: list[tuple[MetricSpec, str, Estimate]] = field(default_factory=list)
-    problem: str = ""
-
-
 def people_estimates(
     agent: AgentView, service: str, window: str
 ) -> list[tuple[MetricSpec, str, Estimate]]:
@@ -374,7 +329,7 @@ def service_breakdown(
 
 
 def status_view(
-    agent: AgentView, options: PageOptions = _DEFAULTS, span: str | None = None
+    agent: AgentView, options: PageOptions = DEFAULT_OPTIONS, span: str | None = None
 ) -> StatusView:
     """Copy what the status page shows, the services with the worst alerts first."""
     base = base_view(agent, options)
@@ -400,7 +355,7 @@ def status_view(
 def service_view(
     agent: AgentView,
     service: str,
-    options: PageOptions = _DEFAULTS,
+    options: PageOptions = DEFAULT_OPTIONS,
     span: str | None = None,
     series: tuple[str, str] = ("", ""),
 ) -> ServicePageView | None:
@@ -419,49 +374,7 @@ def service_view(
     return ServicePageView(base, view, indexes, series)
 
 
-def trace_view(
-    agent: AgentView,
-    service: str,
-    trace_id: str,
-    options: PageOptions = _DEFAULTS,
-    series: tuple[str, str] = ("", ""),
-) -> TraceView | None:
-    """Copy what the page of a trace shows; None where the trace is not kept.
-
-    `series` is the (metric, scorer) through whose worst traces the page leads, if it is one of
-    them, else the first of which it is one.
-    """
-    document = agent.evidence(service, trace_id)
-    if document is None:
-        return None
-    trace, results = document.get("trace"), document.get("results")
-    base = base_view(agent, options)
-    view = TraceView(
-        base,
-        service,
-        trace_id,
-        trace if isinstance(trace, dict) else {},
-        [item for item in results if isinstance(item, dict)] if isinstance(results, list) else [],
-    )
-    with agent.lock():
-        windows = agent.windows
-        known = sorted(windows.series(service), key=lambda item: (item != series, _row_order(item)))
-        for pair in known:
-            worst = windows.worst(service, *pair, base.windows[-1], NEIGHBOURS)
-            ids = [item.trace_id for item in worst]
-            if trace_id in ids:
-                view.series, view.neighbours = pair, ids
-                break
-    return view
-
-
-def find_trace(agent: AgentView, trace_id: str) -> str | None:
-    """Return the service whose kept traces have this id, None if there is none."""
-    services = base_view(agent).services
-    return next((name for name in services if agent.evidence(name, trace_id)), None)
-
-
-def base_view(agent: AgentView, options: PageOptions = _DEFAULTS) -> PageBase:
+def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageBase:
     """Copy what every page shows, under one hold of the lock."""
     health = agent.health()
     with agent.lock():
@@ -538,7 +451,8 @@ def _service(
     return view
 
 
-def _row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
+def row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
+    """Return the key by which the rows of a service are sorted."""
     # Canaries come last: the scores by their reference, then those by a judge.
     metric, scorer = series
     return is_canary_scorer(scorer) and scorer != REFERENCE_SCORER, display_rank(metric), series
@@ -553,7 +467,7 @@ def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> l
         if full or metric in OVERVIEW
     ]
     rows = []
-    for metric, scorer in sorted(series, key=_row_order):
+    for metric, scorer in sorted(series, key=row_order):
         cells = {
             name: WindowCell(
                 windows.estimate(service, "", metric, scorer, name),

@@ -13,8 +13,7 @@ import pytest
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.exporters.page.traces import trace_parts
-from ragmeter.exporters.page.views import TraceView
+from ragmeter.exporters.page.traces import TraceView, trace_parts
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.aggregate import AggregateProcessor

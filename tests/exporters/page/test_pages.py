@@ -15,12 +15,12 @@ from ragmeter.exporters.page.rendering import (
     status_page,
     trace_page,
 )
+from ragmeter.exporters.page.traces import trace_view
 from ragmeter.exporters.page.views import (
     FULL_SERVICES,
     PageOptions,
     service_view,
     status_view,
-    trace_view,
 )
 from ragmeter.windows.worst import RankedTrace
 from tests.exporters.fakes import (
