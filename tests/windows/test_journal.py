@@ -130,3 +130,15 @@ def test_segments_are_read_right_after_their_traces() -> None:
         bucket = w.bucket("bot", "tag=x", "error", "builtin", 600, BASE)
         assert bucket is not None
         assert bucket.n == number + 1
+
+
+def test_what_has_left_the_longest_window_is_in_the_archive_after_a_restart() -> None:
+    w, store = Windows(("5m",), specs=SPECS), Store()
+    for number in range(10):
+        w.add(trace(number, 200.0 * number, {"error": 1.0}), "bot")
+        store.write(w.drain(whole=False))
+    other = Windows(("5m",), specs=SPECS)
+    other.load(store.read())
+    points = other.history("bot", "", "error", "builtin", "24h")
+    assert points == w.history("bot", "", "error", "builtin", "24h")
+    assert sum(point.samples for _, point in points if point) == 10
