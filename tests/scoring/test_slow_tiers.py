@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -289,11 +290,13 @@ def test_what_a_full_judge_leaves_out_is_logged_once_with_its_reason(
             instrument.accept(judged(begin + 50, begin, timestamp=now), "test", live=True)
             time.sleep(0.05)
         instrument.wait_idle()
-        assert states(instrument, "answered", "judge")["sampled_out"] > 0
+        found = states(instrument, "answered", "judge")
+        assert found.get("sampled_out", 0) + found.get("shed", 0) > 0
         assert mismatch(instrument) == 0
     (record,) = [r for r in caplog.records if "of its rates" in r.message]
     assert record.levelname == "WARNING"
-    assert "the judge tier draws at 0." in record.message
+    # 0 where so little would be drawn that traces are shed instead
+    assert re.search(r"the judge tier draws at 0(\.\d+)? of its rates: ", record.message)
     assert "judge.concurrency" in record.message
 
 
