@@ -26,7 +26,8 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import SeriesSlots
-from ragmeter.windows.state import BucketRow, decode_bucket, encode_bucket
+from ragmeter.windows.saved_buckets import decode_bucket, encode_bucket
+from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
 
 __all__ = ["Partial", "direct", "empty", "main", "merged", "rows_of", "split"]

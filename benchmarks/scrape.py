@@ -38,7 +38,7 @@ from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.exporters.exposition import MetricFamily
-from ragmeter.exporters.families.reference import LATENCY, quality_families
+from ragmeter.exporters.families import LATENCY, quality_families
 from ragmeter.exporters.page.rendering import status_page
 from ragmeter.exporters.page.views import status_view
 from ragmeter.exporters.prometheus import PrometheusExporter, _latency

@@ -24,7 +24,7 @@ from ragmeter.alerts.rule_sets import Runbook, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 from ragmeter.cli.main import SECTIONS, app
 from ragmeter.config.loader import render_reference
-from ragmeter.exporters.families.reference import update_reference
+from ragmeter.exporters.families import update_reference
 from ragmeter.exporters.rules.rule_file import (
     DRIFT_RULES,
     HEALTH_RULES,

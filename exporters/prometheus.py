@@ -28,7 +28,7 @@ from ragmeter.exporters.exposition import (
     format_number,
     join_exposition,
 )
-from ragmeter.exporters.families.reference import (
+from ragmeter.exporters.families import (
     AGENT,
     CONSISTENCY,
     INDEXING,

@@ -36,7 +36,7 @@ FLOORS = {
 COMPOSITION_ROOT = "app"
 MAX_FOLDERS = 30
 MAX_FILES = 325  # 320 is the aim
-MAX_PRODUCT_LINES = 72_000  # 60,000 is the aim
+MAX_PRODUCT_LINES = 72_500  # 60,000 is the aim
 MEDIAN_LINES = range(150, 261)
 MAX_PARAMETERS = 8  # of a constructor; more want an object for some of them
 

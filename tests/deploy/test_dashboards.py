@@ -15,7 +15,7 @@ from deploy.dashboards.__main__ import main
 from deploy.dashboards.files import DASHBOARDS, generated
 from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.alerts.rules import load_rules
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families import all_families
 from ragmeter.metrics.registry import metric_specs
 from tests.deploy.dashboard_queries import boards, panels, queries
 from tests.deploy.tools import ROOT

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.core.counters import Exemplar
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families import all_families
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.registry import metric_specs
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate, everything

@@ -8,7 +8,7 @@ import pytest
 
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.core.score import NoScore, Score, ScoreState
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families import all_families
 from ragmeter.metrics.builtin import PreparedTrace, score_cheap
 from ragmeter.metrics.canary.scores import reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import is_canary_scorer

@@ -11,7 +11,7 @@ from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import ScoredTrace
 from ragmeter.windows import state
 from ragmeter.windows.buckets import SeriesSlots
-from ragmeter.windows.state import BUCKET_VERSION, decode_bucket, decode_journal
+from ragmeter.windows.saved_buckets import BUCKET_VERSION, decode_bucket, decode_journal
 from ragmeter.windows.windows import Windows
 from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
 

@@ -6,7 +6,7 @@ import pytest
 
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import SeriesSlots
-from ragmeter.windows.state import (
+from ragmeter.windows.saved_buckets import (
     BUCKET_VERSION,
     decode_bucket,
     decode_clock,

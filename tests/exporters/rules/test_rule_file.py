@@ -19,7 +19,7 @@ from ragmeter.alerts.rule_sets import (
 )
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families import all_families
 from ragmeter.exporters.rules.promql import HOLD
 from ragmeter.exporters.rules.rule_file import HEALTH_RULES, build_rule_file
 from ragmeter.exporters.rules.service import failure_recordings

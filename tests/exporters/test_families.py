@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ragmeter.exporters.families.reference import (
+from ragmeter.exporters.families import (
     BEGIN,
     END,
     all_families,
@@ -15,10 +15,11 @@ from ragmeter.exporters.families.reference import (
     update_reference,
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
+from ragmeter.metrics.registry import metric_specs
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
 from tests.real import require
 
-DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def exposition(agent: FakeAgent) -> str:
@@ -39,6 +40,18 @@ def documented() -> set[str]:
     return set(re.findall(r"^\| `([a-z0-9_]+)` \|", block, re.MULTILINE))
 
 
+def test_names_follow_the_conventions() -> None:
+    names = [family.name for family in all_families()]
+    assert len(set(names)) == len(names)
+    for family in all_families():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
+        assert (family.type == "counter") == family.name.endswith("_total")
+        assert family.help.endswith(".")
+        assert not family.ours or family.name.startswith(("rag_", "ragmeter_"))
+    for spec in metric_specs().values():
+        assert spec.gauge in names
+
+
 def test_what_is_exported_is_documented_and_the_reverse() -> None:
     assert exported() == documented()
 
@@ -57,9 +70,7 @@ def test_every_name_that_the_agent_counts_is_documented() -> None:
 
 def test_the_docs_are_the_reference() -> None:
     page = DOCS.read_text("utf-8")
-    assert page == update_reference(page), (
-        "python -m ragmeter.exporters.families.reference docs/metrics.md"
-    )
+    assert page == update_reference(page), "python -m ragmeter.exporters.families docs/metrics.md"
 
 
 def test_exported_labels_are_the_documented_ones() -> None:

@@ -1,0 +1,154 @@
+"""The saved form of buckets, of the journal and of the stream time.
+
+A saved bucket is one version byte, then JSON: the sums are whole numbers of any size, reading it
+can run no code, and it has no byte order. Keys are sorted, so equal buckets give equal bytes. The
+encoder is C: a bucket of 16 metrics takes some 50 us.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.errors import UnknownVersion
+from ragmeter.windows.buckets import Bucket, SeriesSlots
+from ragmeter.windows.log_histogram import SparseLogHistogram
+from ragmeter.windows.sums import WIDTH, StratumSums
+from ragmeter.windows.worst import WorstEntry, tie_break, unpack_entries
+
+# (service, segments, start, sum): the traces with these segments in a bucket of the finest grain,
+# which begins at Unix second `start`.
+JournalEntry = tuple[str, tuple[str, ...], int, Bucket]
+
+# 1 had 14 sums a stratum, the first two in counts of traces; 2 had no failures; 3 had the sum of
+# the cheap scores of all traces, and no classes of the cheap score.
+BUCKET_VERSION = 4
+
+# Rows of the journal have versions after those of buckets, so that programs that know no journal
+# refuse the file.
+JOURNAL_VERSION = 5
+
+_encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
+    """Encode a bucket as it is saved; `slots` are those that it was built with."""
+    return _pack(BUCKET_VERSION, _encode_content(bucket, slots))
+
+
+def _encode_content(bucket: Bucket, slots: SeriesSlots) -> list[Any]:
+    cells = []
+    counts, strata = bucket.counts, bucket.strata
+    for key, offset in slots.items():
+        row = counts[offset : offset + WIDTH]
+        weighted = strata.get(offset) if strata else None
+        if weighted or any(row[:5]):
+            cells.append([*key, row or [0] * WIDTH, sorted(weighted.items()) if weighted else []])
+    sketches = [
+        [stage, sketch.n, sketch.w2, *sketch.content()]
+        for stage, sketch in sorted(bucket.sketches.items())
+    ]
+    worst = [
+        [*key, [[e.rank, e.trace_id, e.timestamp] for e in unpack_entries(entries)]]
+        for key, entries in sorted(bucket.worst.items())
+    ]
+    failures = [
+        [*key, sorted(reasons.items())] for key, reasons in sorted((bucket.failures or {}).items())
+    ]
+    return [bucket.trace_count, cells, sketches, worst, failures]
+
+
+def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
+    """Decode a saved bucket; its series get slots.
+
+    Raises:
+        UnknownVersion: A newer version has written it.
+        ValueError: The data is not a bucket.
+    """
+    version, content = _unpack(data, BUCKET_VERSION)
+    try:
+        return _decode_content(content, slots, version)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(f"window state that is no bucket: {error}") from None
+
+
+def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
+    bucket = Bucket()
+    bucket.trace_count, cells, sketches, worst, *failures = content
+    for metric, scorer, counts, weighted in cells:
+        if version == 1:
+            weighted = [
+                (name, [sums[0] * WEIGHT_ONE, sums[1] * WEIGHT_ONE, *sums[2:], 0, 0])
+                for name, sums in weighted
+            ]
+        offset, _, _ = slots.column((metric, scorer))
+        if len(counts) != WIDTH:
+            raise ValueError("wrong number of sums")
+        bucket.counts += [0] * (offset + WIDTH - len(bucket.counts))
+        bucket.counts[offset : offset + WIDTH] = counts
+        if weighted:
+            bucket.strata[offset] = {name: StratumSums.load(sums) for name, sums in weighted}
+    for stage, n, w2, shift, filled, weights in sketches:
+        sketch = SparseLogHistogram.from_content(n, w2, shift, filled, weights)
+        bucket.sketches[stage] = sketch
+    for metric, scorer, entries in worst:
+        bucket.worst[metric, scorer] = [
+            WorstEntry(rank, tie_break(trace_id), trace_id, timestamp)
+            for rank, trace_id, timestamp in entries
+        ]
+    bucket.failures = {
+        (metric, scorer): dict(reasons) for metric, scorer, reasons in (failures or [[]])[0]
+    } or None
+    return bucket
+
+
+def encode_journal(entries: Sequence[JournalEntry], slots: SeriesSlots) -> bytes:
+    """Encode what a commit has added."""
+    rows = [(*place, _encode_content(delta, slots)) for *place, delta in entries]
+    return _pack(JOURNAL_VERSION, rows)
+
+
+def decode_journal(data: bytes, slots: SeriesSlots) -> list[JournalEntry]:
+    """Decode a row of the journal, as `decode_bucket` does a bucket."""
+    _, rows = _unpack(data, JOURNAL_VERSION)
+    try:
+        return [
+            (service, tuple(segments), start, _decode_content(content, slots, BUCKET_VERSION))
+            for service, segments, start, content in rows
+        ]
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(f"window state that is no journal: {error}") from None
+
+
+def encode_clock(now: float) -> bytes:
+    """Encode the stream time (Unix seconds) as it is saved."""
+    return _pack(BUCKET_VERSION, {"now": now})
+
+
+def decode_clock(data: bytes) -> float:
+    """Decode the stream time; raises ValueError if the data is none."""
+    _, content = _unpack(data, BUCKET_VERSION)
+    try:
+        return float(content["now"])
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"window state without a clock: {error}") from None
+
+
+def _pack(version: int, content: object) -> bytes:
+    return bytes([version]) + _encode_json(content).encode("ascii")
+
+
+def _unpack(data: bytes, newest: int) -> tuple[int, Any]:
+    """Return (version, content)."""
+    if data and data[0] > newest:
+        raise UnknownVersion(
+            f"window state of format version {data[0]}; this program reads up to {newest}"
+        )
+    try:
+        if not data or not data[0]:
+            raise ValueError("it has no format version")
+        return data[0], json.loads(data[1:])
+    except ValueError as error:
+        raise ValueError(f"window state that cannot be read: {error}") from None

@@ -1,1 +1,0 @@
-"""Declarations of every exported Prometheus metric family."""
