@@ -78,6 +78,8 @@ def alerts_view(alerts: Sequence[Alert], now: float | None) -> dict[str, list[li
 def _causes(alerts: Sequence[Alert]) -> list[list[Alert]]:
     """Group alerts by service and cause, the announced one or else the worst first.
 
+    The causes of a service with a critical alert come before its others.
+
     Of one cause are those that one notification announces, and those that name a trace of them as
     one of the worst: a warning may be announced minutes before the critical alert.
     """
@@ -89,7 +91,13 @@ def _causes(alerts: Sequence[Alert]) -> list[list[Alert]]:
         else:
             own.append(alert)
     services = list(dict.fromkeys(alert.service for alert in alerts))
-    return sorted(groups, key=lambda of: services.index(of[0].service))
+    return sorted(
+        groups,
+        key=lambda of: (
+            services.index(of[0].service),
+            not any(alert.severity == "critical" for alert in of),
+        ),
+    )
 
 
 def _same_cause(alert: Alert, other: Alert) -> bool:

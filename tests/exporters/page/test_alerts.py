@@ -124,6 +124,12 @@ def test_the_service_with_the_worst_alert_comes_first() -> None:
     assert causes(quiet, *loud) == [["c"], ["d"], ["w"]]
 
 
+def test_a_critical_cause_comes_before_the_other_causes_of_its_service() -> None:
+    warning = make(id="w", severity="warning", worst=["a"])
+    folded = make(id="c", folded_under="resolved", worst=["z"])
+    assert causes(warning, folded) == [["c"], ["w"]]
+
+
 def test_each_card_leads_to_what_to_do() -> None:
     html = section([make(), make(id="own", service="b", runbook="https://x.example/r")], 1060.0)
     assert 'href="/runbooks/errors.md"' in html
