@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +21,7 @@ from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
+from ragmeter.scorers.judge.cache import SingleFlight
 from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
 from ragmeter.trace import Trace
 
@@ -36,12 +40,17 @@ _WINDOW_WEIGHT = 0.25
 _CHARS_PER_WEIGHT = 250  # to read and conclude
 # Characters of passages: to compare more with the answer would hold Python's lock for a second.
 MAX_PASSAGE_CHARS = 250_000
+# Results by text that are remembered, of 1 kB each. Equal questions may get equal answers: where
+# the application has a cache, in canaries, and in a file that is read twice.
+_MAX_REMEMBERED = 1_000
 
 _Place = tuple[int, int]
 
 
 class TokenTier(LocalModelTier):
     """Scores `grounding` by a model of the kind `tokens`; it is opened at the first trace.
+
+    Texts that it has scored lately it does not score again.
 
     Args:
         model: The model.
@@ -51,11 +60,27 @@ class TokenTier(LocalModelTier):
     def __init__(self, model: TokenModel, workers: CpuWorkers | None = None) -> None:
         super().__init__(workers or CpuWorkers(1), {model.manifest.name: model.fingerprint})
         self._model = model
+        self._flights: SingleFlight[Finding] = SingleFlight()
+        self._remembered: OrderedDict[bytes, Finding] = OrderedDict()  # the latest used last
 
     def _score_each(
         self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
     ) -> dict[str, Awaitable[Finding]]:
-        return {self._model.manifest.name: self._score_tokens(turn, trace, cost)}
+        return {self._model.manifest.name: self._score_once(turn, trace, cost)}
+
+    async def _score_once(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
+        passages = [(passage.id, passage.text) for passage in trace.passages or ()]
+        texts = repr((trace.query, trace.answer, passages))
+        key = hashlib.sha256(texts.encode("utf-8", "surrogatepass")).digest()
+        finding = self._remembered.get(key)
+        if finding is None:
+            score = partial(self._score_tokens, turn, trace)
+            finding, _ = await self._flights.run(key, score, cost)
+            self._remembered[key] = finding
+            if len(self._remembered) > _MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+        self._remembered.move_to_end(key)
+        return deepcopy(finding)
 
     async def _score_tokens(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
         texts, answer = passage_texts(trace), trace.answer or ""

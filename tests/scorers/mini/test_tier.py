@@ -250,3 +250,30 @@ def test_the_embedded_model_is_used_where_no_other_is_named(
 def test_the_tier_has_one_model() -> None:
     with pytest.raises(ConfigError, match="set one"):
         load_settings(environ={}, overrides={"hhem": {"path": "a"}, "models": {"path": "b"}})
+
+
+def test_equal_texts_are_scored_once(tmp_path: Path) -> None:
+    settings = own(tmp_path)
+    text = "It opened in 1950 in rome ."
+
+    async def main() -> list[tuple[Score, float]]:
+        tier = slow_tiers.ConfiguredTiers(settings).scorers["model"]
+
+        async def one(trace_id: str, answer: str = text) -> tuple[Score, float]:
+            cost = ScoringCost()
+            trace = make_trace(trace_id=trace_id, passages=PASSAGES, answer=answer)
+            (result,) = await tier.score(trace, cost)
+            return result, cost.seconds
+
+        async with tier:  # type: ignore[attr-defined]
+            results = list(await asyncio.gather(one("a"), one("b")))
+            assert results[0][0].detail is not None
+            results[0][0].detail["unsupported"] = "of one result alone"
+            results += [await one("c"), await one("d", text.replace("1950", "1951"))]
+        return results
+
+    (first, paid), (second, joined), (third, again), (other, anew) = asyncio.run(main())
+    assert first.value == second.value == third.value != other.value
+    assert second.detail == third.detail != first.detail
+    assert sorted((paid > 0, joined > 0)) == [False, True]
+    assert again == 0 < anew
