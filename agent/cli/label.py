@@ -41,7 +41,6 @@ from ragmeter.core.score import Score, ScoredTrace, read_unsupported
 from ragmeter.ingest.files import InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.metrics.labelled import SORTED_BY
-from ragmeter.offline.report.tables import agreement_table
 from ragmeter.sampling.labelling import LABELS_PER_DRAW, draw_slices
 from ragmeter.sampling.people_agreement import (
     LabelledScores,
@@ -262,7 +261,7 @@ class _FileDraw:
         title = f"What you would say of all {len(self._traces):,} traces"
         return [
             _estimates_table(title, rows),
-            agreement_table(compare_with_people(labelled), _WITH_YOU),
+            _agreement_table(compare_with_people(labelled)),
         ]
 
 
@@ -291,8 +290,14 @@ class _AgentDraw:
         document = self._query("/v1/labels", "questions", post={**self._service, "count": 0})
         return [
             _estimates_table(f"The last {document['window']}", document["estimates"]),
-            agreement_table([ScorerAgreement(*row) for row in document["agreement"]], _WITH_YOU),
+            _agreement_table([ScorerAgreement(*row) for row in document["agreement"]]),
         ]
+
+
+def _agreement_table(rows: Sequence[ScorerAgreement]) -> Table:
+    from ragmeter.offline.report.tables import agreement_table  # other commands do not load it
+
+    return agreement_table(rows, _WITH_YOU)
 
 
 def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:

@@ -193,13 +193,14 @@ def test_one_that_does_not_come_back_is_given_up_and_the_place_is_known(sending:
         with pytest.raises(ReplayError, match=r"refused.*, for 300 s"):
             sending.run(url)
     assert AWAY_SECONDS < sending.hand.now < AWAY_SECONDS + 21
-    assert sending.done.sent == BATCH
+    sent = sending.done.sent
+    assert 0 < sent <= BATCH  # a body goes before it is full where the file is read slowly
     assert not sending.done.finished
     with taking() as other:
         sending.on_sleep = lambda: None
         sending.done = ReplayState(position=sending.done.position)
         sending.run(other.url)
-        assert other.took == [f"t{n}" for n in range(BATCH, 2 * BATCH)]
+        assert other.took == [f"t{n}" for n in range(sent, 2 * BATCH)]
 
 
 def test_one_that_was_never_there_is_said_at_once(sending: Sending) -> None:

@@ -32,6 +32,7 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, split_row_key
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
+from ragmeter.store.sqlite import SqliteStore
 from tests.aggregate.test_feedback_join import agent, said
 from tests.kafka.state.partition import SCORER, apply, commit, crashing, flat, reloaded, state_of
 from tests.traces import START, good
@@ -264,7 +265,9 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
                 )
                 one.wait_feedback()
         one.wait_feedback()
-        saved = one._store.saved()
+    store = SqliteStore(tmp_path / "s.sqlite")  # a stop saves whole buckets
+    saved = store.saved()
+    store.close()
     rows = content(commit(state, {}))
     buckets = {
         tuple(parts): d for k, d in rows.items() for w, parts in [split_row_key(k)] if w == "b"
