@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import count
 from pathlib import Path
 
@@ -53,14 +54,23 @@ def text(board: Board) -> str:
     )
     for row in board.rows:
         _add(made, row)
-    found = made.build()
+    found = deepcopy(made.build())  # boards are built more than once from the same panels
     numbers = count(1)
+    hidden = 0  # height of the panels in folded rows above, for which the builder leaves room
     for panel in found.panels or []:
         panel.id_val = next(numbers)
+        assert panel.grid_pos is not None
+        panel.grid_pos.y -= hidden
         if isinstance(panel, RowPanel):
             panel.datasource = DATASOURCE
+            bottom = 0
             for inside in panel.panels:
                 inside.id_val = next(numbers)
+                assert inside.grid_pos is not None
+                inside.grid_pos.y -= hidden
+                bottom = max(bottom, inside.grid_pos.y + inside.grid_pos.h)
+            if panel.panels:
+                hidden += bottom - panel.grid_pos.y - panel.grid_pos.h
     return JSONEncoder(sort_keys=True, indent=2).encode(found) + "\n"
 
 

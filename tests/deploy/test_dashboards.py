@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,17 @@ def test_places_and_identifiers_are_each_ones_own(name: str) -> None:
     rows = [panel for panel in board["panels"] if panel["type"] == "row"]
     numbers = [panel["id"] for panel in [*rows, *panels(board)]]
     assert len(set(numbers)) == len(numbers)
+    folded = [row["panels"] for row in rows if row["collapsed"]]
+    for level in (board["panels"], *folded):
+        assert_places_are_apart(level)
+    tops = sorted(((row["gridPos"]["y"], row) for row in rows), key=lambda top: top[0])
+    for (y, row), (below, _) in pairwise(tops):
+        assert not row["collapsed"] or below == y + 1  # no room is left for what is folded
+
+
+def assert_places_are_apart(level: Sequence[dict[str, Any]]) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in [*rows, *panels(board)]:
+    for panel in level:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells = {
