@@ -297,7 +297,7 @@ def test_a_round_asks_the_judge_about_what_should_be_declined(
         arguments += ["-o", str(tmp_path / "out.jsonl"), "--per-minute", "6000"]
         found = CliRunner().invoke(app, arguments)
     assert found.exit_code == status, found.output
-    assert len(asked) == 1
+    assert len({json.dumps(one) for one in asked}) == 1  # again after a broken connection
 
 
 def test_a_round_asks_the_judge_about_right_answers_without_keywords(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_round_asks_the_judge_about_right_answers_without_keywords(tmp_path: P
     assert found.exit_code == 1
     # by the label of the judge; the other question has keywords
     assert "answer_correctness 0.2, wanted 0.5" in found.output
-    assert len(asked) == 1
+    assert len({json.dumps(one) for one in asked}) == 1  # again after a broken connection
     first, second = map(json.loads, out.read_text().splitlines())
     assert first["reference"]["judged_facts"] == 0
     assert "judged_facts" not in second["reference"]
