@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,13 @@ class _Run:
         with guarded(settings.kafka):
             provision(settings)
         # small segments, so that the cleaner is at work on the state while it is written and read
-        client = KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers)
         small = {"segment.bytes": str(2**20), "min.cleanable.dirty.ratio": "0.05"}
-        client.alter_configs([ConfigResource("topic", f"{GROUP}-aggregates", small)])
-        client.close()
+        resource = ConfigResource("topic", f"{GROUP}-aggregates", small)
+        with closing(
+            KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers)
+        ) as client:
+            # unchecked: of several nodes the one that is asked may not know the new topic yet
+            client.alter_configs([resource], raise_on_unknown=False)
 
     def go(self) -> Report:
         todo = self.plan
