@@ -19,6 +19,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_judged
+from ragmeter.core.score import read_unsupported
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
@@ -208,7 +209,7 @@ def describe_progress(view: AgentView) -> str:
 
 def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
     results = (view.evidence(service, trace_id) or {}).get("results", ())
-    return any((one.get("detail") or {}).get("unsupported_spans") for one in results)
+    return any(read_unsupported(one.get("detail")) for one in results)
 
 
 def page_links(view: AgentView, url: str) -> Iterator[str]:
