@@ -45,6 +45,10 @@ _FIRST_PROGRESS_SECONDS, _PROGRESS_SECONDS = 1.0, 10.0
 # the same CPU with 1 ms.
 _SWITCH_SECONDS = 0.001
 
+# Bytes of files from which on scoring takes all cores: scoring is twice the work of all else, and
+# no sender waits for an answer. These take some 5 s; a process takes half a second to start.
+_LARGE_IMPORT = 20_000_000
+
 
 @contextlib.asynccontextmanager
 async def serve_agent(
@@ -178,8 +182,9 @@ async def run_agent(
     senders = AlertSenders(settings.alerts)
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
+    large = sum(path.stat().st_size for path in files if path.is_file()) > _LARGE_IMPORT
     agent = EmbeddedAgent(
-        with_processes(settings),
+        with_processes(settings, spare=0 if large else 1),
         rules,
         live=not files and not exit_after_replay,
         tiers=lambda saved: build_slow_tiers(settings, saved),

@@ -558,20 +558,21 @@ class ScorerPool:
                 self._finish(part, list(scorer.score_all(bodies, part.whole.terms)))
 
 
-def with_processes(settings: Settings) -> Settings:
+def with_processes(settings: Settings, *, spare: int = 1) -> Settings:
     """Return the settings with the number of scorer processes that this machine allows."""
     if settings.scorers.processes is not None:
         return settings
-    processes = default_processes(usable_cores(), memory_limit())
+    processes = default_processes(usable_cores(), memory_limit(), spare)
     return settings.model_copy(update={"scorers": ScorerSettings(processes=processes)})
 
 
-def default_processes(cores: float, memory: float) -> int:
+def default_processes(cores: float, memory: float, spare: int = 1) -> int:
     """Return how many processes an agent starts unless it is told.
 
     Args:
-        cores: What `usable_cores` returns; one is left to the agent itself.
+        cores: What `usable_cores` returns. Below two, the agent scores by itself.
         memory: What `memory_limit` returns. The agent keeps 256 MiB of it, and a process gets 96.
+        spare: Cores that are left to the agent itself.
     """
     room = (memory - _AGENT_BYTES) / _PROCESS_BYTES
-    return int(max(0.0, min(cores - 1, room, _MAX_PROCESSES)))
+    return int(max(0.0, min(cores - spare, room, _MAX_PROCESSES))) if cores >= 2 else 0

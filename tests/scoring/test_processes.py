@@ -354,6 +354,11 @@ def test_the_default_leaves_a_core_to_the_agent_and_fits_its_memory(
     assert default_processes(cores, memory) == number
 
 
+def test_a_large_import_scores_on_all_cores() -> None:
+    numbers = [default_processes(cores, math.inf, 0) for cores in (1, 1.9, 2, 3.5, 64)]
+    assert numbers == [0, 0, 2, 3, 4]
+
+
 def test_the_plan_of_the_processes_holds_no_secret() -> None:
     tree = {
         "judge": {"base_url": "http://x/v1", "model": "m", "api_key": "s3cret-judge"},
