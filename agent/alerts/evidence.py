@@ -64,8 +64,7 @@ class EvidenceReader:
         if rule.unscored is not None:
             failed = windows.failed_before(service, "", *pair, window)
             return failed.value if failed and failed.samples >= MIN_SAMPLES else None
-        cell = windows.sums_before(service, alert.segment, *pair, window)
-        return None if cell is None else windows.value_of(cell, service, *pair)
+        return windows.value_before(service, alert.segment, *pair, window)
 
     def find_worst_traces(self, rule: AlertRule, alert: Alert) -> list[str]:
         """Return the ids of the worst traces, of several kinds (error, timeout) in turn.

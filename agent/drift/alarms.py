@@ -7,13 +7,11 @@ held. A judged score that moves first waits for the cheap score (quality) or the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ragmeter.core.score import BUILTIN_SCORER
-from ragmeter.windows.estimators import Z_95, wilson_interval
 
 AlarmKind = Literal["rate", "mean", "distribution", "latency", "judge"]
 
@@ -34,9 +32,6 @@ QUIET_SECONDS = 86400.0
 # Seconds that a judged score's alarm waits for the residual or the cheap score. The residual finds
 # a moderate swap of the judge (10 to 16 % bad) in 160 minutes, a hard one in 70.
 HOLD_SECONDS = 6 * 3600.0
-
-# Pseudo-samples that scatter as 0 and 1: a few equal values do not show that values never differ.
-_VARIANCE_PRIOR = 16.0
 
 CHEAP_MOVED = "the cheap score has moved, too"
 
@@ -106,40 +101,6 @@ class Alarm:
 def with_state(alarm: Alarm, state: _AlarmState, cause: str = "", at: float | None = None) -> Alarm:
     """Return the alarm in another state, from `at` (Unix seconds) on if given."""
     return replace(alarm, state=state, cause=cause, at=alarm.at if at is None else at)
-
-
-class NewLevel(NamedTuple):
-    """The mean since a change, of `n` effective samples.
-
-    `variance` is that of one of them, None if it is not known; `low` and `high` bound the values,
-    None without a bound.
-    """
-
-    mean: float
-    n: float
-    variance: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def interval(self) -> tuple[float, float]:
-        """Return its 95 % limits, made of its own samples and within the range of the values.
-
-        Bounded values have Wilson's limits for an effective number of samples: as many as would
-        scatter like these if they were 0 or 1, which is as far as bounded values can scatter.
-        """
-        if self.low is None or self.high is None or self.high <= self.low:
-            half = Z_95 * math.sqrt((self.variance or 0.0) / self.n)
-            return self.mean - half, self.mean + half
-        span = self.high - self.low
-        share = min(1.0, max(0.0, (self.mean - self.low) / span))
-        ratio = 1.0
-        if self.variance is not None:
-            smooth = (self.n * share + 1) / (self.n + 2)
-            prior = _VARIANCE_PRIOR * smooth * (1 - smooth)
-            most = self.n * share * (1 - share) + prior
-            ratio = min(1.0, (self.n * self.variance / span**2 + prior) / most)
-        lower, upper = wilson_interval(share, self.n / ratio)
-        return self.low + span * lower, self.low + span * upper
 
 
 class JudgedAlarms:

@@ -20,7 +20,6 @@ from ragmeter.drift.alarms import (
     Alarm,
     AlarmKind,
     JudgedAlarms,
-    NewLevel,
     with_state,
 )
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
@@ -228,8 +227,8 @@ class DriftMonitor:
         edge = None
         if isinstance(tracker, SharesTracker):
             edge = tracker.edge_value(self._scores, tracker.edges[alarm.edge])
-        level = _read_level(tracker.series[event.kind], alarm)
-        lower, upper = level.interval()
+        spec = tracker.series[event.kind].spec
+        level = alarm.estimate_level(spec.low, spec.high)
         return Alarm(
             *(tracker.service, tracker.metric, tracker.scorer, event.kind, "firing"),
             at=event.at,
@@ -238,13 +237,13 @@ class DriftMonitor:
             since_latest=change.latest,
             since_at_least=change.open,
             before=alarm.level,
-            after=level.mean,
-            after_lower=lower,
-            after_upper=upper,
+            after=level.value,
+            after_lower=level.lower,
+            after_upper=level.upper,
             statistic=alarm.statistic,
             threshold=event.threshold,
             expected_days=alarm.statistic / DAY,
-            effective_samples=level.n,
+            effective_samples=alarm.n,
             baseline_version=baseline.version,
             baseline_hours=(baseline.end - baseline.start) / HOUR,
             provisional=alarm.provisional,
@@ -403,10 +402,3 @@ class DriftMonitor:
 
 def _key(tracker: Tracker) -> _TrackerKey:
     return tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__
-
-
-def _read_level(series: DriftSeries, alarm: SeriesAlarm) -> NewLevel:
-    """Return the level since a change, of its own samples."""
-    mean = alarm.total / alarm.n
-    variance = max(0.0, alarm.squares / alarm.n - mean * mean)
-    return NewLevel(mean, alarm.n, variance, series.spec.low, series.spec.high)

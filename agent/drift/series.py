@@ -23,6 +23,7 @@ from ragmeter.drift.detectors import (
     ScorePart,
     find_change,
 )
+from ragmeter.windows.estimators import Cell, Interval, mean_interval
 
 # (learned seconds, levels) of successive baselines: one level after six hours, the hours of the day
 # after a day, those of the week after one, in which days differ by chance, and after two.
@@ -98,6 +99,19 @@ class SeriesAlarm(NamedTuple):
     statistic: float
     baseline: Baseline
     provisional: str
+
+    def estimate_level(self, low: float, high: float | None) -> Interval:
+        """Estimate the mean since the change from its own samples, of values in a range.
+
+        Args:
+            low: Lowest value.
+            high: Highest value, None without one.
+        """
+        mean = self.total / self.n
+        if high is not None:
+            mean = min(high, max(low, mean))
+        scatter = max(0.0, self.squares - self.n * mean * mean) / max(1.0, self.n - 1)
+        return mean_interval([Cell(self.n, int(self.n) or 1, self.n, mean, scatter)], low, high)
 
 
 class DriftSeries:

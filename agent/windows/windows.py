@@ -7,19 +7,21 @@ bytes, a busy latency stage 1 kB, the five worst of a metric 300 bytes (`benchma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
 from ragmeter.core.clocks import parse_window
-from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
-from ragmeter.windows.failures import FailedShare
-from ragmeter.windows.intervals import unassisted_scorer
+from ragmeter.windows.estimators import widen_for_missing
+from ragmeter.windows.failures import FailedShare, estimate_failed_share
+from ragmeter.windows.intervals import estimate_interval, is_assisted, unassisted_scorer
 from ragmeter.windows.log_histogram import LogHistogram
-from ragmeter.windows.series import Estimate, Quantile, SeriesEstimator, SeriesResolver
+from ragmeter.windows.series import Estimate, Quantile, SeriesResolver
 from ragmeter.windows.state import WindowState
-from ragmeter.windows.sums import ScoreSums
+from ragmeter.windows.sums import STATE_NAMES, ScoreSums
 from ragmeter.windows.worst import (
     LATENCY_METRIC,
     RankedTrace,
@@ -27,6 +29,11 @@ from ragmeter.windows.worst import (
     unpack_entries,
     worst_sign,
 )
+
+_QUANTILES = (0.5, 0.95, 0.99)
+
+# (low, high) of a metric without a spec.
+_UNBOUNDED: tuple[float | None, float | None] = (None, None)
 
 # The most points that a chart shows.
 _HISTORY_POINTS = 60
@@ -75,7 +82,10 @@ class Windows:
         self._specs = specs
         self._state = state = WindowState(windows, specs, name_worst, worst_of)
         self._resolver = SeriesResolver(state.slots)
-        self._estimator = SeriesEstimator(self._resolver, specs, min_samples)
+        self._bounds: dict[str, tuple[float | None, float | None]] = {
+            name: (0.0, 1.0) if spec.kind == "ratio" else (spec.low, spec.high)
+            for name, spec in specs.items()
+        }
         self.names = state.names
         # bound once: a call of its own for each trace would cost time on the hot path
         self.advance, self.too_late = state.advance, state.too_late
@@ -143,8 +153,8 @@ class Windows:
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
         """Return the number of traces in a window by state; all zero for an unknown series."""
-        total = self._state.total(service, segment, window)
-        return self._estimator.states(total, metric, scorer)
+        cell = self.cell(service, segment, metric, scorer, window)
+        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -153,7 +163,26 @@ class Windows:
         total = self._state.total(service, segment, window)
         if total is None:
             return None
-        return self._estimator.estimate(total, metric, scorer)
+        key = self._resolver.cache_key(metric, scorer)
+        if key not in total.cache:
+            cell = self._resolver.cell(total, metric, scorer)
+            enough = cell is not None and cell.scored >= self.min_samples
+            total.cache[key] = self._estimate(cell, metric, scorer) if cell and enough else None
+        estimate: Estimate | None = total.cache[key]
+        return estimate
+
+    def _estimate(self, cell: ScoreSums, metric: str, scorer: str) -> Estimate | None:
+        """Estimate a series from its sums; None without a scored trace."""
+        samples = cell.scored
+        if not samples:
+            return None
+        bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
+        missing = 0.0
+        interval = estimate_interval(cell, *bounds, is_assisted(scorer))
+        if cell.unscored or cell.shed:
+            missing = cell.unscored_share() or 0.0
+            interval = widen_for_missing(interval, missing, *bounds)
+        return Estimate(*interval, samples, cell.states(), missing)
 
     def unscored(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -162,15 +191,20 @@ class Windows:
 
         None with fewer than `min_samples` of those.
         """
-        total = self._state.total(service, segment, window)
-        return self._estimator.unscored(total, metric, scorer) if total else None
+        cell = self.cell(service, segment, metric, scorer, window)
+        number = cell.scored + cell.unscored + cell.shed if cell else 0
+        if cell is None or number < self.min_samples:
+            return None
+        return (cell.unscored_share() or 0.0) if cell.unscored or cell.shed else 0.0, number
 
     def failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None:
         """Estimate the part of `unscored` that is a fault of ours; None as there."""
         total = self._state.total(service, segment, window)
-        return self._estimator.failed(total, metric, scorer) if total else None
+        cell = self._resolver.cell(total, metric, scorer)
+        share = cell and estimate_failed_share(cell, _failure_reasons(total, metric, scorer))
+        return share if share and share.samples >= self.min_samples else None
 
     def failing(self, service: str, window: str) -> list[SeriesKey]:
         """Return each (metric, scorer without version) with a failed result in a window."""
@@ -180,7 +214,14 @@ class Windows:
     def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
         """Return those of the 50th, 95th and 99th percentile that have a sample beyond them."""
         total = self._state.total(service, segment, window)
-        return self._estimator.quantiles(total, stage) if total else []
+        hist = total.sketches.get(stage) if total else None
+        if total is None or hist is None or hist.n < self.min_samples:
+            return []
+        cached: list[Quantile] | None = total.cache.get(stage)
+        if cached is None:
+            cached = [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES)]
+            total.cache[stage] = cached
+        return list(cached)
 
     def cell(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -247,15 +288,18 @@ class Windows:
         """Estimate `failed` over the longest window without `window`."""
         cell = self.sums_before(service, segment, metric, scorer, window)
         past, total = self._past_and_window(service, segment, window)
-        if cell is None or past is None:
-            return None
-        return self._estimator.failed_before(cell, past, total, metric, scorer)
+        reasons = Counter(_failure_reasons(past, metric, scorer))
+        reasons -= Counter(_failure_reasons(total, metric, scorer))
+        return estimate_failed_share(cell, reasons) if cell else None
 
-    def value_of(self, cell: ScoreSums, service: str, metric: str, scorer: str) -> float | None:
-        """Return the point estimate of given sums; None with fewer than `min_samples`."""
-        if cell.scored < self.min_samples:
+    def value_before(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> float | None:
+        """Estimate the mean over `sums_before`; None with fewer than `min_samples` scored."""
+        cell = self.sums_before(service, segment, metric, scorer, window)
+        if cell is None or cell.scored < self.min_samples:
             return None
-        estimate = self._estimator.interval(cell, metric, scorer)
+        estimate = self._estimate(cell, metric, scorer)
         return estimate.value if estimate else None
 
     def history(
@@ -282,10 +326,10 @@ class Windows:
         points: list[tuple[float, Estimate | None]] = []
         for number, group in groups.items():
             if metric == LATENCY_METRIC:
-                estimate = self._estimator.latency(group, scorer)
+                estimate = _estimate_latency(group, scorer)
             else:
                 cell = self._resolver.sum_cells(group, metric, scorer)
-                estimate = self._estimator.interval(cell, metric, scorer) if cell else None
+                estimate = self._estimate(cell, metric, scorer) if cell else None
             points.append((float(number * size * width), estimate))
         return points
 
@@ -347,3 +391,20 @@ class Windows:
                     entry for entry in unpack_entries(worst[key]) if entry.timestamp >= since
                 )
         return by_series
+
+
+def _estimate_latency(buckets: Sequence[Bucket], stage: str) -> Estimate | None:
+    """Estimate the 95th percentile of buckets; None if an end of its interval is unknown."""
+    hist = LogHistogram()
+    for bucket in buckets:
+        if stage in bucket.sketches:
+            hist.merge_sketch(bucket.sketches[stage])
+    for _, value, lower, upper in hist.limits((0.95,)) if hist.n else ():
+        if upper is not None:
+            return Estimate(value, lower, upper, hist.n, hist.n, {})
+    return None
+
+
+def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:
+    failures = (total.failures if total else None) or {}
+    return failures.get((metric, unassisted_scorer(scorer).partition("@")[0]), {})

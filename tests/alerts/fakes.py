@@ -122,7 +122,9 @@ class FakeWindows(Windows):
     def histogram(self, service: str, segment: str, stage: str, window: str) -> None:
         return None
 
-    def value_of(self, cell: object, service: str, metric: str, scorer: str) -> None:
+    def value_before(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> None:
         return None
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ragmeter.drift.alarms import Alarm, NewLevel
+from ragmeter.drift.alarms import Alarm
+from ragmeter.drift.series import SeriesAlarm
 from ragmeter.windows.estimators import wilson_interval
 
 FIELDS: dict[str, Any] = {
@@ -20,27 +21,34 @@ FIELDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def level(
+    mean: float, n: float, variance: float, low: float = 0.0, high: float | None = 1.0
+) -> tuple[float, float]:
+    """The interval of the level of an alarm with such samples."""
+    none: dict[str, Any] = dict.fromkeys(SeriesAlarm._fields)
+    sums = {"n": n, "total": n * mean, "squares": n * (variance + mean * mean)}
+    return SeriesAlarm(**{**none, **sums}).estimate_level(low, high)[1:3]
+
+
 def test_a_level_of_0_and_1_has_wilsons_interval() -> None:
     """The review's case: 0.376 on 415 samples was given as 0.373 to 0.379."""
-    variance = 0.376 * (1 - 0.376)
-    lower, upper = NewLevel(0.376, 415, variance, 0.0, 1.0).interval()
+    lower, upper = level(0.376, 415, 0.376 * (1 - 0.376))
     assert (lower, upper) == pytest.approx(wilson_interval(0.376, 415), abs=1e-4)
     assert upper - lower == pytest.approx(0.093, abs=0.001)
-    # not known how its samples scatter: as far as they can
-    assert NewLevel(0.376, 415, None, 0.0, 1.0).interval() == wilson_interval(0.376, 415)
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.0359, 0.5, 1.0])
 @pytest.mark.parametrize("n", [1.0, 9.5, 400.0])
 def test_limits_stay_within_the_range(mean: float, n: float) -> None:
-    for variance in (None, 0.0, 0.01, 0.25, 9.0):
-        lower, upper = NewLevel(3 * mean, n, variance, 0.0, 3.0).interval()
+    for variance in (0.0, 0.01, 0.25, 9.0):
+        lower, upper = level(3 * mean, n, variance, 0.0, 3.0)
         assert 0 <= lower <= 3 * mean <= upper <= 3
         assert upper - lower > 0.01
 
 
-def test_without_bounds_it_is_the_standard_error_of_its_own_samples() -> None:
-    assert NewLevel(7.0, 100, 4.0).interval() == pytest.approx((7 - 0.392, 7 + 0.392), abs=1e-4)
+def test_without_an_upper_bound_it_is_the_t_interval_of_its_own_samples() -> None:
+    assert level(7.0, 100, 4.0, 0.0, None) == pytest.approx((7 - 0.399, 7 + 0.399), abs=1e-3)
+    assert level(0.1, 10, 4.0, 0.0, None)[0] == 0
 
 
 @pytest.mark.parametrize("n", [10, 40, 200])
@@ -51,7 +59,7 @@ def test_graded_scores_are_covered_and_narrower_than_wilson(n: int, mean: float)
         values = [rng.betavariate(6 * mean, 6 * (1 - mean)) for _ in range(n)]
         own = sum(values) / n
         variance = sum((value - own) ** 2 for value in values) / n
-        lower, upper = NewLevel(own, n, variance, 0.0, 1.0).interval()
+        lower, upper = level(own, n, variance)
         covered += lower <= mean <= upper
         low, high = wilson_interval(own, n)
         widths += (upper - lower) / (high - low)

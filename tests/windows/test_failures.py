@@ -133,7 +133,7 @@ def test_before_is_what_the_longest_window_knows_without_the_short_one() -> None
     assert now is not None
     assert cell.scored + now.scored == 100
     assert now.scored == w.count_traces("bot", "", "5m")
-    assert w.value_of(cell, "bot", "error", "builtin") == 0.0
+    assert w.value_before("bot", "", "error", "builtin", "5m") == 0.0
     assert w.sums_before("bot", "", "error", "builtin", "24h") is None
     hist = w.histogram_before("bot", "", "total", "5m")
     assert hist is not None
