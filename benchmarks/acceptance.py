@@ -1,7 +1,8 @@
 """Coverage, bias and width of published intervals, through the parts that `ragmeter run` uses.
 
     python -m benchmarks.acceptance [--set tuning|heldout|quick] [--seed 1] [--runs 1.0]
-        [--row TEXT] [--data FOLDER] [--process SERVICES] [--cells] [--write docs/statistics.md]
+        [--row TEXT] [--data FOLDER] [--process SERVICES] [--cells] [--draws]
+        [--write docs/statistics.md]
 
 Simulated traces go through the shipped scoring stage (sampler, strata, budget, control record) into
 the shipped windows; verdicts come late, as partial results with a fingerprint. Gauges are read as
@@ -12,6 +13,8 @@ handed in that the agent would not know: no history, slope or variance of the po
 `--data` adds real answers with people's labels (benchmarks/devdata.py), `--process` a run of the
 agent itself (benchmarks/acceptance_process.py). `--cells` prints a JSON line for each cell, and
 `--write` puts the table between the marks of a page. `--runs` multiplies the simulated windows.
+`--draws` is of services with bursts alone: shipped draws and estimates without the scoring stage
+and the windows between them, in a thirtieth of the time; a new population every 20 runs.
 """
 
 from __future__ import annotations
@@ -43,15 +46,25 @@ from benchmarks.acceptance_cases import (
     tuning_cases,
 )
 from ragmeter.config.scoring import JudgeBudgetSettings, SamplingRatios, SamplingSettings
+from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.control import ControlLearner
-from ragmeter.sampling.sampler import Sampler, StratumClassifier
+from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.scoring.scorer import Scorer, complete_results
 from ragmeter.trace import Trace
+from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.sums import (
+    WIDTH,
+    ScoreSums,
+    StrataSums,
+    StratumSums,
+    add_strata,
+    stratum_key,
+)
 from ragmeter.windows.windows import Windows
 
 __all__ = ["Cell", "Report", "main", "measure", "uniform_width"]
@@ -215,6 +228,53 @@ def simulate(case: Case, rng: Generator, seed: str, report: Report) -> None:
         service.deliver(reading.at)
         service.windows.advance(reading.at)
         _report(case, rng, service.windows, reading, columns, report)
+    report.close_run()
+
+
+def simulate_draws(case: Case, rng: Generator, report: Report) -> None:
+    """Run one service with bursts through the shipped draws and estimates alone."""
+    budget = BudgetController(
+        JudgeBudgetSettings(requests_per_minute=case.calls), prior=ScoringCost(requests=1)
+    )
+    late: list[float] = []
+    so_far: list[StrataSums] = [{} for _ in case.populations]
+    columns: list[list[Floats]] = [[] for _ in case.populations]
+    for reading in _hours(case, rng):
+        shared = case.traffic(rng, reading.burst)
+        rates = np.empty(len(reading.times))
+        chances = rng.random(len(rates))
+        for at, now in enumerate(reading.times.tolist()):
+            while late and late[0] <= now:
+                budget.settle(SERVICE, ScoringCost(requests=1), heapq.heappop(late))
+            scale = budget.offer(SERVICE, now, case.rate)
+            rates[at] = min(1.0, case.rate * max(RATE_FLOOR, scale))
+            if chances[at] < rates[at]:
+                budget.reserve(SERVICE, now)
+                heapq.heappush(late, now + rng.exponential(case.late[0]))
+        for population, column, whole in zip(case.populations, columns, so_far, strict=True):
+            values, cheap = population.draw(rng, shared)
+            column.append(values / population.top)
+            hour: StrataSums = {}
+            assert cheap is not None
+            for rate, value, f, chance in zip(
+                *(one.tolist() for one in (rates, values, cheap, chances)), strict=True
+            ):
+                name = stratum_key(drawn_stratum("rest", rate), f)
+                sums = StratumSums(size=WEIGHT_ONE)
+                if chance < rate:
+                    y = round(value * VALUE_ONE)
+                    sums = sums.plus(StratumSums.of_scores(weight_units(rate), y, y * y))
+                hour[name] = hour[name].plus(sums) if name in hour else sums
+            whole.update(add_strata(whole, hour))
+            for gauge, (first, expected) in reading.gauges.items():
+                cell = ScoreSums([0] * WIDTH, hour if gauge == "1h" else whole)
+                inside = np.concatenate(column)[first:]
+                for name, assisted in (("judge", False), ("+builtin", True)):
+                    found = estimate_interval(cell, 0.0, population.top, assisted)
+                    plain = uniform_width(rng, inside, cell.scored)
+                    key = Cell(case.row, population.kind, name, gauge, "all", expected)
+                    value, lower, upper = (limit / population.top for limit in found[:3])
+                    report.add(key, float(inside.mean()), (value, lower, upper), cell.scored, plain)
     report.close_run()
 
 
@@ -429,6 +489,15 @@ def measure(
     return report
 
 
+def measure_draws(seed: int, runs: float) -> Report:
+    """Simulate services with bursts by their draws alone."""
+    report = Report()
+    for run in range(round(20 * runs)):
+        (case,) = (one for one in heldout_cases(seed + run // 20) if one.hours)
+        simulate_draws(case, np.random.default_rng([seed, run]), report)
+    return report
+
+
 def write_table(page: str, lines: Sequence[str]) -> str:
     """Replace the block between the marks of a page."""
     before, begin, rest = page.partition(BEGIN)
@@ -448,7 +517,11 @@ def main() -> None:
     parser.add_argument("--process", type=int, default=0, metavar="SERVICES")
     parser.add_argument("--cells", action="store_true")
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--draws", action="store_true", help="bursts without the windows")
     options = parser.parse_args()
+    if options.draws:
+        print("\n".join(measure_draws(options.seed, options.runs).table()))
+        return
     sets = {"tuning": tuning_cases, "quick": quick_cases}
     cases = sets.get(options.set, lambda: heldout_cases(options.seed))()
     if options.data:

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from ragmeter.breakdown.breakdown import DEFAULT_FDR, adjust_p_values
 from ragmeter.breakdown.contrasts import SeriesKind, estimate_sample, p_values
 from ragmeter.breakdown.segment_rows import (
-    PeriodSums,
     SegmentComparison,
     SeriesBreakdown,
     build_series_breakdown,
@@ -171,8 +170,8 @@ def _series(design: Design, rng: Generator) -> list[SeriesBreakdown]:
             "s",
             kind,
             tags,
-            PeriodSums(one),
-            PeriodSums(two) if two else None,
+            one,
+            two or None,
         )
         if series is not None:
             found.append(series)

@@ -297,7 +297,7 @@ def test_contributing_lists_every_make_target() -> None:
 def test_rule_that_contributing_shows_is_valid() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (rule,) = parse_rules([yaml.safe_load(example)], metrics=metric_specs(), windows=["1h"])
+    (rule,) = parse_rules([yaml.safe_load(example)], metrics=metric_specs())
     assert (rule.metric, rule.statistic, rule.threshold) == ("grounding", "upper", 0.6)
 
 

@@ -34,6 +34,10 @@ _BURN_FIELDS = (
     *("objective", "factor", "burn_rate", "short", "short_value", "errors", "budget_spent"),
 )
 
+# Seconds of event time that a resolved alert is kept, so that senders can repeat it. Prometheus
+# keeps its resolved alerts for 15 minutes too.
+KEEP_RESOLVED = 900.0
+
 _MAX_FIELD = 200  # characters of one value: a service name is a label, never prose
 _MAX_TEXT = 1_000  # characters of a finished text: what chat receivers show without folding
 
@@ -109,9 +113,9 @@ class Alert:
         self.state, self.reason = "resolved", reason
         self.resolved_at = self.updated_at = now
 
-    def is_expired(self, now: float, seconds: float) -> bool:
-        """Return whether it resolved at least `seconds` ago."""
-        return self.resolved_at is not None and now - self.resolved_at >= seconds
+    def is_expired(self, now: float) -> bool:
+        """Return whether it resolved at least `KEEP_RESOLVED` seconds ago."""
+        return self.resolved_at is not None and now - self.resolved_at >= KEEP_RESOLVED
 
     def copy(self) -> Alert:
         """Return a copy that shares nothing that changes."""

@@ -50,16 +50,14 @@ class DriftAlerts:
 
     Args:
         max_alerts: How many are held at once, those resolved included.
-        keep_resolved: How many seconds of event time a resolved one is held.
 
     Attributes:
         overflow: How many alarms were refused for lack of room.
     """
 
-    def __init__(self, *, max_alerts: int, keep_resolved: float) -> None:
+    def __init__(self, max_alerts: int) -> None:
         self.overflow = 0
         self._max = max_alerts
-        self._keep_resolved = keep_resolved
         # by key of the alarm and rule: an alarm that is raised again is the same alert
         self._alerts: dict[_AlertKey, Alert] = {}
 
@@ -90,9 +88,7 @@ class DriftAlerts:
             now: Event time, Unix seconds.
         """
         self._alerts = {
-            key: alert
-            for key, alert in self._alerts.items()
-            if not alert.is_expired(now, self._keep_resolved)
+            key: alert for key, alert in self._alerts.items() if not alert.is_expired(now)
         }
         moved: list[Alert] = []
         for alarm in raised:

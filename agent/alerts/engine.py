@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ragmeter.alerts.alert import Alert, alert_id, fill_template, render_summary, template_values
+from ragmeter.alerts.alert import (
+    KEEP_RESOLVED,
+    Alert,
+    alert_id,
+    fill_template,
+    render_summary,
+    template_values,
+)
 from ragmeter.alerts.budget_rings import budget_edge
 from ragmeter.alerts.conditions import (
     ConditionValue,
@@ -35,10 +42,6 @@ from ragmeter.core.errors import UnknownVersion
 from ragmeter.windows.windows import Windows
 
 _STATE_VERSION = 1
-
-# Seconds of event time that a resolved alert is kept, so that senders can repeat it. Prometheus
-# keeps its resolved alerts for 15 minutes too.
-_KEEP_RESOLVED = 900.0
 
 # Alerts held at once. More at one time is an outage of everything: the first thousand say so.
 _MAX_ALERTS = 1_000
@@ -71,13 +74,13 @@ class _TrackedAlert:
         pair = f"{alert.metric} {alert.scorer}"
         return alert.rule, alert.service, alert.segment if alert.unscored is None else pair
 
-    def next_due(self, rule: AlertRule, keep_resolved: float) -> float:
+    def next_due(self, rule: AlertRule) -> float:
         """Return when time alone moves the alert, or lets it be searched for its segment."""
         alert = self.alert
         if alert.state == "pending":
             return alert.since + rule.for_
         if alert.state == "resolved":
-            return (alert.resolved_at or 0.0) + keep_resolved
+            return (alert.resolved_at or 0.0) + KEEP_RESOLVED
         if alert.no_data:
             return (self.no_data_since or 0.0) + rule.no_data_for
         if self.false_since is not None:
@@ -99,7 +102,6 @@ class AlertEngine:
     Args:
         rules: The rules to evaluate.
         max_alerts: How many alerts are held at once.
-        keep_resolved: How many seconds of event time a resolved alert is held.
         budgets: What burn rules read; without it they are never true. The caller of `evaluate`
             moves it to the same time before.
         runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
@@ -114,19 +116,17 @@ class AlertEngine:
         rules: Sequence[AlertRule],
         *,
         max_alerts: int = _MAX_ALERTS,
-        keep_resolved: float = _KEEP_RESOLVED,
         budgets: ErrorBudgets | None = None,
         runbooks: str = "",
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
-        self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
+        self.drift = DriftAlerts(max_alerts)
         self._budgets = budgets
         self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
-        self._keep_resolved = keep_resolved
         self._tracked: dict[_AlertKey, _TrackedAlert] = {}
         self._targets = RuleTargets(self.rules, budgets)
         self._now: float | None = None
@@ -148,7 +148,7 @@ class AlertEngine:
         for (name, *_), tracked in self._tracked.items():
             rule = self._by_name.get(name)
             if rule is not None:
-                due.append(tracked.next_due(rule, self._keep_resolved))
+                due.append(tracked.next_due(rule))
         due.append(self._folder.next_due())
         return min(due)
 
@@ -205,7 +205,7 @@ class AlertEngine:
         self._tracked = {
             key: tracked
             for key, tracked in self._tracked.items()
-            if not tracked.alert.is_expired(now, self._keep_resolved)
+            if not tracked.alert.is_expired(now)
         }
         moved = self._end_rewritten(now)
         visited: set[_AlertKey] = set()

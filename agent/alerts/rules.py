@@ -264,7 +264,6 @@ def load_rules(
     defaults: bool = True,
     brought: Sequence[object] = (),
     metrics: Mapping[str, MetricSpec] | None = None,
-    windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
 ) -> list[AlertRule]:
     """Load the enabled rules from the defaults, the documents `brought` and a file, in this order.
@@ -275,7 +274,6 @@ def load_rules(
         defaults: Whether to begin with the default rules.
         brought: Documents between the defaults and the file.
         metrics: The metrics that exist; if given, a rule may name no other one.
-        windows: The windows that exist, likewise.
         segments: The segment tags that exist, likewise.
 
     Raises:
@@ -292,7 +290,7 @@ def load_rules(
         except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
             # ValueError: no UTF-8, a date that is none, a number of thousands of digits
             raise RuleError(f"rules file {path}: {error}") from error
-    return parse_rules(layers, profile=profile, metrics=metrics, windows=windows, segments=segments)
+    return parse_rules(layers, profile=profile, metrics=metrics, segments=segments)
 
 
 def parse_rules(
@@ -300,7 +298,6 @@ def parse_rules(
     *,
     profile: str = "balanced",
     metrics: Mapping[str, MetricSpec] | None = None,
-    windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
 ) -> list[AlertRule]:
     """Return the enabled rules of documents; later ones override earlier ones key by key."""
@@ -314,7 +311,7 @@ def parse_rules(
             merged[name] = _overlay(merged.get(name, {}), entry)
     rules = [_validate(entry, profile) for entry in merged.values()]
     for rule in rules:
-        _check_existence(rule, metrics, windows, segments)
+        _check_existence(rule, metrics, segments)
     return [rule for rule in rules if rule.enabled]
 
 
@@ -379,7 +376,6 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
 def _check_existence(
     rule: AlertRule,
     metrics: Mapping[str, MetricSpec] | None,
-    windows: Sequence[str] | None,
     segments: Sequence[str] | None,
 ) -> None:
     def check(key: str, value: str, allowed: Sequence[str] | None) -> None:
@@ -391,9 +387,6 @@ def _check_existence(
 
     if not rule.enabled:
         return
-    if rule.burn is None:  # error budgets have windows of their own
-        check("window", rule.window, windows)
-        check("relative_to", rule.relative_to or rule.window, windows)
     if rule.segment is not None:
         check("segment", rule.segment, segments)
     if rule.unscored is not None and metrics is not None:

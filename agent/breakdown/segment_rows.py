@@ -133,34 +133,30 @@ class SeriesBreakdown:
         return [self.whole, *(row for tag in self.tags for row in tag.rows)]
 
 
-@dataclass(slots=True, frozen=True)
-class PeriodSums:
-    """The sums of one period by segment; the segment "" is the whole service."""
-
-    cells: Mapping[str, ScoreSums | None]
+# The sums of one period by segment; the segment "" is the whole service.
+PeriodSums = Mapping[str, ScoreSums | None]
 
 
 @dataclass(slots=True, frozen=True)
 class _PeriodEstimates:
-    period: PeriodSums
+    cells: PeriodSums
     kind: SeriesKind
 
     def own(self, segment: str) -> MeanSample | None:
-        return estimate_sample(self.period.cells.get(segment), self.kind)
+        return estimate_sample(self.cells.get(segment), self.kind)
 
     def rest(self, segment: str) -> MeanSample | None:
         """Estimate all that is not of the segment."""
-        whole, own = self.period.cells.get(""), self.period.cells.get(segment)
+        whole, own = self.cells.get(""), self.cells.get(segment)
         rest = whole if whole is None or own is None else whole.without(own)
         return estimate_sample(rest, self.kind)
 
     def with_untagged(self, tag: str, segments: Sequence[str]) -> _PeriodEstimates:
         """Add the traffic that is in none of the `segments`, as `tag=`."""
-        cells = self.period.cells
-        whole = cells.get("")
-        tagged = [cell for name in segments if (cell := cells.get(name)) is not None]
+        whole = self.cells.get("")
+        tagged = [cell for name in segments if (cell := self.cells.get(name)) is not None]
         left = whole.without(ScoreSums.total(tagged)) if whole and tagged else whole
-        return replace(self, period=replace(self.period, cells={**cells, f"{tag}=": left}))
+        return replace(self, cells={**self.cells, f"{tag}=": left})
 
 
 def series_kind(metric: str, scorer: str) -> SeriesKind:

@@ -102,9 +102,9 @@ class WindowBreakdownSource:
             args = (metric, scorer, self._window)
             now = {name: windows.cell(self.service, name, *args) for name in names}
             if self.past is None:
-                return PeriodSums(now), None
+                return now, None
             before = {name: windows.sums_before(self.service, name, *args) for name in names}
-        return PeriodSums(now), PeriodSums(before)
+        return now, before
 
 
 class FileBreakdownSource:
@@ -149,10 +149,9 @@ class FileBreakdownSource:
     def _period(self, windows: Windows, metric: str, scorer: str) -> PeriodSums:
         names = self.segments()
         window = windows.names[-1]
-        cells = {
+        return {
             name: windows.cell(self.service, name, metric, scorer, window) for name in ("", *names)
         }
-        return PeriodSums(cells)
 
 
 class ChangeCells:

@@ -18,7 +18,6 @@ from ragmeter.breakdown.contrasts import (
     estimate_sample,
 )
 from ragmeter.breakdown.segment_rows import (
-    PeriodSums,
     SegmentComparison,
     SeriesBreakdown,
     TagBreakdown,
@@ -82,7 +81,7 @@ def compare_segments(
     """
     tags = segments_by_tag(names)
     pairs = {name: read(name) for name in ("", *(one for tag in tags.values() for one in tag))}
-    before, now = (PeriodSums({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
+    before, now = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
     return build_series_breakdown("", "", kind, tags, now, before) or build_series_breakdown(
         "", "", kind, tags, now, None
     )

@@ -27,7 +27,7 @@ _JudgedKey = tuple[str, str, str]  # (service, metric, judge)
 _CheapAlarmTime = Callable[[str, str], float | None]
 
 # Seconds without an alarm of the cheap score for its being quiet to mean something.
-QUIET_SECONDS = 86400.0
+_QUIET_SECONDS = 86400.0
 
 # Seconds that a judged score's alarm waits for the residual or the cheap score. The residual finds
 # a moderate swap of the judge (10 to 16 % bad) in 160 minutes, a hard one in 70.
@@ -104,22 +104,13 @@ def with_state(alarm: Alarm, state: _AlarmState, cause: str = "", at: float | No
 
 
 class JudgedAlarms:
-    """Decides about the alarms of judged series.
+    """Decides about the alarms of judged series."""
 
-    Args:
-        hold: Seconds that a judged score's alarm waits for an explanation.
-        quiet: Seconds without an alarm after which the cheap score counts as quiet.
-    """
-
-    def __init__(self, hold: float = HOLD_SECONDS, quiet: float = QUIET_SECONDS) -> None:
-        self._hold, self._quiet = hold, quiet
+    def __init__(self) -> None:
         self._waiting: dict[_JudgedKey, Alarm] = {}  # alarms of judged scores that are held
         self._raised: dict[_JudgedKey, Alarm] = {}
         self._drifting: dict[_JudgedKey, float] = {}  # judge drift, and since when
         self._probed: dict[str, float] = {}  # judges that have changed on the probes, since when
-
-    def _has_moved(self, cheap: float | None, at: float) -> bool:
-        return cheap is not None and at - cheap <= self._quiet
 
     def on_quality_alarm(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
         """Return an alarm of the judged score itself, firing or held.
@@ -130,7 +121,7 @@ class JudgedAlarms:
             has_residual: Whether a residual is watched, which could explain the alarm.
         """
         key = alarm.service, alarm.metric, alarm.scorer
-        moved = self._has_moved(cheap, alarm.at)
+        moved = _has_moved(cheap, alarm.at)
         if key in self._drifting:
             held_for = f"explained by the drift of {alarm.scorer}"
         elif alarm.scorer in self._probed and not moved:
@@ -153,7 +144,7 @@ class JudgedAlarms:
             The alarm, and that of the judged score if it is held from now on.
         """
         key = alarm.service, alarm.metric, alarm.scorer
-        if cheap is None or self._has_moved(cheap, alarm.at):
+        if cheap is None or _has_moved(cheap, alarm.at):
             why = "is not watched" if cheap is None else "has moved: quality, not the judge"
             return [with_state(alarm, "held", f"the cheap score {why}")]
         self._drifting[key] = alarm.at
@@ -183,7 +174,7 @@ class JudgedAlarms:
             return []
         self._probed.update(dict.fromkeys(judges, at))
         for key, alarm in list(self._raised.items()):
-            if key[2] in judges and not self._has_moved(cheap(key[0], key[1]), at):
+            if key[2] in judges and not _has_moved(cheap(key[0], key[1]), at):
                 del self._raised[key]
                 self._waiting[key] = alarm
         return [
@@ -213,9 +204,9 @@ class JudgedAlarms:
         for key, alarm in sorted(self._waiting.items()):
             if key in self._drifting:
                 continue
-            if self._has_moved(cheap(key[0], key[1]), now):
+            if _has_moved(cheap(key[0], key[1]), now):
                 cause = CHEAP_MOVED
-            elif key[2] not in self._probed and now - alarm.at >= self._hold:
+            elif key[2] not in self._probed and now - alarm.at >= HOLD_SECONDS:
                 cause = "neither the cheap score nor the residual explains it"
             else:
                 continue
@@ -247,6 +238,10 @@ class JudgedAlarms:
         )
         self._drifting = {(row[0], row[1], row[2]): row[3] for row in state["drifting"]}
         self._probed = dict(state.get("probed", {}))
+
+
+def _has_moved(cheap: float | None, at: float) -> bool:
+    return cheap is not None and at - cheap <= _QUIET_SECONDS
 
 
 def _probe_cause(judge: str) -> str:

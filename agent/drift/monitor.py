@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, find_spec
-from ragmeter.core.score import ScoredTrace
+from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace
 from ragmeter.drift.alarms import (
-    HOLD_SECONDS,
-    QUIET_SECONDS,
     Alarm,
     AlarmKind,
     JudgedAlarms,
@@ -47,20 +45,13 @@ class DriftSettings:
     """Settings of the monitor; times are seconds.
 
     `seconds_per_alarm` is the allowance: one false alarm in that time, over all services and their
-    series. Buckets are read `lateness` after their end, those of judged scores `judged_lateness`.
-    `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None: never),
-    `quiet` and `hold` are those of `JudgedAlarms`. `finest` is the narrowest bucket of the source,
-    10 or 60 seconds.
+    series. `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None:
+    never), `finest` is the narrowest bucket of the source, 10 or 60 seconds.
     """
 
     seconds_per_alarm: float = 30 * DAY
-    lateness: float = 60.0
-    judged_lateness: float = 120.0
     milestones: tuple[tuple[float, int], ...] = MILESTONES
     promote_every: float | None = None
-    cheap_scorer: str = "builtin"
-    quiet: float = QUIET_SECONDS
-    hold: float = HOLD_SECONDS
     max_series: int = 5000
     finest: int = 10
 
@@ -85,7 +76,7 @@ class DriftMonitor:
         self._specs = specs
         self._scores = ScoreHistograms(specs)
         self._trackers: dict[_TrackerKey, Tracker] = {}
-        self._judged_alarms = JudgedAlarms(settings.hold, settings.quiet)
+        self._judged_alarms = JudgedAlarms()
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._next_discovery = -math.inf
         self._discovered = 0  # trackers after the last discovery
@@ -145,7 +136,7 @@ class DriftMonitor:
             alarms += self._record(self._judged_alarms.release(due, self._cheap_alarm))
             self._promote_scheduled(due)
         for service in {tracker.service for tracker in trackers}:
-            self._scores.forget(service, now - self.settings.lateness - 2 * MINUTE)
+            self._scores.forget(service, now - Tracker.lateness - 2 * MINUTE)
         return alarms
 
     def _threshold(self, service: str) -> float:
@@ -164,7 +155,7 @@ class DriftMonitor:
         for service in sorted(source.services()):
             for metric, scorer in source.series(service):
                 spec = find_spec(self._specs, metric)
-                if scorer != self.settings.cheap_scorer:
+                if scorer != BUILTIN_SCORER:
                     self._begin(JudgedTracker(service, metric, scorer, 0.0, spec), now)
                     continue
                 self._begin(MeanTracker(service, metric, scorer, 0.0, spec), now)
@@ -196,8 +187,7 @@ class DriftMonitor:
         settings = self.settings
         tracker.milestones = settings.milestones
         tracker.finest = settings.finest
-        late = settings.judged_lateness if tracker.judged else settings.lateness
-        tracker.set_pace(tracker.width, late)
+        tracker.set_pace(tracker.width)
 
     def _handle_event(self, tracker: Tracker, event: TrackerEvent) -> list[Alarm]:
         key = tracker.service, tracker.metric, tracker.scorer
@@ -259,7 +249,7 @@ class DriftMonitor:
         cheap = helping.name if helping else metric
         last: float | None = None
         for name in ("MeanTracker", "SharesTracker"):
-            tracker = self._trackers.get((service, cheap, self.settings.cheap_scorer, name))
+            tracker = self._trackers.get((service, cheap, BUILTIN_SCORER, name))
             for series in tracker.series.values() if tracker else ():
                 if series.watching:
                     own = math.inf if series.active else series.last_alarm

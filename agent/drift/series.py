@@ -123,17 +123,15 @@ class DriftSeries:
     Args:
         spec: How the series is watched.
         milestones: (learned seconds, levels) of successive baselines.
-        version: The version of the last baseline.
     """
 
     def __init__(
         self,
         spec: DetectorSpec,
         milestones: Sequence[tuple[float, int]] = MILESTONES,
-        version: int = 0,
     ) -> None:
         self.spec = spec
-        self.version = version
+        self.version = 0
         self.stream: DriftStream | None = None
         self.active = False
         self.last_alarm = -math.inf
@@ -418,7 +416,8 @@ class DriftSeries:
     def load(cls, state: Mapping[str, Any]) -> DriftSeries:
         """Restore what `dump` returned."""
         milestones = [(item[0], item[1]) for item in state["milestones"]]
-        new = cls(DetectorSpec(**state["spec"]), milestones, state["version"])
+        new = cls(DetectorSpec(**state["spec"]), milestones)
+        new.version = state["version"]
         new.stream = DriftStream.load(state["stream"]) if state["stream"] else None
         new.active = state["active"]
         new.last_alarm = -math.inf if state["last_alarm"] is None else state["last_alarm"]

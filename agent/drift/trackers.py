@@ -83,6 +83,7 @@ class Tracker(ABC):
     """
 
     judged = False
+    lateness = 60.0  # seconds after their end at which buckets are read
 
     def __init__(
         self,
@@ -98,7 +99,6 @@ class Tracker(ABC):
         self.series: dict[AlarmKind, DriftSeries] = {}
         self.milestones: Sequence[tuple[float, int]] = MILESTONES
         self.finest = _FAST
-        self.lateness = 0.0
         self.wait = 0.0
         self._kind: AlarmKind = "rate" if spec and spec.kind == "ratio" else "mean"
         good = spec.good if spec else None
@@ -110,10 +110,10 @@ class Tracker(ABC):
             "high": spec.high if spec else None,
         }
 
-    def set_pace(self, width: int, lateness: float) -> None:
-        """Read buckets of `width` seconds, `lateness` seconds after their end."""
-        width = max(width, self.finest)
-        self.width, self.lateness, self.wait = width, lateness, width + lateness
+    def set_pace(self, width: int) -> None:
+        """Read buckets of `width` seconds."""
+        self.width = max(width, self.finest)
+        self.wait = self.width + self.lateness
 
     @property
     def streams(self) -> int:
@@ -216,7 +216,7 @@ class MeanTracker(Tracker):
             self._first = buckets, samples = self._first[0] + 1, self._first[1] + sums.n
             if buckets >= _FIRST_BUCKETS:
                 fast = samples >= _FAST_RATE * MINUTE * _FIRST_BUCKETS
-                self.set_pace(_FAST if fast else MINUTE, self.lateness)
+                self.set_pace(_FAST if fast else MINUTE)
                 spec = DetectorSpec(self.width, **self._watch)
                 self.series[self._kind] = DriftSeries(spec, self.milestones)
             return []
@@ -308,7 +308,7 @@ class SharesTracker(Tracker):
             self._first = [0.0, 0.0]  # all values equal so far: gather again
             return
         fast = self._first[1] >= _FAST_RATE * MINUTE * self._first[0]
-        self.set_pace(_FAST if fast else MINUTE, self.lateness)
+        self.set_pace(_FAST if fast else MINUTE)
         rhythm = LATENCY_RHYTHM if latency else DAILY_RHYTHM
         spec = DetectorSpec(self.width, two_sided=not latency, edges=len(self.edges), rhythm=rhythm)
         self.series[self._kind] = DriftSeries(spec, self.milestones)
@@ -327,6 +327,7 @@ class JudgedTracker(Tracker):
     """Tracks the stratified mean of a sampled score, and its residual against the cheap score."""
 
     judged = True
+    lateness = 120.0
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from tests.drift.test_alarms import FIELDS
 
 def summary(**changes: Any) -> str:
     alarm = Alarm(**{**FIELDS, **changes})
-    alerts = DriftAlerts(max_alerts=10, keep_resolved=900.0)
+    alerts = DriftAlerts(max_alerts=10)
     (alert,) = alerts.apply_alarms([alarm], [alarm], Windows(), alarm.at)
     return alert.summary
 
@@ -70,7 +70,7 @@ def test_an_alert_is_explained_again_whenever_the_time_since_has_doubled(
 ) -> None:
     told = Told(monkeypatch, "RagDrift")
     alarm = Alarm(**{**FIELDS, "since": 0.0, "at": 600.0})
-    alerts = DriftAlerts(max_alerts=10, keep_resolved=900.0)
+    alerts = DriftAlerts(max_alerts=10)
     alerts.apply_alarms([alarm], [alarm], Windows(), 600.0)
     for minute in range(11, 1500):
         assert alerts.apply_alarms([], [alarm], Windows(), 60.0 * minute) == []
@@ -85,7 +85,7 @@ def test_a_quality_alarm_is_taken_back_if_the_judge_turns_out_to_have_changed(
 ) -> None:
     Told(monkeypatch, "RagDrift", "RagJudgeChanged", "RagDrift")
     alarm = Alarm(**{**FIELDS, "since": 0.0, "at": 600.0, "scorer": "hhem"})
-    alerts = DriftAlerts(max_alerts=10, keep_resolved=900.0)
+    alerts = DriftAlerts(max_alerts=10)
     (first,) = alerts.apply_alarms([alarm], [alarm], Windows(), 600.0)
     moved = alerts.apply_alarms([], [alarm], Windows(), 1200.0)
     assert [(a.rule, a.state, a.reason) for a in moved] == [
@@ -93,7 +93,7 @@ def test_a_quality_alarm_is_taken_back_if_the_judge_turns_out_to_have_changed(
     ]  # fmt: skip
     assert moved[0].id == first.id != moved[1].id
     assert alerts.judge_changes() == {alarm.key}
-    state, alerts = alerts.dump(), DriftAlerts(max_alerts=10, keep_resolved=900.0)
+    state, alerts = alerts.dump(), DriftAlerts(max_alerts=10)
     alerts.load(state)
     assert alerts.dump() == state
     assert alerts.apply_alarms([], [alarm], Windows(), 6000.0) == []

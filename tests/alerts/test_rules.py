@@ -132,12 +132,11 @@ def test_a_file_of_another_shape_is_refused(document: object, words: str) -> Non
 
 
 def test_names_that_do_not_exist_here_are_refused() -> None:
-    known: dict[str, Any] = {"metrics": metric_specs(), "windows": ["5m"], "segments": ["model"]}
+    known: dict[str, Any] = {"metrics": metric_specs(), "segments": ["model"]}
     assert parse({"segment": "model"}, **known)
     for changes, words in [
         ({"metric": "eror"}, "key metric: 'eror' is not known; allowed: .*error"),
         ({"scorer": "gpt"}, "key scorer: 'gpt' is not known; allowed: builtin"),
-        ({"window": "2h"}, "key window: '2h' is not known; allowed: 5m"),
         ({"segment": "tenant"}, "key segment: 'tenant' is not known; allowed: model"),
     ]:
         with pytest.raises(RuleError, match=words):
@@ -209,7 +208,7 @@ def test_a_missing_file_is_named() -> None:
 
 @pytest.mark.parametrize("profile", RULE_PROFILES)
 def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
-    rules = load_rules(profile=profile, metrics=metric_specs(), windows=["5m", "1h", "24h"])
+    rules = load_rules(profile=profile, metrics=metric_specs())
     watched = {rule.watched[0] for rule in rules}
     assert {"error", "timeout", "empty_answer", "latency"} <= watched
     assert {"relevance", "grounding", "answered", "citation_precision"} <= watched
@@ -253,7 +252,7 @@ def test_the_burn_defaults_are_the_workbooks_lines() -> None:
         if rule.burn is not None
     ]
     assert found == list(STANDARD_BURN_RATES)
-    assert {rule.window for rule in load_rules(windows=["5m", "1h", "24h"])} >= {"6h", "3d"}
+    assert {rule.window for rule in load_rules()} >= {"6h", "3d"}
 
 
 def test_quality_defaults_page_only_on_a_fall_from_the_services_own_level() -> None:

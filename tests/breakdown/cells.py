@@ -40,4 +40,4 @@ def period(**segments: Sequence[float]) -> PeriodSums:
     untagged = cells.pop("whole", None)
     everything = [*own, untagged] if untagged and first != "whole" else own
     whole: Mapping[str, ScoreSums] = {"": ScoreSums.total(everything), **cells}
-    return PeriodSums(whole)
+    return whole

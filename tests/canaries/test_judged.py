@@ -90,7 +90,7 @@ def test_every_judged_metric_can_be_asked_for_of_canaries() -> None:
 
 def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
     wanted = {**RULE, "metric": "context_recall", "scorer": "canary/judge"}
-    rules = parse_rules([{"rules": [wanted]}], metrics=metric_specs(), windows=["5m", "1h", "24h"])
+    rules = parse_rules([{"rules": [wanted]}], metrics=metric_specs())
     pairs = [("context_recall", "judge")]
     one = Aggregator(load_settings(environ={}), rules, pairs)
     sampler = Sampler(load_settings(environ={}).sampling)

@@ -56,7 +56,7 @@ def canary(number: int, **changes: Any) -> Trace:
 
 
 def aggregator() -> Aggregator:
-    rules = parse_rules([{"rules": [RULE]}], metrics=metric_specs(), windows=["5m", "1h", "24h"])
+    rules = parse_rules([{"rules": [RULE]}], metrics=metric_specs())
     settings = load_settings(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
     return Aggregator(settings, rules, SCORER.pairs)
 
