@@ -15,7 +15,7 @@ from ragmeter.exporters.rules.rule_file import HEALTH_RULES
 __all__ = ["Line", "Lines", "health", "latency", "metric", "pages"]
 
 COLOURS = {"warning": "orange", "critical": "red"}
-_RULES = load_rules(windows=None)
+_RULES = load_rules()
 
 
 @dataclass(frozen=True, slots=True)
