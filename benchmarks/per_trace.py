@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.aggregate import aggregator
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -74,8 +73,7 @@ def _bare(one: Aggregator) -> None:
     """Leave out what is neither windows nor estimates nor detectors: counters, objectives, and what
     the draws are told of the traffic."""
     nothing: Any = lambda *_: None  # noqa: E731
-    aggregator.count_operations = nothing  # type: ignore[attr-defined]
-    one._count_objectives = nothing  # type: ignore[method-assign]
+    one._count_later = nothing  # type: ignore[method-assign]
     one._learner.observe = nothing  # type: ignore[method-assign]
 
 

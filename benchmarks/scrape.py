@@ -112,7 +112,7 @@ class BenchReading:
         exemplar = Exemplar(trace.trace_id, timings["total"], timestamp)
         self.counters.inc("rag_traces_total", (*own, ("status", "ok")))
         self.counters.observe(
-            "rag_trace_duration_seconds", own, timings["total"], DURATION_EDGES, exemplar
+            "rag_trace_duration_seconds", own, [timings["total"]], DURATION_EDGES, [exemplar]
         )
 
 

@@ -42,9 +42,10 @@ class ResultAccounting:
         self._traces = self._canaries = 0
         self.pending: Counter[MetricScorer] = Counter()  # results that slow tiers have yet to give
 
-    def count_trace(self) -> None:
-        """Count one trace as seen for every expected pair."""
-        self._traces += 1
+    def count_traces(self, traces: Sequence[ScoredTrace]) -> None:
+        """Count traces as seen for every expected pair, and their operational figures."""
+        self._traces += len(traces)
+        _count_operations(self._counters, traces)
 
     def count_canary(self) -> None:
         """Count one canary as seen for every pair of a canary."""
@@ -93,23 +94,33 @@ class ResultAccounting:
         self._traces = self._canaries = 0
 
 
-def count_operations(counters: Counters, scored: ScoredTrace) -> None:
-    """Count the status, tokens, cost and duration of a trace."""
-    label = ("service", scored.service)
-    counters.inc("rag_traces_total", (label, ("status", scored.status)))
-    for direction, tokens in (("input", scored.input_tokens), ("output", scored.output_tokens)):
-        if tokens:
-            counters.inc("rag_tokens_total", (label, ("direction", direction)), tokens)
-    if scored.cost_usd:
-        counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
-    for field in scored.guessed:
-        counters.inc("rag_guessed_fields_total", (label, ("field", field)))
-    if "language" in map(_reason_of, scored.results):
-        counters.inc("rag_left_out_traces_total", (label, ("reason", "language")))
-    total = scored.timings.get("total")
-    if total is not None:
-        exemplar = Exemplar(scored.trace_id, total, scored.timestamp)
-        counters.observe("rag_trace_duration_seconds", (label,), total, DURATION_EDGES, exemplar)
+def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None:
+    """Count the status, tokens, cost and duration of traces."""
+    sums: Counter[CounterKey] = Counter()
+    durations: dict[str, list[Exemplar]] = {}
+    for scored in traces:
+        label = ("service", scored.service)
+        sums["rag_traces_total", (label, ("status", scored.status))] += 1
+        if scored.input_tokens:
+            sums["rag_tokens_total", (label, ("direction", "input"))] += scored.input_tokens
+        if scored.output_tokens:
+            sums["rag_tokens_total", (label, ("direction", "output"))] += scored.output_tokens
+        if scored.cost_usd:
+            counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
+        for field in scored.guessed:
+            sums["rag_guessed_fields_total", (label, ("field", field))] += 1
+        if "language" in map(_reason_of, scored.results):
+            sums["rag_left_out_traces_total", (label, ("reason", "language"))] += 1
+        total = scored.timings.get("total")
+        if total is not None:
+            exemplar = Exemplar(scored.trace_id, total, scored.timestamp)
+            durations.setdefault(scored.service, []).append(exemplar)
+    for key, by in sums.items():
+        counters.inc(*key, by)
+    for service, exemplars in durations.items():
+        values = [exemplar.value for exemplar in exemplars]
+        label = (("service", service),)
+        counters.observe("rag_trace_duration_seconds", label, values, DURATION_EDGES, exemplars)
 
 
 def _seen_key(metric: str, scorer: str) -> CounterKey:

@@ -9,11 +9,12 @@ changed as rows for a store, `restore_aggregator` reads such rows back.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.accounting import ResultAccounting, count_operations
+from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.drift_detection import DriftDetection
 from ragmeter.aggregate.index_events import IndexEvent
@@ -21,6 +22,7 @@ from ragmeter.aggregate.indexes import Indexes, IndexOutcome
 from ragmeter.aggregate.objective_events import build_objectives, objective_events
 from ragmeter.aggregate.wordings import embeds_answers, wording_mode
 from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.budget_rings import FINE
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule
@@ -43,6 +45,7 @@ from ragmeter.windows.windows import Windows
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
+_MAX_UNCOUNTED = 1024  # traces that wait for `settle`: bounds memory
 
 
 class AppliedTrace(NamedTuple):
@@ -96,6 +99,7 @@ class Aggregator:
             settings.judge.k, expected, settings.judge.budget.canaries > 0
         )
         self._accounting = ResultAccounting(self.counters, expected, canary_pairs)
+        self._uncounted: list[ScoredTrace] = []
         self.waiting = self._accounting.pending
         spans = [
             seconds
@@ -151,13 +155,11 @@ class Aggregator:
         if scored.canary:
             return self._apply_canary(scored, pending, alerts)
         trace, segments, late = self._add_to_windows(scored, turn)
-        self._accounting.count_trace()
         self._accounting.count_pending(pending, late)
         if not late:
             self.drift.observe(trace)
         remembered = self._remember_answer(trace)
-        count_operations(self.counters, trace)
-        self._count_objectives(trace)
+        self._count_later(trace)
         if trace.wording and not remembered:
             trace = replace(trace, wording=None)
         return AppliedTrace(trace, segments, alerts)
@@ -172,7 +174,7 @@ class Aggregator:
         bare, segments, late = self._add_to_windows(bare)
         self._accounting.count_canary()
         self._accounting.count_pending(pending, late)
-        self._count_objectives(bare)
+        self._count_later(bare)
         status = (("service", bare.service), ("status", scored.status))
         self.counters.inc("rag_canaries_total", status)
         return AppliedTrace(replace(scored, service=bare.service), segments, alerts)
@@ -184,7 +186,7 @@ class Aggregator:
         """
         self._accounting.remove_pending(scored.results)
         trace, _, _ = self._add_to_windows(scored)
-        self._count_objectives(trace)
+        self._count_later(trace)
         return trace
 
     def lose(self, results: Sequence[Score]) -> None:
@@ -273,17 +275,28 @@ class Aggregator:
             self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
         return wording is not None and outcome == "kept"
 
-    def _count_objectives(self, scored: ScoredTrace) -> None:
+    def _count_later(self, scored: ScoredTrace) -> None:
+        """Count a trace at the next `settle`: many of them cost little more than one."""
+        self._uncounted.append(scored)
+        if len(self._uncounted) >= _MAX_UNCOUNTED:
+            self.settle()
+
+    def _count_objectives(self, traces: Iterable[ScoredTrace]) -> None:
         """Count events in counters, for Prometheus, and in budgets, for the agent's own rules."""
-        for event in objective_events(scored, self._slos):
-            key = (("service", scored.service), ("slo", event.slo))
+        events = Counter(
+            (scored.service, scored.timestamp // FINE * FINE, event)
+            for scored in traces
+            for event in objective_events(scored, self._slos)
+        )
+        for (service, at, event), number in events.items():
+            key = (("service", service), ("slo", event.slo))
             weight = event.weight / WEIGHT_ONE
             bad = weight if event.bad else 0.0
-            self.counters.inc("rag_slo_events_total", key, weight)
+            self.counters.inc("rag_slo_events_total", key, weight * number)
             # a series that starts at 0 loses no first increase to `rate()`
-            self.counters.inc("rag_slo_bad_events_total", key, bad)
-            self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad)
-            self.budgets.add(scored.service, event.slo, scored.timestamp, event.weight, event.bad)
+            self.counters.inc("rag_slo_bad_events_total", key, bad * number)
+            self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad * number)
+            self.budgets.add(service, event.slo, at, event.weight, event.bad, number)
 
     def embedded(
         self,
@@ -340,6 +353,7 @@ class Aggregator:
         return following * self._step
 
     def _evaluate(self, at: float) -> list[Alert]:
+        self.settle()
         transitions = self.drift.advance(at)
         self.windows.advance(at)
         self.budgets.advance(at)
@@ -396,7 +410,14 @@ class Aggregator:
         self._learner.update(settings)
 
     def settle(self) -> None:
-        """Bring the counters up to date with what was applied, once for many traces."""
+        """Bring the counters up to date with what was applied, once for many traces.
+
+        Readers of counters call it; `take_changes` and each evaluation of the rules do.
+        """
+        traces, self._uncounted = self._uncounted, []
+        if traces:
+            self._accounting.count_traces([scored for scored in traces if not scored.partial])
+            self._count_objectives(traces)
         self._accounting.flush_counters()
         if self.windows.ignored_stages:
             self._overflow("stage", self.windows.ignored_stages)
@@ -469,6 +490,7 @@ def take_changes(aggregator: Aggregator, whole: bool = True) -> AggregatorChange
     It counts as saved: if writing it fails, give the aggregator up and restore a new one. `whole`
     is that of the windows' `drain`.
     """
+    aggregator.settle()
     return AggregatorChanges(
         [*aggregator.windows.drain(whole), *aggregator.budgets.drain()],
         aggregator.counters.drain(),

@@ -7,8 +7,11 @@ A counter is a name with label pairs. A histogram is stored as counters `NAME_bu
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 Labels = tuple[tuple[str, str], ...]  # (label, value) pairs in a fixed order
 CounterKey = tuple[str, Labels]  # (name, labels)
@@ -42,7 +45,10 @@ def add_counts(name: str, total: float, by: float) -> float:
 
 def bucket_edge(value: float, edges: Sequence[float]) -> str:
     """Return the label `le` of the histogram bucket of a value; `edges` lack +Inf."""
-    index = bisect_left(edges, value)
+    return _edge_label(bisect_left(edges, value), edges)
+
+
+def _edge_label(index: int, edges: Sequence[float]) -> str:
     return "+Inf" if index == len(edges) else repr(float(edges[index]))
 
 
@@ -73,23 +79,29 @@ class Counters:
         self,
         name: str,
         labels: Labels,
-        value: float,
+        values: Sequence[float],
         edges: Sequence[float],
-        exemplar: Exemplar | None = None,
+        exemplars: Sequence[Exemplar] = (),
     ) -> None:
-        """Add a value to a histogram.
+        """Add values to a histogram.
 
-        `edges` are the ascending upper bounds of the buckets, without +Inf. An exemplar replaces
-        that of its bucket.
+        `edges` are the ascending upper bounds of the buckets, without +Inf. Exemplars, of these
+        values in their order, replace those of their buckets.
 
         Buckets hold their own count, not the cumulative one: the exporter adds them up.
         """
-        key = (f"{name}_bucket", (*labels, ("le", bucket_edge(value, edges))))
-        self._values[key] = self._values.get(key, 0) + 1
+        indexes = [bisect_left(edges, value) for value in values]
+        last = dict(zip(indexes, exemplars, strict=False))
+        for index, number in Counter(indexes).items():
+            key = (f"{name}_bucket", (*labels, ("le", _edge_label(index, edges))))
+            self._values[key] = self._values.get(key, 0) + number
+            self._changed.add(key)
+            if index in last:
+                self.exemplars[key] = last[index]
+        key = (f"{name}_sum", labels)
+        # one by one: a sum of floats must not depend on how many came at a time
+        self._values[key] = reduce(add, values, self._values.get(key, 0.0))
         self._changed.add(key)
-        self.inc(f"{name}_sum", labels, value)
-        if exemplar is not None:
-            self.exemplars[key] = exemplar
 
     def forget(self, label: str, values: Collection[str]) -> None:
         """Drop every counter with one of these values of a label; the next drain reports them."""

@@ -13,8 +13,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -242,9 +242,12 @@ class EmbeddedAgent:
         """Return how much answers to one question differ. Hold `lock()`."""
         return self._worker.aggregator.consistency.compared(service, window)
 
-    def lock(self) -> AbstractContextManager[Any]:
-        """Return the lock to hold while reading."""
-        return self._worker.lock
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock to hold while reading, with the counters up to date."""
+        with self._worker.lock:
+            self._worker.aggregator.settle()
+            yield
 
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""

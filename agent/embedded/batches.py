@@ -13,7 +13,7 @@ from ragmeter.scoring.processes import SamplingTerms, ScoredBody, ScorerPool
 from ragmeter.store.rows import QueuedTrace
 from ragmeter.store.sqlite import SqliteStore
 
-BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
+BATCH = 512  # traces a commit: one fsync for many, and some 0.5 s of work to redo after a kill
 _BATCHES_AHEAD = 3  # keeps four processes busy while a batch is committed
 _BEAT_SECONDS = 1.0
 

@@ -17,7 +17,7 @@ from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead, read_fe
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.store.rows import SourceProgress
 
-_TRACE_BATCH = 256  # items made durable in one commit
+_TRACE_BATCH = 512  # items made durable in one commit
 _BATCH_BYTES = 16 * 2**20  # or so many bytes: 256 traces of the largest kind are 512 MiB
 _LINGER_SECONDS = 1.0  # longest wait of a trace for others to be committed with
 _STOP_SECONDS = 2.0  # longest time to commit what a pipe has given when a stop comes

@@ -379,7 +379,6 @@ class Worker:
         for alerts in self.aggregator.advance_steps(to):
             moved += alerts
             if self._clocks.monotonic() - since > _HELD_SECONDS:
-                self.aggregator.settle()
                 self.heartbeat.beat()
                 self.lock.release()
                 time.sleep(0.001)  # a lock that is taken again at once gives nobody a turn
@@ -478,7 +477,6 @@ class Worker:
                     )
                     draws += new_draws
                     draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
-                self.aggregator.settle()
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
         self.time.observe(self.aggregator.windows.now, self._clocks.monotonic())
@@ -503,7 +501,6 @@ class Worker:
     def _join(self, rows: Sequence[StoredFeedback]) -> None:
         with self.lock:
             changes = self.feedback.join(rows, self.aggregator)
-            self.aggregator.settle()
         if changes.done:
             self._commits.commit(self.aggregator, feedback=changes)
 
@@ -542,7 +539,6 @@ class Worker:
             feedback = None
             if self._settings.sampling.draws_people:
                 feedback = self.feedback.add_model_scores(modelled, self.aggregator)
-            self.aggregator.settle()
         self._commits.commit(self.aggregator, traces=traces, finished=finished, feedback=feedback)
 
     def _add_probe_results(self) -> None:
@@ -557,7 +553,6 @@ class Worker:
         with self.lock:
             for scored in results:
                 self.aggregator.add_extra(replace(scored, timestamp=now, partial=True))
-            self.aggregator.settle()
         self._commits.commit(self.aggregator)
 
     def _promote(self, service: str | None) -> dict[str, Any]:

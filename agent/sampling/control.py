@@ -166,11 +166,11 @@ class ControlLearner:
     def _cheap_value(self, metric: str, results: Sequence[Score]) -> float | None:
         """Return the built-in score of a metric, almost always where the last trace had it."""
         at = self._positions.get(metric, 0)
-        if at >= len(results) or not _is_builtin(results[at], metric):
+        if at > len(results) or (at < len(results) and not _is_builtin(results[at], metric)):
             matches = (n for n, score in enumerate(results) if _is_builtin(score, metric))
             at = self._positions[metric] = next(matches, len(results))
-            if at == len(results):
-                return None
+        if at == len(results):  # the last trace with as many results had none either
+            return None
         score = results[at]
         return score.value if score.state is ScoreState.SCORED else None
 

@@ -51,7 +51,7 @@ _DRAW_COLUMNS = "tier, service, timestamp, probability, pairs, body, stratum, ch
 _PROBE_BYTES = 64 * 2**10  # a disk must take so many to count as writable again
 # Decoded traces that wait in memory besides their rows: two commits of the worker, and at most
 # 8 MiB of JSON, which is 25 MiB of objects.
-_KEPT_TRACES = 512
+_KEPT_TRACES = 1024
 _KEPT_BYTES = 8 * 2**20
 
 

@@ -336,7 +336,7 @@ def everything() -> FakeAgent:
     exported = (("signal", "logs"), ("result", "sent"))
     counters.inc("ragmeter_results_exported_total", exported, 40)
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
-    counters.observe("ragmeter_judge_duration_seconds", (judge,), 0.6, DURATION_EDGES)
+    counters.observe("ragmeter_judge_duration_seconds", (judge,), [0.6], DURATION_EDGES)
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
     counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)
@@ -353,7 +353,7 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_results_total", (*pair, ("state", "unscored"), ("reason", "no_text")))
     for number, seconds in enumerate((0.07, 0.3, 2.41, 99.0)):
         counters.observe(
-            "rag_trace_duration_seconds", (own,), seconds, DURATION_EDGES,
-            Exemplar(f"t-{number}", seconds, NOW - number),
+            "rag_trace_duration_seconds", (own,), [seconds], DURATION_EDGES,
+            [Exemplar(f"t-{number}", seconds, NOW - number)],
         )  # fmt: skip
     return agent

@@ -117,7 +117,7 @@ def test_an_exemplar_that_is_too_long_is_left_out() -> None:
         agent = everything()
         label = (("service", "bot"),)
         exemplar = Exemplar("é" * length, 2.5, 1.0)
-        agent.counters.observe("rag_trace_duration_seconds", label, 2.5, (2.0, 3.0), exemplar)
+        agent.counters.observe("rag_trace_duration_seconds", label, [2.5], (2.0, 3.0), [exemplar])
         found = samples(agent, openmetrics=True)
         key = ("rag_trace_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
         assert (found[key].exemplar is not None) is kept

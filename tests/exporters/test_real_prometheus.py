@@ -53,7 +53,7 @@ def test_prometheus_gives_back_what_was_exported(tmp_path: Path) -> None:
     # Exemplars of old traces would lie outside the range that Prometheus is asked for.
     service, trace_id = (("service", "bot"),), "mtrag:8d/7 é"
     exemplar = Exemplar(trace_id, 0.6, now)
-    agent.counters.observe("rag_trace_duration_seconds", service, 0.6, DURATION_EDGES, exemplar)
+    agent.counters.observe("rag_trace_duration_seconds", service, [0.6], DURATION_EDGES, [exemplar])
     with serving(agent) as port, prometheus(tmp_path, CONFIG.format(port=port)) as client:
         assert value(client, 'rag_grounding_mean{model="",tag_service="",window="1h"}') == 0.8
         assert value(client, 'rag_relevance_ci_upper{model="m-1",window="24h"}') == 2.15
