@@ -83,11 +83,13 @@ def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterato
             continue
         by = scorer + "*" * is_judged(scorer)
         states = windows.states(service, "", metric, scorer, names[-1])
-        shown = f"{states.get('scored', 0):,}"
+        shown, out = f"{states.get('scored', 0):,}", states.get("sampled_out", 0)
+        if out:
+            shown += f" of {sum(states.values()):,}"
         if unscored := states.get("unscored"):
             shown += f", {unscored:,} unscored"
         estimates = [windows.estimate(service, "", metric, scorer, name) for name in names]
-        if any(estimates) or states.get("unscored"):
+        if any(estimates) or states.get("unscored") or (out and states.get("scored")):
             cells = [cell for one in estimates for cell in _format_estimate(metric, one)]
             yield metric, by, _describe_scale(metric), *cells, shown
     for stage in windows.stages(service):

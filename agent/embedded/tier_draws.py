@@ -69,7 +69,7 @@ class TierDraws:
         self._queue = settings.limits.queue
         self._sampling = settings.sampling
         self._terms = SamplingTerms(settings.sampling)
-        self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
+        self._sampler = Sampler(settings.sampling, tiers.controllers, clock, tiers.replays)
         self._strata = StratumClassifier(settings.sampling, settings.segments)
         self.live = False
         self._overloads = OverloadLog(tiers.controllers)
@@ -185,6 +185,8 @@ class TierDraws:
                 services[row.tier][row.service] += row.number
             results.update(dict.fromkeys(row.pairs, row.number))
         self._pending = pending  # in one step: other threads read it
+        for tier, replay in self.tiers.replays.items():
+            replay.load(meta.get("replays", {}).get(tier, {}))
         for tier, controller in self.tiers.controllers.items():
             saved = meta.get("budgets", {}).get(tier)
             try:
@@ -280,7 +282,8 @@ class TierDraws:
         """Return what `restore` and the tiers need after a restart, JSON-able."""
         controllers = self.tiers.controllers
         budgets = {tier: controller.dump() for tier, controller in controllers.items()}
-        return {**self.tiers.state(), "budgets": budgets}
+        replays = {tier: replay.dump() for tier, replay in self.tiers.replays.items()}
+        return {**self.tiers.state(), "budgets": budgets, "replays": replays}
 
     def committed(self, draws: Sequence[TierDraw], finished: Sequence[FinishedDraw]) -> None:
         """Take note that `draws` are in the table now and `finished` were removed from it."""

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import Tier
-from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.budget_controller import MAX_SERVICES, REST_SERVICES, BudgetController
 from ragmeter.sampling.control import VERSION_TAGS, SamplingControl
 from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
 
@@ -34,6 +34,54 @@ def overload_scale(filled: float) -> float:
     """Return the scale of the built-in tier, 1 to 1/16, when a share of the queue is filled."""
     steps = math.ceil((filled - _QUEUE_ROOM) / _QUEUE_STEP)
     return 2.0 ** -min(max(steps, 0), _MOST_STEPS)
+
+
+# Nominal CPU seconds of a trace without models, and of a draw by the embedded model. Both grow with
+# the texts, so the ratio holds for others; a clock would give each machine other draws.
+_TRACE_SECONDS, _DRAW_SECONDS = 0.001, 0.15
+
+# Draws that a replay may make of its first service before any income, half as many of the second, a
+# third of the third; and those left at which the scale begins to fall: small files are drawn at
+# their rates. Twenty thousand traces of three services so get 50 draws, a fifth of their time.
+_FIRST_DRAWS, _FULL_DRAWS = 24.0, 16.0
+
+
+class ReplayBudget:
+    """Scales what a replay draws for a model to a share of the time of its other work.
+
+    A replay goes as fast as it can, so no clock bounds it. Each trace brings the draws that the
+    model may make in `share` of the trace's nominal time, for its own service. The scale is the
+    fourth power of what is left: it settles where a service draws what comes in, at any rate.
+
+    Args:
+        share: Seconds of the model by second of other work.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._income = share * _TRACE_SECONDS / _DRAW_SECONDS
+        self._left: dict[str, float] = {}
+        self._offered = ""
+
+    def offer(self, service: str, now: float, rate: float = 1.0) -> float:
+        """Take in the next trace; return the scale for its draw, as `BudgetController` does."""
+        known = service in self._left or len(self._left) < MAX_SERVICES
+        self._offered = name = service if known else REST_SERVICES
+        first = _FIRST_DRAWS / (1 + len(self._left))
+        left = self._left[name] = min(_FIRST_DRAWS, self._left.get(name, first) + self._income)
+        fill = min(1.0, max(0.1, left / _FULL_DRAWS))  # 0.1 gives less than RATE_FLOOR
+        return 2.0 ** (math.floor(8 * math.log2(fill)) / 2)  # few: windows group by probability
+
+    def reserve(self, service: str, now: float) -> None:
+        """Take in that the trace offered last was drawn."""
+        self._left[self._offered] -= 1
+
+    def dump(self) -> dict[str, float]:
+        """Return the draws that are left by service."""
+        return dict(self._left)
+
+    def load(self, saved: Mapping[str, float]) -> None:
+        """Restore what `dump` returned."""
+        self._left = {service: float(left) for service, left in saved.items()}
 
 
 class SampledTrace(Protocol):
@@ -208,12 +256,14 @@ class Sampler:
     A tier with a controller is drawn, while `paced`, at its configured rate times the scale of the
     controller, other tiers at their configured rate. Such draws depend on those before: draw each
     trace once, in order of arrival, and store the result. Replays are not `paced`, so that their
-    draws depend on the traces alone and not on when they are read.
+    draws depend on the traces alone and not on when they are read: a tier with a replay budget is
+    scaled by that, unless its rate is 1.
 
     Args:
         settings: Rates by tier and service, and the salt of the hash.
         controllers: The budget controllers by tier.
         clock: Returns Unix seconds for the controllers.
+        replays: The replay budgets by tier.
 
     Attributes:
         builtin_scale: Part of its rates at which the tier `builtin` is drawn, while `paced`.
@@ -227,10 +277,12 @@ class Sampler:
         settings: SamplingSettings,
         controllers: Mapping[Tier, BudgetController] | None = None,
         clock: Callable[[], float] | None = None,
+        replays: Mapping[Tier, ReplayBudget] | None = None,
     ) -> None:
         if controllers and clock is None:
             raise ValueError("controllers need a clock")
         self._controllers = dict(controllers or {})
+        self._replays = dict(replays or {})
         self._clock = clock or (lambda: 0.0)
         self.paced = True
         self.builtin_scale = 1.0
@@ -270,7 +322,10 @@ class Sampler:
         service = trace.service
         key = self._plan[tier][0]
         rate = self.rate(tier, service) * ratio
-        controller = self._controllers.get(tier) if self.paced else None
+        controller: BudgetController | ReplayBudget | None = self._controllers.get(tier)
+        if not self.paced:
+            every = self.rate(tier, service) >= 1  # no sample: all are asked for
+            controller = None if every else self._replays.get(tier)
         if controller is not None:
             now = self._clock()
             scale = controller.offer(service, now, rate)

@@ -26,6 +26,7 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
+from ragmeter.sampling.sampler import ReplayBudget
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
@@ -170,12 +171,14 @@ class SlowTiers:
 
     Args:
         controllers: Keep the spending of a tier within its budget.
+        replays: Keep the draws of a tier in a replay within its share.
         jobs: Run beside the scoring in the same event loop.
         close: Called after the last trace.
     """
 
     scorers: Mapping[Tier, TierScorer] = field(default_factory=dict)
     controllers: Mapping[Tier, BudgetController] = field(default_factory=dict)
+    replays: Mapping[Tier, ReplayBudget] = field(default_factory=dict)
     spending: TierSpending = field(default_factory=TierSpending)
     probes: ProbeResults = field(default_factory=ProbeResults)
     jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
@@ -412,11 +415,15 @@ def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         embedding = build_answer_embedder(settings.consistency, settings.privacy)
         if embedding is not None:
             scorers["embedding"] = embedding
+    replays: dict[Tier, ReplayBudget] = {}
+    if "model" in scorers and settings.hhem.path is None:  # HHEM takes what its rates ask for
+        replays["model"] = ReplayBudget(settings.models.cpu_share)
     probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
     runner = tiers.probes
     return SlowTiers(
         scorers,
         build_controllers(settings, scorers),
+        replays,
         spending,
         probes,
         jobs=[lambda: probes.run(runner)] if runner else [],

@@ -10,6 +10,7 @@ import re
 import signal
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,8 +20,10 @@ import pytest
 
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
+from ragmeter.core.tiers import Tier, TierScorer
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodedTrace
+from ragmeter.sampling.sampler import ReplayBudget
 from ragmeter.scoring.processes import ScorerPool
 from ragmeter.scoring.slow_tiers import SlowTiers
 from tests.crash import left_behind, start
@@ -64,6 +67,16 @@ def no_answer() -> Fake:
     return Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
 
 
+class NoModel(Fake):
+    """A local model that answers no more than a judge does."""
+
+    tier = "model"
+    pairs = (("grounding", "mini"),)
+
+    def __init__(self, judge: Fake) -> None:
+        super().__init__(judge.before)
+
+
 @contextmanager
 def agent(
     folder: Path,
@@ -78,7 +91,8 @@ def agent(
     whole: dict[str, Any] = {"state": paths, "scorers": {"processes": processes}, **tree}
     settings = load_settings(environ={}, overrides=whole)
     rules = load_configured_rules(settings)
-    tiers = SlowTiers({"judge": judge} if judge else {})
+    fakes: dict[Tier, TierScorer] = {"judge": judge, "model": NoModel(judge)} if judge else {}
+    tiers = SlowTiers(fakes, replays={"model": ReplayBudget(0.2)})
     made = EmbeddedAgent(settings, rules, live=live, tiers=lambda saved: tiers)
     if waiting:  # so that every run has the same commits
         made.accept(waiting, "test", live=live)
@@ -116,7 +130,7 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     in which of the buckets that no detector needs any more are still in the file."""
     tree: dict[str, Any] = {
         "segments": ["tenant"],
-        "sampling": {"builtin": builtin, "judge": 0.2, "new_seconds": 300},
+        "sampling": {"builtin": builtin, "judge": 0.2, "model": 0.2, "new_seconds": 300},
     }
     items = traffic(900)
     states = []
@@ -133,7 +147,9 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
         states.append(state(folder))
     assert states[0]["buckets"]
     assert states[0]["evidence"]
-    assert len(states[0]["drawn"]) > 100
+    drawn = Counter(row[1] for row in states[0]["drawn"])
+    assert drawn["judge"] > 100
+    assert 10 < drawn["model"] < 40  # of 900 at a rate of 0.2: a replay has its bounds
     for name, rows in states[0].items():
         for other in states[1:4]:
             assert other[name] == rows, name

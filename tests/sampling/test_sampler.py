@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
+import math
+import statistics
+
 import pytest
 
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.sampling.budget_controller import BudgetController
-from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, uniform_fraction
+from ragmeter.sampling.budget_controller import MAX_SERVICES, BudgetController
+from ragmeter.sampling.sampler import RATE_FLOOR, ReplayBudget, Sampler, uniform_fraction
 from ragmeter.trace import Trace
 from tests.traces import START, make_trace
 
@@ -153,3 +157,72 @@ def test_controllers_need_a_clock() -> None:
     settings = load_settings(environ={}).sampling
     with pytest.raises(ValueError, match="clock"):
         Sampler(settings, {"judge": BudgetController(JudgeBudgetSettings())})
+
+
+def replayed(share: float = 0.2, **sampling: object) -> Sampler:
+    settings = load_settings(environ={}, overrides={"sampling": sampling}).sampling
+    replay = Sampler(settings, replays={"model": ReplayBudget(share)})
+    replay.paced = False
+    return replay
+
+
+def test_a_replay_draws_a_small_file_at_its_rate_and_of_a_large_one_a_bounded_number() -> None:
+    replay = replayed(model=0.1)
+    draws = [replay.draw(make_trace(n), "model") for n in range(20_000)]
+    assert {draw.probability for draw in draws[:60]} == {0.1}
+    assert sum(draw.taken for draw in draws) == pytest.approx(20_000 / 750 + 18, abs=12)
+    assert sum(draw.taken for draw in draws[10_000:]) > 5  # it never stops
+    assert len({draw.probability for draw in draws}) < 20  # windows group scores by it
+    assert not any(draw.shed for draw in draws)
+    more = replayed(share=1.0, model=0.1)
+    assert sum(more.draw(make_trace(n), "model").taken for n in range(20_000)) > 120
+
+
+def test_what_a_replay_draws_counts_for_all_its_traces() -> None:
+    """1/pi summed over the draws is the number of traces, over many salts and for two services."""
+    sums, traces = [], [make_trace(n, service=f"s{n % 2}") for n in range(2000)]
+    for salt in range(200):
+        replay = replayed(model=0.3, salt=str(salt))
+        draws = [replay.draw(one, "model") for one in traces]
+        sums.append(sum(1 / draw.probability for draw in draws if draw.taken))
+    mean, spread = statistics.fmean(sums), statistics.stdev(sums) / math.sqrt(len(sums))
+    assert abs(mean - 2000) < 4 * spread
+    assert spread < 100
+
+
+def test_a_rate_of_one_asks_for_every_trace_of_a_replay() -> None:
+    replay = replayed(model=0.4, services={"vip": {"model": 1.0}}, ratios={"new": 3})
+    assert all(replay.draw(make_trace(n, service="vip"), "model").taken for n in range(500))
+    stratified = [replay.draw(make_trace(n), "model", 3.0) for n in range(500)]
+    assert sum(draw.taken for draw in stratified) < 40  # 1.2 is a rate of a stratum, and bounded
+
+
+def test_live_draws_and_other_tiers_know_no_replay_budget() -> None:
+    replay, free = replayed(model=0.3, judge=0.3), sampler(model=0.3, judge=0.3)
+    traces = [make_trace(n) for n in range(500)]
+    assert [replay.draw(one, "judge") for one in traces] == [
+        free.draw(one, "judge") for one in traces
+    ]
+    replay.paced = True
+    assert [replay.draw(one, "model") for one in traces] == [
+        free.draw(one, "model") for one in traces
+    ]
+
+
+def test_a_replay_budget_goes_on_after_a_restart_and_holds_so_many_services() -> None:
+    whole, first = ReplayBudget(0.2), ReplayBudget(0.2)
+    second = ReplayBudget(0.2)
+    services = [f"s{n % (MAX_SERVICES + 50)}" for n in range(2 * MAX_SERVICES)]
+
+    def use(budget: ReplayBudget, part: list[str]) -> list[float]:
+        scales = []
+        for service in part:
+            scales.append(budget.offer(service, 0.0))
+            budget.reserve(service, 0.0)
+        return scales
+
+    expected = use(whole, services)
+    begun = use(first, services[:300])
+    second.load(json.loads(json.dumps(first.dump())))
+    assert begun + use(second, services[300:]) == expected
+    assert len(whole.dump()) == MAX_SERVICES + 1

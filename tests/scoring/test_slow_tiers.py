@@ -328,3 +328,4 @@ def test_a_folder_of_your_own_scores_in_the_agent_within_its_share_of_a_core(
         instrument.stop(4)
     ((seconds, _),) = built[0].controllers["model"].balances().values()
     assert seconds == pytest.approx(0.09)  # of a core in a second, with some left
+    assert set(built[0].replays) == {"model"}  # a rate of 1 is no sample, or it would bound this
