@@ -199,7 +199,7 @@ MakeTiers = Callable[[Mapping[str, Any]], SlowTiers]
 
 
 class ConfiguredTiers:
-    """The judge and the local model that the settings name, for one event loop.
+    """The judge, the local model and the embeddings of the settings, for one event loop.
 
     Loading a model may take seconds.
 
@@ -207,8 +207,8 @@ class ConfiguredTiers:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
         count: Called with the source of each verdict (see `CachedJudge`).
-        watched: Whether the traces are live traffic: probes watch the judge, and canaries are not
-            judged twice.
+        watched: Whether the traces are live traffic: probes watch the judge, canaries are not
+            judged twice, and answers are embedded as a tier.
 
     Attributes:
         probes: Runs the probes of the judge, if there are any.
@@ -236,6 +236,7 @@ class ConfiguredTiers:
         self._titles = {prompt.hash: prompt.title for prompt in _prompts()}
         self._saved = saved or {}
         self._observe = observe
+        self._gauges: Callable[[], list[GaugeSample]] = list
         judge = settings.judge
         if judge.base_url is not None:
             client = self._add_client(MAIN, judge)
@@ -252,6 +253,13 @@ class ConfiguredTiers:
         model = build_model_tier(settings)
         if model is not None:
             self.scorers["model"] = model
+        if watched and settings.consistency.embeddings.base_url is not None:
+            from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
+
+            embedder = build_answer_embedder(settings.consistency, settings.privacy)
+            if embedder is not None:
+                self.scorers["embedding"] = embedder
+                self._gauges = embedder.gauges
 
     def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
         client = JudgeClient(
@@ -326,8 +334,8 @@ class ConfiguredTiers:
         return {client.name: client.state() for client, _ in self._clients}
 
     def gauges(self) -> list[GaugeSample]:
-        """Return for each judge whether it is up, its calls in flight and their limit."""
-        samples: list[GaugeSample] = []
+        """Return whether the servers are up, and each judge's calls in flight and their limit."""
+        samples = self._gauges()
         for client, _ in self._clients:
             judge = (("judge", client.name),)
             samples.append(("ragmeter_judge_up", judge, float(not client.is_down)))
@@ -404,24 +412,16 @@ def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         count=partial(count_verdict, spending.add, MAIN),
         watched=True,
     )
-    scorers = dict(tiers.scorers)
-    embedding = None
-    if settings.consistency.embeddings.base_url is not None:
-        from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
-
-        embedding = build_answer_embedder(settings.consistency, settings.privacy)
-        if embedding is not None:
-            scorers["embedding"] = embedding
     probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
     runner = tiers.probes
     return SlowTiers(
-        scorers,
-        build_controllers(settings, scorers),
+        tiers.scorers,
+        build_controllers(settings, tiers.scorers),
         spending,
         probes,
         jobs=[lambda: probes.run(runner)] if runner else [],
         judges=tiers,
-        gauges=lambda: [*tiers.gauges(), *(embedding.gauges() if embedding else ())],
+        gauges=tiers.gauges,
         close=close.close,
     )
 

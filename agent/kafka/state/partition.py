@@ -133,6 +133,9 @@ class PartitionState:
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
         )
         applied = aggregator.apply(scored)
+        wording = applied.trace.wording
+        if wording is not None and record.embedding is not None:
+            aggregator.embedded(scored.service, wording, scored.timestamp, *record.embedding)
         self._transitions += applied.alerts
         self.labels.add_trace(scored.service, record.passages, applied, aggregator)
         key = applied.trace.service, scored.trace_id
