@@ -4,7 +4,7 @@ What it counts depends on the records of its partition and their order alone: ba
 redeliveries leave no trace in it.
 
     state = PartitionState(...); state.load(rows)
-    state.apply(record) ...; rows = state.step().rows  (commit them with the offset of the record)
+    state.apply(record) ...; rows = state.step()  (commit them with the offset of the record)
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from ragmeter.kafka.state.rows import (
     OutboxRows,
     Rows,
     SeenIdRows,
-    StateStep,
     dump_json,
     load_rows,
     row_key,
@@ -57,7 +56,7 @@ class PartitionState(ServiceState):
     Each label, and each trace, is joined to what it belongs to before the next record is counted.
 
     An exception of `apply` spoils the state: it must be loaded anew, and the record given up
-    (`give_up`). `promotions` counts promotions since this object was made.
+    (`give_up`).
 
     `expected` are the pairs for which every record has a result, `dedupe` is how many seconds of
     event time an id is known at least, and `notify` makes the notifications of an alert that has
@@ -87,8 +86,8 @@ class PartitionState(ServiceState):
         self._canaries = list(expected_canary_pairs(settings.judge.k, expected, judged))
         self._ids = SeenIdRows(dedupe)
         self._rows = AggregatorRows()
-        self.promotions = 0
-        self._promoted = 0  # with the last step
+        self._promotions = self._promoted = self._durable = 0  # now, in the last step, committed
+        self._announce = False
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
@@ -186,7 +185,7 @@ class PartitionState(ServiceState):
         document = super().promote(service)
         if document is not None:
             self._changed = True
-            self.promotions += 1
+            self._promotions += 1
         return document
 
     @property
@@ -228,14 +227,14 @@ class PartitionState(ServiceState):
     @property
     def moved(self) -> bool:
         """Whether the next step has what somebody waits for: alerts, notifications, promotions."""
-        return bool(self.transitions) or self.outbox.changed or self.promotions > self._promoted
+        return bool(self.transitions) or self.outbox.changed or self._promotions > self._promoted
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
         return self._changed or self.outbox.changed or self.evidence.changed
 
-    def step(self) -> StateStep:
+    def step(self) -> Rows:
         """Return all that changed since the last call.
 
         If it cannot be made durable, this object must be given up and loaded anew.
@@ -243,7 +242,8 @@ class PartitionState(ServiceState):
         if self._spoiled:
             raise RuntimeError("a record has failed half-way: the state must be loaded anew")
         self._collect_evidence()
-        transitions, changes = self.transitions, self.changes()
+        self._announce |= bool(self.transitions)
+        changes = self.changes()
         self.outbox.add(
             self.notifications(
                 lambda service, trace: scores_in_evidence(self.evidence.get((service, trace)))
@@ -261,8 +261,20 @@ class PartitionState(ServiceState):
             rows.update(part.drain())
         rows |= {**self._note_rows, HEAD: dump_json(head)}
         self._note_rows, self._changed = {}, False
-        self._promoted = self.promotions
-        return StateStep(rows, transitions, self.promotions)
+        self._promoted = self._promotions
+        return rows
+
+    def committed(self) -> bool:
+        """Release what waits until the last step is durable; return whether alerts moved in it."""
+        self.outbox.settled()
+        self._durable = self._promoted
+        announce, self._announce = self._announce, False
+        return announce
+
+    @property
+    def promoting(self) -> bool:
+        """Whether a promotion is not durable yet."""
+        return self._durable < self._promotions
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""

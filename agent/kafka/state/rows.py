@@ -14,10 +14,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragmeter.aggregate.evidence import CollectionPace, EvidenceKey
-from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.dedupe import MAX_GENERATION_IDS, DedupeIds
 from ragmeter.core.errors import RagmeterError, UnknownVersion
@@ -36,17 +35,6 @@ HEAD = b"head"  # key of the row with the small state that is written with each 
 
 class MalformedState(RagmeterError):
     """A state topic holds what no worker has written."""
-
-
-class StateStep(NamedTuple):
-    """What changed since the step before.
-
-    `transitions` are the alerts that moved, `promotions` counts those in this step and before it.
-    """
-
-    rows: Rows
-    transitions: Sequence[Alert] = ()
-    promotions: int = 0
 
 
 RowsByKind = Mapping[str, Sequence[tuple[list[Any], bytes]]]
