@@ -11,13 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 from ragmeter.config.loader import ConfigError
-from ragmeter.config.scoring import HhemSettings, JudgeSettings
+from ragmeter.config.scoring import HhemSettings, JudgeSettings, SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.judging import JudgeInstrument
@@ -26,6 +26,8 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
+from ragmeter.sampling.control import SamplingControl
+from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
@@ -33,6 +35,8 @@ from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.served_model import ServedModel
+from ragmeter.scoring.processes import SamplingTerms
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.verdicts import SqliteVerdictStore
 from ragmeter.trace import Trace
 
@@ -114,6 +118,47 @@ class OverloadLog:
                 log.warning("the %s tier draws at %.2g of its rates: %s", tier, scale, reason)
             else:
                 log.info("the %s tier draws at its rates again", tier)
+
+
+class TierSampling:
+    """Which traces the slow tiers draw, as the settings and the tiers' controllers have it.
+
+    `terms` are those of the built-in tier, `strata` classifies traces, `scorer` draws.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        scorers: Mapping[Tier, TierScorer],
+        controllers: Mapping[Tier, BudgetController],
+        clock: Callable[[], float],
+    ) -> None:
+        self.terms = SamplingTerms(settings.sampling)
+        self.strata = StratumClassifier(settings.sampling, settings.segments)
+        self._clock = clock
+        self._controllers = controllers
+        self._sampler = Sampler(settings.sampling, controllers, clock)
+        self._overloads = OverloadLog(controllers)
+        self.scorer = Scorer(
+            settings.builtin_scorers,
+            sampler=self._sampler,
+            # a tier without results draws no traces
+            tiers={tier: scorer.pairs for tier, scorer in scorers.items() if scorer.pairs},
+            strata=self.strata,
+            ks=settings.judge.k,
+            judge_canaries=settings.judge.budget.canaries > 0,
+            people=settings.sampling.draws_people,
+        )
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Draw by other rates, strata or salt from the next trace on."""
+        self._sampler.update(settings)
+        self.strata.update(settings)
+        self.terms = replace(self.terms, settings=settings)
+
+    def apply_control(self, control: SamplingControl) -> None:
+        """Draw by other knowledge of services, versions and segments."""
+        self.strata.apply_control(control)
 
 
 class TierSpending:

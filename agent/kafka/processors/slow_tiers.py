@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.clocks import time_limit
@@ -27,21 +26,19 @@ from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.scoring.processes import (
-    SamplingTerms,
     ScoredBody,
     ScorerPool,
     ScoringPlan,
 )
-from ragmeter.scoring.scorer import CheapScores, Scorer, TraceScores
+from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.scoring.slow_tiers import (
     MAIN,
     ConfiguredTiers,
-    OverloadLog,
+    TierSampling,
     build_controllers,
     sampling_scale_gauges,
     score_live_tier,
@@ -63,7 +60,7 @@ _T = TypeVar("_T")
 _DEADLINE = 20.0
 
 
-class InlineTiers:
+class InlineTiers(TierSampling):
     """A `Scorer` with the slow tiers of the settings, which completes a trace at once.
 
     Results of a tier that does not answer within `deadline` seconds are unscored with the reason
@@ -80,7 +77,6 @@ class InlineTiers:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._deadline = deadline
-        self._clock = clock
         self._most = settings.kafka.in_flight
         self.instruments = ConfiguredTiers(
             settings,
@@ -90,8 +86,7 @@ class InlineTiers:
         )
         self._counters = counters
         scorers = self.instruments.scorers
-        self._controllers = build_controllers(settings, scorers)
-        self._overloads = OverloadLog(self._controllers)
+        super().__init__(settings, scorers, build_controllers(settings, scorers), clock)
         limits = settings.limits
         self._names = LabelBounds(
             *(limits.services, limits.segment_values, limits.label_chars),
@@ -107,22 +102,10 @@ class InlineTiers:
             "model": asyncio.Semaphore(MAX_ADMITTED_TRACES),
             "embedding": asyncio.Semaphore(settings.consistency.embeddings.concurrency),
         }
-        self.strata = StratumClassifier(settings.sampling, settings.segments)
-        self.terms = SamplingTerms(settings.sampling)
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
         self._restarts = 0  # of its processes, as far as they are counted
         self._share = 1.0
-        self._sampler = Sampler(settings.sampling, self._controllers, clock)
-        self.scorer = Scorer(
-            settings.builtin_scorers,
-            sampler=self._sampler,
-            tiers={tier: scorer.pairs for tier, scorer in scorers.items() if scorer.pairs},
-            strata=self.strata,
-            ks=settings.judge.k,
-            judge_canaries=settings.judge.budget.canaries > 0,
-            people=settings.sampling.draws_people,
-        )
         embedder = scorers.get("embedding")
         self.embedder = embedder if isinstance(embedder, EmbeddingScorer) else None
         self.newest: float | None = None
@@ -140,15 +123,9 @@ class InlineTiers:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def resample(self, settings: SamplingSettings) -> None:
-        """Apply other rates, strata or salt from the next trace on."""
-        self._sampler.update(settings)
-        self.strata.update(settings)
-        self.terms = replace(self.terms, settings=settings)
-
     def apply_control(self, control: SamplingControl) -> None:
         """Draw by other knowledge of services, versions and segments."""
-        self.strata.apply_control(control)
+        super().apply_control(control)
         self.terms = replace(self.terms, control=control)
 
     async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredBody]:
