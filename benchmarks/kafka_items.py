@@ -66,7 +66,7 @@ def counted(
             state.apply(record)
         state.settle()
         applied = time.process_time()
-        made = state.step().rows
+        made = state.step()
         counting += applied - begun
         writing += time.process_time() - applied
         rows += len(made)

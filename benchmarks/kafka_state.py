@@ -84,7 +84,7 @@ class Partition:
             self.state.apply(record)
         self.state.settle()
         self._waiting = []
-        rows = self.state.step().rows
+        rows = self.state.step()
         self.written += len(rows)
         for key, value in rows.items():
             if value is None:
@@ -226,7 +226,7 @@ def written(options: argparse.Namespace) -> None:
         if not number % int(options.step * options.rate) or number == len(traces):
             for one in all_:
                 one.state.settle()
-                step = one.state.step().rows
+                step = one.state.step()
                 data = b"".join(key + (value or b"") for key, value in step.items())
                 rows += len(step)
                 size += len(data)

@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from benchmarks.otlp_mix import START, cases
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.loader import load_settings
+from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import Clocks
 from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
 from ragmeter.ingest.native import decode_trace
 from ragmeter.ingest.otlp.bodies import decode_traces

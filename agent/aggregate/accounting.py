@@ -119,8 +119,8 @@ def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None
         counters.inc(*key, by)
     for service, exemplars in durations.items():
         values = [exemplar.value for exemplar in exemplars]
-        label = (("service", service),)
-        counters.observe("rag_trace_duration_seconds", label, values, DURATION_EDGES, exemplars)
+        labels = (("service", service),)
+        counters.observe("rag_trace_duration_seconds", labels, values, DURATION_EDGES, exemplars)
 
 
 def _seen_key(metric: str, scorer: str) -> CounterKey:

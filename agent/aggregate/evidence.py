@@ -36,6 +36,23 @@ _SUPPORT_METRICS = ("grounding", "faithfulness")  # whose scorers say what is un
 _SUPPORTED = 0.5  # a scorer without spans names its worst sentence, which may be supported
 
 
+class CollectionPace:
+    """When traces that are no longer among the worst are dropped; `added` since the last time."""
+
+    def __init__(self) -> None:
+        self.added = 0
+        self._last: float | None = None
+
+    def due(self, now: float) -> bool:
+        """Return whether it is time at `now`, in seconds of any clock; if so, begin anew."""
+        if self._last is None:
+            self._last = now
+        if now - self._last < COLLECT_SECONDS and self.added < COLLECT_ROWS:
+            return False
+        self.added, self._last = 0, now
+        return True
+
+
 class EvidenceKeeper:
     """Chooses which traces to write to the store and which to delete, one commit at a time.
 
@@ -43,9 +60,6 @@ class EvidenceKeeper:
         stored: The traces in the store.
         limit: How many bytes a body may have.
         content: What texts may be stored; None: all.
-
-    Attributes:
-        added: How many rows were given since the last `forget`.
     """
 
     def __init__(
@@ -53,7 +67,7 @@ class EvidenceKeeper:
     ) -> None:
         self._content = content
         self._stored = set(stored)
-        self.added = 0
+        self.pace = CollectionPace()
         self._limit = limit
 
     def rows(
@@ -78,12 +92,11 @@ class EvidenceKeeper:
                 body = encode_evidence(trace, scored, self._limit, before, self._content)
                 rows[key] = (*key, scored.timestamp, body)
         self._stored.update(rows)
-        self.added += len(rows)
+        self.pace.added += len(rows)
         return list(rows.values())
 
     def forget(self, worst: Set[EvidenceKey]) -> list[EvidenceKey]:
         """Return the keys to delete: those in the store that are no longer among the `worst`."""
-        self.added = 0
         forget = self._stored - worst
         self._stored -= forget
         return sorted(forget)

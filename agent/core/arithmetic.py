@@ -96,6 +96,15 @@ def pack_vector(vector: Sequence[float], model: str) -> str:
     return space.hexdigest() + base64.b64encode(data.tobytes()).decode("ascii")
 
 
+def is_packed_vector(text: str) -> bool:
+    """Return whether a text has the form that `pack_vector` gives."""
+    try:
+        space, data = bytes.fromhex(text[:_SPACE]), base64.b64decode(text[_SPACE:], validate=True)
+    except ValueError:  # binascii.Error is one
+        return False
+    return len(space) == _SPACE // 2 and bool(data)
+
+
 def is_same_space(first: str, second: str) -> bool:
     """Return whether two packed vectors can be compared."""
     return first[:_SPACE] == second[:_SPACE]

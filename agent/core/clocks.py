@@ -77,6 +77,14 @@ def bucket_seconds(seconds: int) -> int:
     return next(g for g in _BUCKET_SECONDS if seconds % g == 0 and seconds >= g * buckets)
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The two clocks of a process, in seconds: Unix time, and one that nobody sets."""
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+
 @dataclass(slots=True)
 class EventClock:
     """The newest event time, and the tick at which it was reached.

@@ -27,11 +27,12 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.core.process import Watchdog, is_unready
-from ragmeter.embedded.commits import AgentOutputs, Clocks
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import (
     Intake,
     QueueFull,
@@ -275,7 +276,7 @@ class EmbeddedAgent:
         """Return whether the agent is ready, and how far behind it is."""
         now = self._clock()
         waiting = self._store.depth
-        oldest, event = self._worker.oldest_received, self._worker.time.event
+        oldest, event = self._worker.oldest_received, self._worker.state.time.event
         limit = self._limits.stalled_seconds
         problems = (
             self.fatal,
@@ -314,7 +315,7 @@ class EmbeddedAgent:
 
     def _describe_future_time(self, now: float) -> str | None:
         """Return the problem of an event time ahead of the clock, if there is one."""
-        event = self._worker.time.event
+        event = self._worker.state.time.event
         if not self._worker.draws.live or event is None:
             return None
         ahead = event - now - self._limits.future_seconds

@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
+from ragmeter.aggregate.aggregator import evidence_trace_ids
 from ragmeter.aggregate.evidence import (
-    COLLECT_ROWS,
-    COLLECT_SECONDS,
     EvidenceKeeper,
     EvidenceKey,
-    quote_unsupported,
     scores_in_evidence,
 )
-from ragmeter.alerts.alert import Alert
+from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
+from ragmeter.core.clocks import Clocks
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
@@ -28,7 +26,7 @@ from ragmeter.embedded.tier_worker import FinishedDraw
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.pending import FeedbackChanges
-from ragmeter.store.rows import OutboxItem, StateCommit, TierDraw
+from ragmeter.store.rows import StateCommit, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
@@ -54,26 +52,18 @@ class CountedScores(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """The two clocks of the agent, in seconds: Unix time, and one that nobody sets."""
-
-    wall: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-
-
-@dataclass(frozen=True, slots=True)
 class AgentOutputs:
     """Callbacks for what the agent produces. They run in the worker's thread and must not wait.
 
     Args:
         make_notifications: Makes the outbox items of an alert that is announced, or its end, at a
             Unix time; they are stored in the same transaction as the alert.
-        on_notifications: Called after new outbox items are durable.
+        on_notifications: Called after alerts have moved, durably, with their outbox items.
         on_results: Gets traces and their scores after they are durable; it must not raise.
         on_scores: Likewise, without the traces themselves.
     """
 
-    make_notifications: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: ()
+    make_notifications: MakeNotifications = lambda alert, now: ()
     on_notifications: Callable[[], None] = lambda: None
     on_results: Callable[[Sequence[tuple[Trace, ScoredTrace]]], None] | None = None
     on_scores: Callable[[Sequence[ScoredTrace]], None] = lambda traces: None
@@ -122,7 +112,6 @@ class Commits:
     Attributes:
         pool: The traces that people may be asked to label. Hold the lock.
         upto: The last row of the queue that was committed.
-        saved_at: Monotonic time of the last commit.
     """
 
     _store: SqliteStore
@@ -150,25 +139,23 @@ class Commits:
         self._keeper = EvidenceKeeper(evidence, self._evidence_bytes, self._content)
         self.pool.load(meta.get("label_pool", {}))
         self._pool_saved_at = -math.inf
-        self.saved_at = self._collected_at = self._clocks.monotonic()
 
     def commit(
         self,
-        aggregator: Aggregator,
+        state: ServiceState,
         upto: int = 0,
         *,
-        alerts: Sequence[Alert] = (),
         traces: Sequence[CountedScores] = (),
         draws: Sequence[TierDraw] = (),
         finished: Sequence[FinishedDraw] = (),
         feedback: FeedbackChanges | None = None,
     ) -> None:
-        """Commit the changes of the aggregator since the last commit, and what belongs to them.
+        """Commit the changes of the state since the last commit, and what belongs to them.
 
         `upto` is the last row of the queue that is done, 0 if none was. Results of `draws` are
         pending from now on; those of `finished` were counted.
         """
-        now = self._clocks.wall()
+        aggregator = state.aggregator
         with self._lock:
             for done in finished:
                 draw = done.row.draw
@@ -176,30 +163,18 @@ class Commits:
                 self._draws.record_cost(draw.tier, draw.service, done.cost, canary)
             for key, by in self._draws.tiers.spending.take().items():
                 aggregator.counters.inc(*key, by)
-            changes = take_changes(aggregator, whole=self._writes.last)
-            step = StateCommit(
-                upto,
-                buckets=changes.buckets,
-                counters=changes.counters,
-                meta={
-                    **changes.meta,
-                    **self._draws.state(),
-                    "wall_time": now,
-                    "content": self._content.mode,
-                },
-                draws=draws,
-                finished=[done.row.id for done in finished],
-                also=feedback,
-            )
+            moved = bool(state.transitions)
+            step = state.changes(upto, whole=self._writes.last)
+            step.meta |= self._draws.state()
+            step.draws, step.finished = draws, [done.row.id for done in finished]
+            step.also = feedback
             worst = aggregator.windows.take_new_worst()
             kept = {trace.key for trace in traces if trace.keep}
             step.meta |= self._pool_changes()
-            idle = self._clocks.monotonic() - self._collected_at
-            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._writes.last:
+            if self._keeper.pace.due(self._clocks.monotonic()) or self._writes.last:
                 self.pool.expire(aggregator.windows.now or 0.0)
                 shown = evidence_trace_ids(aggregator) | self.pool.keys()
                 step.forget_evidence = self._keeper.forget(shown)
-                self._collected_at = self._clocks.monotonic()
         keyed = [
             (trace.key, trace.load(), trace.scored)
             for trace in traces
@@ -212,22 +187,15 @@ class Commits:
             key = (service, trace_id)
             return scores_in_evidence(new.get(key) or self._store.evidence(*key))
 
-        for alert in changes.notifications:
-            quote_unsupported(alert, read)
-        step.outbox = [
-            item
-            for alert in changes.notifications
-            for item in self._outputs.make_notifications(alert, now)
-        ]
+        step.outbox = state.notifications(read)
         self._writes.run(lambda: self._store.commit(step))
         self._draws.committed(draws, finished)
         if traces and self._outputs.on_results is not None:
             self._outputs.on_results([(trace.load(), trace.scored) for trace in traces])
         self._outputs.on_scores([trace.scored for trace in traces])
-        if alerts:
+        if moved:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)
-        self.saved_at = self._clocks.monotonic()
 
     def _pool_changes(self) -> dict[str, Any]:
         """Return the part of `meta` that saves the pool, if it is time.

@@ -15,7 +15,6 @@ from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.aggregate.wordings import WordingBuilder
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import HashedWording, ScoredTrace
@@ -24,12 +23,12 @@ from ragmeter.embedded.tier_worker import FinishedDraw, TierWorker
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import Sampler, StratumClassifier, overload_scale
+from ragmeter.sampling.sampler import overload_scale
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.billing import count_canary
 from ragmeter.scoring.processes import SamplingTerms
-from ragmeter.scoring.scorer import CheapScores, Scorer, TraceScores
-from ragmeter.scoring.slow_tiers import OverloadLog, SlowTiers, sampling_scale_gauges
+from ragmeter.scoring.scorer import CheapScores, TraceScores
+from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling, sampling_scale_gauges
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 
@@ -43,7 +42,7 @@ def is_canary_draw(pairs: Sequence[MetricScorer]) -> bool:
     return any(is_canary_scorer(scorer) for _, scorer in pairs)
 
 
-class TierDraws:
+class TierDraws(TierSampling):
     """Draws for the slow tiers, their budgets, and the thread that scores them.
 
     It belongs to the worker's thread, but `pending`, `full` and `resample` are safe from any.
@@ -62,28 +61,13 @@ class TierDraws:
         clock: Callable[[], float],
         on_finished: Callable[[], None],
     ) -> None:
+        super().__init__(settings, tiers.scorers, tiers.controllers, clock, tiers.replays)
         self._store = store
         self.tiers = tiers
-        self._clock = clock
         self._limit = settings.limits.drawn
         self._queue = settings.limits.queue
-        self._sampling = settings.sampling
-        self._terms = SamplingTerms(settings.sampling)
-        self._sampler = Sampler(settings.sampling, tiers.controllers, clock, tiers.replays)
-        self._strata = StratumClassifier(settings.sampling, settings.segments)
         self.live = False
-        self._overloads = OverloadLog(tiers.controllers)
         self._wordings = WordingBuilder(settings.consistency, settings.privacy)
-        self.scorer = Scorer(
-            settings.builtin_scorers,
-            sampler=self._sampler,
-            # a tier without results draws no traces
-            tiers={name: tier.pairs for name, tier in tiers.scorers.items() if tier.pairs},
-            strata=self._strata,
-            ks=settings.judge.k,
-            judge_canaries=settings.judge.budget.canaries > 0,
-            people=settings.sampling.draws_people,
-        )
         self._pending: Counter[Tier] = Counter()
         # All tiers, always: one that is no longer configured may have pending draws, and the table
         # is not read before `restore`, which may find it broken.
@@ -121,29 +105,19 @@ class TierDraws:
             depth: How many traces are in the queue.
             aggregator: Where the last control record is.
         """
-        settings, old = self._sampling, self._terms
+        settings, old = self.terms.settings, self.terms
         scale = overload_scale(depth / self._queue) if self.live else 1.0
         rates = [settings.builtin, *(rates.builtin for rates in settings.services.values())]
         # where every trace is drawn, no stratum matters: the processes need no record
         control = aggregator.latest_control if scale * min(rates) < 1 else SamplingControl()
         new = SamplingTerms(settings, control, scale)
         if new != old:
-            self._terms = new
-        return self._terms
+            self.terms = new
+        return self.terms
 
     def apply_terms(self, terms: SamplingTerms) -> None:
         """Draw the built-in tier by the terms under which the next traces were taken."""
         self._sampler.builtin_scale = terms.scale
-
-    def apply_control(self, control: SamplingControl) -> None:
-        """Classify the next traces by another control record."""
-        self._strata.apply_control(control)
-
-    def resample(self, settings: SamplingSettings) -> None:
-        """Draw by other rates, strata or salt from the next trace on."""
-        self._sampling = settings
-        self._sampler.update(settings)
-        self._strata.update(settings)
 
     @property
     def pending(self) -> dict[str, int]:
@@ -167,7 +141,7 @@ class TierDraws:
 
     def gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
         """Return the gauges of the tiers; `label` gives the bounded name of a service."""
-        builtin = ("ragmeter_sampling_scale", _BUILTIN_LABELS, self._terms.scale)
+        builtin = ("ragmeter_sampling_scale", _BUILTIN_LABELS, self.terms.scale)
         scales = sampling_scale_gauges(self.tiers.controllers, label)
         return [builtin, *scales, *self.tiers.gauges()]
 

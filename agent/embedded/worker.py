@@ -18,21 +18,16 @@ from itertools import groupby
 from random import Random
 from typing import Any, TypeVar
 
-from ragmeter.aggregate.aggregator import (
-    IDLE_SECONDS,
-    SAVE_IDLE_SECONDS,
-    Aggregator,
-    restore_aggregator,
-)
+from ragmeter.aggregate.aggregator import IDLE_SECONDS, Aggregator
 from ragmeter.aggregate.evidence import scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome
-from ragmeter.alerts.alert import Alert
+from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import EventClock
+from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.errors import (
     RagmeterError,
@@ -48,7 +43,6 @@ from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import (
     AgentOutputs,
-    Clocks,
     Commits,
     CountedScores,
     RetriedWrites,
@@ -92,10 +86,10 @@ class _Unscored(RagmeterError):
 
 
 class Worker:
-    """The thread that owns the aggregator.
+    """The thread that owns the state of all services.
 
     Attributes:
-        lock: Held while `aggregator` or `labels` is read or changed.
+        lock: Held while `state` or `labels` is read or changed.
         labels: The traces that people may be asked to label.
         refused: Why the last write of another thread failed, until one succeeds.
         fatal: Why the worker has ended; None in health.
@@ -149,45 +143,50 @@ class Worker:
             *(store, self.draws, content, evidence_bytes, self.lock, clocks, outputs),
             *(self._writes, self.labels),
         )
-        self._start_aggregator()
+        self._notify = outputs.make_notifications
+        self._load_state()
         self._stopping = False
         self.ended = False
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
 
-    def _start_aggregator(self) -> None:
-        empty = self._new_aggregator()  # a mistake in the settings raises here, outside the try
+    def _load_state(self) -> None:
+        empty = self._new_state()  # a mistake in the settings raises here, outside the try
         try:
-            self.aggregator = self._load(empty)
+            self.state = self._load(empty)
         except UnknownVersion as error:
             self._store.close()
             raise StateError(f"{self._settings.state.path}: {error}") from None
         except (ValueError, KeyError, TypeError, AssertionError) as error:
             # SQLite took the bytes for sound, but they are no state of ours
             self._store.quarantine(f"its content makes no sense: {error}")
-            self.aggregator = self._load(self._new_aggregator())
+            self.state = self._load(self._new_state())
         if self._store.quarantined:
             self.aggregator.counters.inc("ragmeter_state_quarantined_total")
 
-    def _new_aggregator(self) -> Aggregator:
-        return Aggregator(self._settings, self._rules, self.draws.scorer.pairs)
+    def _new_state(self) -> ServiceState:
+        return ServiceState(
+            *(self._settings, self._rules, self.draws.scorer.pairs, self.feedback),
+            *(self._clocks, self._notify),
+        )
 
-    def _load(self, aggregator: Aggregator) -> Aggregator:
+    def _load(self, state: ServiceState) -> ServiceState:
         saved = self._store.saved()
-        restore_aggregator(aggregator, saved.buckets, saved.counters, saved.meta)
+        state.restore(saved.buckets, saved.counters, saved.meta)
         # a series that starts at 0 loses no first increase to `rate()`
-        aggregator.counters.inc("ragmeter_scorer_restarts_total", (), 0)
-        aggregator.waiting.update(self.draws.restore(saved.meta))
-        self.feedback.restore()
+        state.aggregator.counters.inc("ragmeter_scorer_restarts_total", (), 0)
+        state.aggregator.waiting.update(self.draws.restore(saved.meta))
         self._commits.restore(saved.meta, saved.evidence)
-        self.time = EventClock()
-        down = self._clocks.wall() - saved.meta.get("wall_time", 0.0)
-        self.time.restore(aggregator.windows.now, down, self._clocks.monotonic())
-        return aggregator
+        return state
 
     def _reload(self) -> None:
         """Drop all changes that were not committed."""
         with self._intake_lock, self.lock:
-            self.aggregator = self._load(self._new_aggregator())
+            self.state = self._load(self._new_state())
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """The aggregator of `state`."""
+        return self.state.aggregator
 
     def start(self) -> None:
         """Start the worker and the slow tiers."""
@@ -206,7 +205,7 @@ class Worker:
         tiers = self.draws.gauges(self.aggregator.label)
         alive = 0.0 if self._pool is None else float(self._pool.alive)
         processes = ("ragmeter_scorer_processes", (), alive)
-        return [*tiers, processes, *self.aggregator.gauges(), *self.feedback.gauges()]
+        return [*tiers, processes, *self.state.gauges()]
 
     def progress(self) -> dict[str, object | None]:
         """Return marks for the watchdog, which must change; None while there is nothing to do.
@@ -333,7 +332,7 @@ class Worker:
                     self._advance_time(after)
                     self._probe_disk()
             self._finish_all(self.draws.thread.take())
-            self._commits.commit(self.aggregator, after)
+            self._commits.commit(self.state, after)
         except StateLostError as error:
             self.fatal = str(error)
         except (sqlite3.OperationalError, OSError) as error:
@@ -364,27 +363,25 @@ class Worker:
 
     def _advance_time(self, upto: int) -> None:
         """Move event time on with the clock, if traffic is live."""
-        event = self.time.now(self._clocks.monotonic())
+        event = self.state.time.now(self._clocks.monotonic())
         if not self.draws.live or event is None or self._stopping:
             return
         with self.lock:
-            alerts = self._advance(event)
-        if alerts or self._clocks.monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
-            self._commits.commit(self.aggregator, upto, alerts=alerts)
+            self._advance(event)
+        if self.state.due:
+            self._commits.commit(self.state, upto)
 
-    def _advance(self, to: float) -> list[Alert]:
+    def _advance(self, to: float) -> None:
         """Move event time on, with the lock held once; others may take it in a long gap."""
-        moved: list[Alert] = []
         since = self._clocks.monotonic()
         for alerts in self.aggregator.advance_steps(to):
-            moved += alerts
+            self.state.transitions += alerts
             if self._clocks.monotonic() - since > _HELD_SECONDS:
                 self.heartbeat.beat()
                 self.lock.release()
                 time.sleep(0.001)  # a lock that is taken again at once gives nobody a turn
                 self.lock.acquire()
                 since = self._clocks.monotonic()
-        return moved
 
     def _sampling_terms(self) -> SamplingTerms:
         return self.draws.sampling_terms(self._store.depth, self.aggregator)
@@ -406,7 +403,7 @@ class Worker:
         log.error("trace %d of the queue cannot be counted; it is a dead letter", queued.seq)
         failure = DecodeFailure(_INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
         self._write_dead_letters([(failure, queued.seq)], _INTERNAL_ERROR)
-        self._commits.commit(self.aggregator, queued.seq)
+        self._commits.commit(self.state, queued.seq)
 
     def _write_dead_letters(
         self, letters: Sequence[tuple[DecodeFailure, int]], reason: str
@@ -444,7 +441,6 @@ class Worker:
         traces: list[CountedScores] = []
         counted: list[CountedTrace] = []
         draws: list[TierDraw] = []
-        alerts: list[Alert] = []
         unreadable: list[tuple[DecodeFailure, int]] = []
         for turn, part in groupby(rows, lambda row: row[0].seq // _LOCK_SLICE):
             scored: list[tuple[QueuedTrace, TraceScores, CheapScores]] = []
@@ -458,7 +454,7 @@ class Worker:
             self.heartbeat.beat()
             with self.lock:
                 for queued, scores, cheap in scored:
-                    alerts += self._advance(queued.timestamp)
+                    self._advance(queued.timestamp)
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
                     pending = [
@@ -466,8 +462,7 @@ class Worker:
                         for tier in cheap.draws
                         for pair in self.draws.scorer.pending_pairs(cheap, tier)
                     ]
-                    applied = self.aggregator.apply(cheap.trace, pending, turn)
-                    alerts += applied.alerts
+                    applied = self.state.count(cheap.trace, pending, turn)
                     keep = self.labels.offer(applied.trace)
                     traces.append(CountedScores(applied.trace, partial(_load, scores), keep))
                     counted.append(
@@ -477,15 +472,14 @@ class Worker:
                     )
                     draws += new_draws
                     draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
+                self.state.settle()
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
-        self.time.observe(self.aggregator.windows.now, self._clocks.monotonic())
         with self.lock:
             feedback = self.feedback.remember(counted, self.aggregator)
         self._commits.commit(
-            self.aggregator,
+            self.state,
             rows[-1][0].seq,
-            alerts=alerts,
             traces=traces,
             draws=draws,
             feedback=feedback,
@@ -502,12 +496,12 @@ class Worker:
         with self.lock:
             changes = self.feedback.join(rows, self.aggregator)
         if changes.done:
-            self._commits.commit(self.aggregator, feedback=changes)
+            self._commits.commit(self.state, feedback=changes)
 
     def _give_up_feedback(self, row: StoredFeedback, _: Exception) -> None:
         with self.lock:
             changes = self.feedback.give_up(row, self.aggregator)
-        self._commits.commit(self.aggregator, feedback=changes)
+        self._commits.commit(self.state, feedback=changes)
 
     def _finish_all(self, finished: Sequence[FinishedDraw]) -> None:
         """Count the results of the slow tiers."""
@@ -539,7 +533,7 @@ class Worker:
             feedback = None
             if self._settings.sampling.draws_people:
                 feedback = self.feedback.add_model_scores(modelled, self.aggregator)
-        self._commits.commit(self.aggregator, traces=traces, finished=finished, feedback=feedback)
+        self._commits.commit(self.state, traces=traces, finished=finished, feedback=feedback)
 
     def _add_probe_results(self) -> None:
         """Count the results of probes at the event time that has been reached.
@@ -553,16 +547,15 @@ class Worker:
         with self.lock:
             for scored in results:
                 self.aggregator.add_extra(replace(scored, timestamp=now, partial=True))
-        self._commits.commit(self.aggregator)
+        self._commits.commit(self.state)
 
     def _promote(self, service: str | None) -> dict[str, Any]:
         with self.lock:
-            promoted = self.aggregator.promote(service)
+            promoted = self.state.promote(service)
         if promoted is None:
             raise UnknownService(f"no service {service!r} is watched for drift")
-        reply, alerts = promoted
-        self._commits.commit(self.aggregator, alerts=alerts)
-        return reply
+        self._commits.commit(self.state)
+        return promoted
 
     def _index(self, events: Sequence[IndexEvent]) -> list[IndexOutcome]:
         latest = self._clocks.wall() + self._settings.limits.future_seconds
@@ -572,7 +565,7 @@ class Worker:
                 at = event.timestamp.timestamp()
                 at = at if at <= latest else self._clocks.wall()
                 outcomes.append(self.aggregator.index(event, at))
-        self._commits.commit(self.aggregator)
+        self._commits.commit(self.state)
         return outcomes
 
 

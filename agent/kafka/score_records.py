@@ -20,6 +20,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from ragmeter.aggregate.feedback_records import FeedbackLabels
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.wordings import is_valid_wording
+from ragmeter.core.arithmetic import AnswerVectors, is_packed_vector
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
@@ -86,17 +87,26 @@ class SourceOffset(NamedTuple):
     offset: int
 
 
+class AnswerEmbedding(NamedTuple):
+    """The vectors of an answer or the reason for none; `context` as `AnswerMemory.embed` has it."""
+
+    context: str
+    vectors: AnswerVectors | str
+
+
 @dataclass(slots=True)
 class ScoreRecord:
     """A scored trace.
 
     `source` is None for results that belong to no trace (of probes). `passages` are the hashes by
     which labels name passages (`ragmeter.aggregate.feedback_join`), where labels may come.
+    `embedding` is that of an answer whose words are sent, where answers are embedded.
     """
 
     scored: ScoredTrace
     source: SourceOffset | None
     passages: tuple[str, ...] | None = None
+    embedding: AnswerEmbedding | None = None
 
 
 @dataclass(slots=True)
@@ -299,6 +309,9 @@ def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
         if not _are_passage_keys(record.passages):
             raise BadRecord("invalid_record", "the hashes of passages are invalid")
         rare["passages"] = record.passages
+    if record.embedding is not None:
+        context, vectors = record.embedding
+        rare["embedding"] = [context, *([vectors] if isinstance(vectors, str) else vectors)]
     return [rare] if rare else []
 
 
@@ -441,7 +454,22 @@ def _read_trace(
     if problem is not None:
         raise BadRecord("invalid_record", problem)
     source = None if base is None else base._replace(offset=base.offset + operator.index(delta))
-    return ScoreRecord(scored, source, None if passages is None else tuple(passages))
+    embedding = rare.get("embedding")
+    return ScoreRecord(
+        scored,
+        source,
+        None if passages is None else tuple(passages),
+        None if embedding is None else _read_embedding(*map(_text, embedding)),
+    )
+
+
+def _read_embedding(context: str, *vectors: str) -> AnswerEmbedding:
+    if len(vectors) == 1 and len(vectors[0]) <= _MAX_NAME:
+        return AnswerEmbedding(context, vectors[0])
+    bytes.fromhex(context)
+    if not all(map(is_packed_vector, vectors)):
+        raise BadRecord("invalid_record", "the embedding is invalid")
+    return AnswerEmbedding(context, AnswerVectors(*vectors))
 
 
 def _text(value: Any) -> str:

@@ -21,12 +21,14 @@ from ragmeter.core.counters import CounterKey, Counters, GaugeSample, add_counts
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
+from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.otlp import AssembleProcessor
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
+
+_POLL_SECONDS = 0.05  # between two looks whether a promotion is durable
 
 # methods of `Windows` whose first argument is a service; the last three are of breakdowns
 _BY_SERVICE = {
@@ -275,12 +277,13 @@ class WorkerBaselines:
         processor = self.processor
         if processor is None or not processor.owners:
             raise StateUnavailable("this worker owns no services now")
-        promotions = [
-            promotion
-            for owner in processor.owners.values()
-            if (promotion := cast(AggregateOwner, owner).promote(service))
-        ]
-        if not promotions:
+        with processor.lock:
+            promoted = {
+                owner.state: document
+                for owner in processor.owners.values()
+                if (document := owner.state.promote(service))
+            }
+        if not promoted:
             here = ", ".join(sorted({row["service"] for row in self.baselines()})) or "none"
             raise UnknownService(
                 f"no service {service!r} is watched for drift here, but {here}:"
@@ -288,10 +291,13 @@ class WorkerBaselines:
             )
         try:
             async with asyncio.timeout(COMMAND_PATIENCE):
-                await asyncio.gather(*(durable for _, durable in promotions))
+                while any(state.promoting for state in promoted):
+                    if not promoted.keys() <= {owner.state for owner in processor.owners.values()}:
+                        raise StateUnavailable("the group rebalances: ask again")
+                    await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise StateUnavailable("applied, but Kafka does not take it yet") from None
-        documents = [document for document, _ in promotions]
+        documents = list(promoted.values())
         services = {
             name: row for document in documents for name, row in document["services"].items()
         }

@@ -69,7 +69,7 @@ class ReplayBudget:
         first = _FIRST_DRAWS / (1 + len(self._left))
         left = self._left[name] = min(_FIRST_DRAWS, self._left.get(name, first) + self._income)
         fill = min(1.0, max(0.1, left / _FULL_DRAWS))  # 0.1 gives less than RATE_FLOOR
-        return 2.0 ** (math.floor(8 * math.log2(fill)) / 2)  # few: windows group by probability
+        return math.exp2(math.floor(8 * math.log2(fill)) / 2)  # few: windows group by probability
 
     def reserve(self, service: str, now: float) -> None:
         """Take in that the trace offered last was drawn."""

@@ -11,13 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 from ragmeter.config.loader import ConfigError
-from ragmeter.config.scoring import HhemSettings, JudgeSettings
+from ragmeter.config.scoring import HhemSettings, JudgeSettings, SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.judging import JudgeInstrument
@@ -26,7 +26,8 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
-from ragmeter.sampling.sampler import ReplayBudget
+from ragmeter.sampling.control import SamplingControl
+from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
@@ -34,6 +35,8 @@ from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.served_model import ServedModel
+from ragmeter.scoring.processes import SamplingTerms
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.verdicts import SqliteVerdictStore
 from ragmeter.trace import Trace
 
@@ -115,6 +118,48 @@ class OverloadLog:
                 log.warning("the %s tier draws at %.2g of its rates: %s", tier, scale, reason)
             else:
                 log.info("the %s tier draws at its rates again", tier)
+
+
+class TierSampling:
+    """Which traces the slow tiers draw, as the settings and the tiers' controllers have it.
+
+    `terms` are those of the built-in tier, `strata` classifies traces, `scorer` draws.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        scorers: Mapping[Tier, TierScorer],
+        controllers: Mapping[Tier, BudgetController],
+        clock: Callable[[], float],
+        replays: Mapping[Tier, ReplayBudget] | None = None,
+    ) -> None:
+        self.terms = SamplingTerms(settings.sampling)
+        self.strata = StratumClassifier(settings.sampling, settings.segments)
+        self._clock = clock
+        self._controllers = controllers
+        self._sampler = Sampler(settings.sampling, controllers, clock, replays)
+        self._overloads = OverloadLog(controllers)
+        self.scorer = Scorer(
+            settings.builtin_scorers,
+            sampler=self._sampler,
+            # a tier without results draws no traces
+            tiers={tier: scorer.pairs for tier, scorer in scorers.items() if scorer.pairs},
+            strata=self.strata,
+            ks=settings.judge.k,
+            judge_canaries=settings.judge.budget.canaries > 0,
+            people=settings.sampling.draws_people,
+        )
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Draw by other rates, strata or salt from the next trace on."""
+        self._sampler.update(settings)
+        self.strata.update(settings)
+        self.terms = replace(self.terms, settings=settings)
+
+    def apply_control(self, control: SamplingControl) -> None:
+        """Draw by other knowledge of services, versions and segments."""
+        self.strata.apply_control(control)
 
 
 class TierSpending:
@@ -202,7 +247,7 @@ MakeTiers = Callable[[Mapping[str, Any]], SlowTiers]
 
 
 class ConfiguredTiers:
-    """The judge and the local model that the settings name, for one event loop.
+    """The judge, the local model and the embeddings of the settings, for one event loop.
 
     Loading a model may take seconds.
 
@@ -210,8 +255,8 @@ class ConfiguredTiers:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
         count: Called with the source of each verdict (see `CachedJudge`).
-        watched: Whether the traces are live traffic: probes watch the judge, and canaries are not
-            judged twice.
+        watched: Whether the traces are live traffic: probes watch the judge, canaries are not
+            judged twice, and answers are embedded as a tier.
 
     Attributes:
         probes: Runs the probes of the judge, if there are any.
@@ -239,6 +284,7 @@ class ConfiguredTiers:
         self._titles = {prompt.hash: prompt.title for prompt in _prompts()}
         self._saved = saved or {}
         self._observe = observe
+        self._gauges: Callable[[], list[GaugeSample]] = list
         judge = settings.judge
         if judge.base_url is not None:
             client = self._add_client(MAIN, judge)
@@ -255,6 +301,13 @@ class ConfiguredTiers:
         model = build_model_tier(settings)
         if model is not None:
             self.scorers["model"] = model
+        if watched and settings.consistency.embeddings.base_url is not None:
+            from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
+
+            embedder = build_answer_embedder(settings.consistency, settings.privacy)
+            if embedder is not None:
+                self.scorers["embedding"] = embedder
+                self._gauges = embedder.gauges
 
     def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
         client = JudgeClient(
@@ -329,8 +382,8 @@ class ConfiguredTiers:
         return {client.name: client.state() for client, _ in self._clients}
 
     def gauges(self) -> list[GaugeSample]:
-        """Return for each judge whether it is up, its calls in flight and their limit."""
-        samples: list[GaugeSample] = []
+        """Return whether the servers are up, and each judge's calls in flight and their limit."""
+        samples = self._gauges()
         for client, _ in self._clients:
             judge = (("judge", client.name),)
             samples.append(("ragmeter_judge_up", judge, float(not client.is_down)))
@@ -407,28 +460,20 @@ def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         count=partial(count_verdict, spending.add, MAIN),
         watched=True,
     )
-    scorers = dict(tiers.scorers)
-    embedding = None
-    if settings.consistency.embeddings.base_url is not None:
-        from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
-
-        embedding = build_answer_embedder(settings.consistency, settings.privacy)
-        if embedding is not None:
-            scorers["embedding"] = embedding
     replays: dict[Tier, ReplayBudget] = {}
-    if "model" in scorers and settings.hhem.path is None:  # HHEM takes what its rates ask for
+    if "model" in tiers.scorers and settings.hhem.path is None:  # HHEM takes what its rates ask for
         replays["model"] = ReplayBudget(settings.models.cpu_share)
     probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
     runner = tiers.probes
     return SlowTiers(
-        scorers,
-        build_controllers(settings, scorers),
+        tiers.scorers,
+        build_controllers(settings, tiers.scorers),
         replays,
         spending,
         probes,
         jobs=[lambda: probes.run(runner)] if runner else [],
         judges=tiers,
-        gauges=lambda: [*tiers.gauges(), *(embedding.gauges() if embedding else ())],
+        gauges=tiers.gauges,
         close=close.close,
     )
 

@@ -19,11 +19,12 @@ from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import Clocks
 from ragmeter.core.errors import StateError
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs, Clocks
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure

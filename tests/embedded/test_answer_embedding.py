@@ -94,74 +94,6 @@ def mean(values: dict[str, float]) -> float | None:
     return values.get('rag_consistency_embedding_mean{service="bot",window="1h"}')
 
 
-def test_the_running_agent_compares_meanings_and_goes_on_after_a_restart(tmp_path: Path) -> None:
-    with stub_embeddings(**table()) as stub:
-        agent = Agent(tmp_path, stub)
-        try:
-            agent.feed(lines())
-            found = agent.values()
-            assert mean(found) == pytest.approx(MEAN, abs=0.002)
-            assert agent.outcomes() == {"embedded": 18}
-            assert found["ragmeter_embeddings_up"] == 1
-            assert "Embeddings (cosine)" in agent.page()
-            # what is not remembered is not embedded: a fourth, fifth ... answer within the minute
-            more = [
-                trace_line(1000 + at, query="Quixotic question 1?", answer="No idea.",
-                           timestamp=START + 3) for at in range(5)
-            ]  # fmt: skip
-            agent.feed(more)
-            assert agent.outcomes() == {"embedded": 19}
-            found = agent.values()
-        finally:
-            agent.stop()
-        asked = sum(stub.texts.values())
-        again = Agent(tmp_path, stub)
-        try:
-            assert again.values() == found
-        finally:
-            again.stop()
-        assert sum(stub.texts.values()) == asked == 2 * 19
-
-
-def test_near_questions_in_the_running_agent(tmp_path: Path) -> None:
-    near = {f"Question {n}?": [1.0, n / 100] for n in range(5)}
-    far = {f"Other {n}?": [-1.0, float(n)] for n in range(5)}
-    with stub_embeddings(**near, **far, **VECTORS) as stub:
-        agent = Agent(
-            tmp_path, stub, embeddings={"near": 0.99}, limits={"min_samples": 2}, live=True
-        )
-        try:
-            queries = [*near, "Other 0?", "Other 0?"]
-            agent.feed(
-                [trace_line(at, query=query, answer=ANSWERS[0]) for at, query in enumerate(queries)]
-            )
-            values = agent.values()
-            compared = 'rag_consistency_queries{service="bot",window="1h",state="compared"}'
-            assert values[compared] == 2
-            assert values['rag_consistency_rouge1_mean{service="bot",window="1h"}'] == 1
-        finally:
-            agent.stop()
-
-
-@pytest.mark.parametrize(
-    ("fault", "outcome"), [("nan", "malformed"), ("constant", "malformed"), ("http_400", "refused")]
-)
-def test_a_server_that_lies_gives_a_reason_and_no_number(
-    tmp_path: Path, fault: str, outcome: str
-) -> None:
-    with stub_embeddings(**table()) as stub:
-        stub.fault = fault
-        agent = Agent(tmp_path, stub)
-        try:
-            agent.feed(lines())
-            assert agent.outcomes() == {outcome: 18}
-            assert mean(agent.values()) is None
-            assert agent.values()['rag_consistency_rouge1_mean{service="bot",window="1h"}'] > 0
-            assert "Embeddings (cosine)" not in agent.page()
-        finally:
-            agent.stop()
-
-
 def test_a_server_that_hangs_holds_up_nothing_and_what_waits_outlives_a_restart(
     tmp_path: Path,
 ) -> None:
@@ -214,20 +146,3 @@ def test_beyond_the_room_live_answers_are_shed_and_counted(tmp_path: Path) -> No
             assert agent.instrument.health().pending == {"embedding": 4}
         finally:
             agent.stop()
-
-
-@pytest.mark.parametrize(
-    "privacy", [{"content": "hash", "hash_key": "k" * 32}, {"content": "none"}]
-)
-def test_nothing_is_embedded_where_no_text_may_be_kept(
-    tmp_path: Path, privacy: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with stub_embeddings() as stub:
-        agent = Agent(tmp_path, stub, privacy=privacy)
-        try:
-            agent.feed(lines())
-            assert stub.bodies == []
-            assert agent.outcomes() == {}
-        finally:
-            agent.stop()
-    assert "privacy.content is not full" in caplog.text

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ragmeter.config.loader import load_settings
+from ragmeter.core.clocks import Clocks
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import Clocks
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import SpanBatch
 from ragmeter.embedded.trace_closer import TraceCloser

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
+from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.processors.score import MessageProcessor, Outcome
@@ -74,6 +75,14 @@ class Processing:
                     records += outcome
             of, traces = [one for one, _ in scored], [one for _, one in scored]
             return records + processor.encode(of, traces)
+
+    def pairs(self) -> list[MetricScorer]:
+        """What every trace has a result for."""
+
+        async def read() -> list[MetricScorer]:
+            return list(InlineTiers(self.settings, self.counters).scorer.pairs)
+
+        return asyncio.run(read())
 
     def letters(self, *messages: Any, **options: Any) -> list[str]:
         """Reasons of the dead letters; there is nothing else."""

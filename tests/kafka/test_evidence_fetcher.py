@@ -227,10 +227,10 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
         EvidenceRows(ContentPolicy(), 10**6),
         EvidenceRows(ContentPolicy(PrivacySettings(content="none")), 10**6),
     )
-    same.load(rows, kept.mode)
+    same.load(rows, "full")
     assert same.get(("bot", "t1"))
     assert not same.changed
-    stricter.load(rows, kept.mode)
+    stricter.load(rows, "full")
     assert stricter.get(("bot", "t1")) is None
     assert list(stricter.drain().values()) == [None]
 

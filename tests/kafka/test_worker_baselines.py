@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -64,14 +63,17 @@ def state() -> PartitionState:
 
 def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState) -> None:
     async def work(baselines: WorkerBaselines, owner: Owner) -> Any:
-        before = owner.state.step()  # under way already: without the promotion
+        owner.state.step()  # under way already: without the promotion
         task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
         await asyncio.sleep(0.3)
-        owner.on_committed(before)
+        owner.state.committed()
         await asyncio.sleep(0.1)
         assert not task.done()
         assert owner.state.changed
-        owner.on_committed(owner.state.step())
+        owner.state.step()
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        owner.state.committed()
         return await task
 
     done = asked(work, state)
@@ -87,19 +89,22 @@ def test_a_service_of_another_worker_is_refused_with_what_is_here(state: Partiti
     asked(work, state)
 
 
-async def reload(owner: Owner) -> None:
-    with contextlib.suppress(AttributeError):  # it has no group to load from
-        await owner.open(5)
+def lose(owner: Owner) -> None:
+    cast(Any, owner.processor.owners).clear()
 
 
-@pytest.mark.parametrize("end", [Owner.close, reload])
+def reload(owner: Owner) -> None:
+    owner.state = state_of(SETTINGS)
+
+
+@pytest.mark.parametrize("end", [lose, reload])
 def test_who_loses_the_partition_says_so(
-    state: PartitionState, end: Callable[[Owner], Awaitable[None]]
+    state: PartitionState, end: Callable[[Owner], None]
 ) -> None:
     async def work(baselines: WorkerBaselines, owner: Owner) -> None:
         task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
         await asyncio.sleep(0.3)
-        await end(owner)
+        end(owner)
         with pytest.raises(StateUnavailable, match="ask again"):
             await task
 

@@ -1,20 +1,27 @@
-"""The processor that counts records of the scores topic in the state of their partition."""
+"""The processor that counts records of the scores topic, and the base of those with a state.
+
+The state of a partition is rows of a compacted topic. A step writes the rows that changed, what is
+sent to other topics, and the offset of what was counted, in one transaction
+(`ragmeter.kafka.transactions`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from aiokafka import TopicPartition
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import is_item_fault
-from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
-from ragmeter.kafka.processors.stateful import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.score_records import (
     MAX_BYTES,
     UPGRADE,
@@ -23,10 +30,17 @@ from ragmeter.kafka.score_records import (
     decode_scores_message,
     encode_score,
 )
+from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
-from ragmeter.kafka.state.rows import StateStep
 from ragmeter.kafka.topics import state_topic
-from ragmeter.kafka.transactions import BeginAgain, OutRecord
+from ragmeter.kafka.transactions import (
+    BeginAgain,
+    OutRecord,
+    OwnerGroup,
+    PartitionOwner,
+    StateRefused,
+    read_rows,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +51,86 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 10.0
 _GATHER_SECONDS = 0.2
 _FEEDBACK_FIRST = 1  # failures of a trace after which feedback that waits for it is given up
+
+
+S = TypeVar("S", bound=PartitionState | AssemblyState)
+
+
+class StatefulOwner(PartitionOwner, Generic[S]):
+    """One partition of the topic of a stateful processor.
+
+    `state` may be read while `processor.lock` is held.
+    """
+
+    # rows shrink to a fifth, and nothing needs to be installed for it
+    compression = "gzip"
+
+    def __init__(
+        self, processor: StatefulProcessor[S], group: OwnerGroup, tp: TopicPartition
+    ) -> None:
+        super().__init__(group, tp)
+        self.processor = processor
+        self.state = processor.build()
+
+    async def open(self, offset: int | None) -> None:
+        """Load the state; raise `StateRefused` for an empty one beside committed offsets."""
+        topic = self.processor.state_topic
+        rows = await read_rows(self.group.kafka, topic, self.tp.partition)
+        if offset and not rows:
+            raise StateRefused(
+                f"{self.tp.topic}/{self.tp.partition} is counted up to {offset}, but its state in"
+                f" {topic} is empty: it was deleted, or is of the program before this one."
+                f" {self.processor.remedy}"
+            )
+        state = self.processor.build()
+        state.load(rows)
+        with self.processor.lock:
+            self.state = state
+
+    async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
+        """Commit the changes of the state, other records, and the offset."""
+        processor, partition = self.processor, self.tp.partition
+        with processor.lock:
+            step = self.state.step()
+        topic = processor.state_topic
+        rows = [OutRecord(topic, value, key, partition) for key, value in step.items()]
+        await self.commit([*rows, *records], position)
+
+
+class StatefulProcessor(Generic[S]):
+    """What the owners of a topic share.
+
+    `group` is set when the app is made. `build` makes an empty state, `remedy` says what to do
+    where one is missing. `lock` is held
+    while a state changes, and by other threads that read one.
+    """
+
+    remedy = ""
+
+    def __init__(
+        self, topic: str, state_topic: str, dead: DeadLetterTopic, build: Callable[[], S]
+    ) -> None:
+        self.topic = topic
+        self.state_topic = state_topic
+        self.dead = dead
+        self.build = build
+        self.lock = threading.RLock()
+        self.group: StateGroup | None = None
+
+    @property
+    def owners(self) -> dict[int, StatefulOwner[S]]:
+        """The owners that have a state, by partition."""
+        owners = list(self.group.owners.all.items()) if self.group else []
+        return {
+            tp.partition: cast(StatefulOwner[S], owner)
+            for tp, owner in owners
+            if tp.topic == self.topic and owner.loaded
+        }
+
+    @property
+    def waiting(self) -> int:
+        """Queued messages of all partitions."""
+        return sum(len(owner.queue) for owner in self.owners.values())
 
 
 class RecordFailed(BeginAgain):
@@ -50,7 +144,6 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._promotions: list[tuple[PartitionState, int, asyncio.Future[None]]] = []
         # by offset, and number in it, of a record that fails: how often, and the last error
         self._failures: dict[Hashable, tuple[int, str]] = {}
         self._uncommitted = False
@@ -62,8 +155,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         return self._uncommitted
 
     async def open(self, offset: int | None) -> None:
-        """Load the state, and refuse promotions that it lacks."""
-        self._refuse_promotions()
+        """Load the state."""
         await super().open(offset)
         self._published = 0
 
@@ -89,6 +181,14 @@ class AggregateOwner(StatefulOwner[PartitionState]):
                     letters = []
                 self._uncommitted = False
                 due = time.monotonic() + STEP_SECONDS
+
+    async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
+        """Commit the changes, then release what waits for that: notifications, promotions."""
+        await super().commit_step(records, position)
+        with self.processor.lock:
+            moved = self.state.committed()
+        if moved:
+            self.processor.announced()
 
     async def _count(self, messages: list[Any]) -> list[OutRecord]:
         """Count the records of messages; return the dead letters among them."""
@@ -137,43 +237,6 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         if isinstance(record, ScoreRecord) and letter.value:
             letter = letter._replace(value=encode_score(record))
         return letter
-
-    def on_committed(self, step: StateStep) -> None:
-        """Release notifications, and answer durable promotions."""
-        with self.processor.lock:
-            self.state.outbox.settled()
-        if step.transitions:
-            self.processor.announced()
-        waiting, self._promotions = self._promotions, []
-        for state, number, durable in waiting:
-            if state is not self.state or number > step.promotions:
-                self._promotions.append((state, number, durable))
-            elif not durable.done():  # the caller may have given up
-                durable.set_result(None)
-
-    def promote(self, service: str | None) -> tuple[dict[str, Any], asyncio.Future[None]] | None:
-        """Make new drift baselines, as `Aggregator.promote`.
-
-        The future ends when they are durable, or with `StateUnavailable` if the partition is lost.
-        """
-        with self.processor.lock:
-            promoted = self.state.promote(service)
-        if promoted is None:
-            return None
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._promotions.append((self.state, self.state.promotions, durable))
-        return promoted, durable
-
-    async def close(self) -> None:
-        """Stop, and refuse promotions that are not durable."""
-        await super().close()
-        self._refuse_promotions()
-
-    def _refuse_promotions(self) -> None:
-        waiting, self._promotions = self._promotions, []
-        for _, _, durable in waiting:
-            if not durable.done():
-                durable.set_exception(StateUnavailable("the group rebalances: ask again"))
 
     def _control_record(self) -> list[OutRecord]:
         """Return what the score processors should know, where that is new."""

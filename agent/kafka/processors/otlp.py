@@ -27,8 +27,8 @@ from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.stored_spans import StoredPart
+from ragmeter.kafka.processors.aggregate import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, partition_for_key
-from ragmeter.kafka.processors.stateful import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
     ENCODING_HEADER,

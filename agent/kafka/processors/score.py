@@ -45,6 +45,7 @@ from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
+    AnswerEmbedding,
     BadRecord,
     FeedbackRecord,
     RecordTooLarge,
@@ -221,20 +222,35 @@ class MessageProcessor:
         if trace is None:  # rarely wanted: another process has it
             scores.prepare = lambda: PreparedTrace(_decode(message))
         cheap = self._tiers.draw(scores)
-        if not cheap.draws:
+        if not cheap.draws and not self._embeds(scores):
             return self._record(message, scores, cheap.trace)
         return self._finish(message, scores, trace or _decode(message), cheap)
 
     async def _finish(
         self, message: Any, scores: TraceScores, trace: Trace, cheap: CheapScores
     ) -> Outcome:
-        return self._record(message, scores, await self._tiers.finish(trace, cheap))
+        embed = self._embed(trace) if self._embeds(scores) else asyncio.sleep(0)
+        scored, embedding = await asyncio.gather(self._tiers.finish(trace, cheap), embed)
+        return self._record(message, scores, scored, embedding)
 
-    def _record(self, message: Any, scores: TraceScores, scored: ScoredTrace) -> Outcome:
+    def _embeds(self, scores: TraceScores) -> bool:
+        return self._tiers.embedder is not None and isinstance(scores.wording, HashedWording)
+
+    async def _embed(self, trace: Trace) -> AnswerEmbedding:
+        return AnswerEmbedding(self._wordings.context(trace), await self._tiers.embed(trace))
+
+    def _record(
+        self,
+        message: Any,
+        scores: TraceScores,
+        scored: ScoredTrace,
+        embedding: AnswerEmbedding | None = None,
+    ) -> Outcome:
         epoch = self._settings.kafka.traces_epoch
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
         source = SourceOffset(epoch, message.partition, message.offset)
-        return ScoreRecord(self._preparer.publishable(scored), source, scores.passages)
+        scored = self._preparer.publishable(scored)
+        return ScoreRecord(scored, source, scores.passages, embedding)
 
     def encode(self, messages: Sequence[Any], records: Sequence[ScoreRecord]) -> list[OutRecord]:
         """Return the records of scored traces, and letters of those that cannot be sent."""

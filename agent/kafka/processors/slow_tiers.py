@@ -13,33 +13,32 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
+from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.clocks import time_limit
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
-from ragmeter.core.tiers import ScoringCost, Tier
+from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.scoring.processes import (
-    SamplingTerms,
     ScoredBody,
     ScorerPool,
     ScoringPlan,
 )
-from ragmeter.scoring.scorer import CheapScores, Scorer, TraceScores
+from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.scoring.slow_tiers import (
     MAIN,
     ConfiguredTiers,
-    OverloadLog,
+    TierSampling,
     build_controllers,
     sampling_scale_gauges,
     score_live_tier,
@@ -53,13 +52,15 @@ TIMEOUT_POLICY = BreakerPolicy(streak=5, first_pause=30.0, longest_pause=300.0)
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 # Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
 # member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
 # model and judge, side by side, and the send of the record fit well below that.
 _DEADLINE = 20.0
 
 
-class InlineTiers:
+class InlineTiers(TierSampling):
     """A `Scorer` with the slow tiers of the settings, which completes a trace at once.
 
     Results of a tier that does not answer within `deadline` seconds are unscored with the reason
@@ -76,7 +77,6 @@ class InlineTiers:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._deadline = deadline
-        self._clock = clock
         self._most = settings.kafka.in_flight
         self.instruments = ConfiguredTiers(
             settings,
@@ -86,8 +86,7 @@ class InlineTiers:
         )
         self._counters = counters
         scorers = self.instruments.scorers
-        self._controllers = build_controllers(settings, scorers)
-        self._overloads = OverloadLog(self._controllers)
+        super().__init__(settings, scorers, build_controllers(settings, scorers), clock)
         limits = settings.limits
         self._names = LabelBounds(
             *(limits.services, limits.segment_values, limits.label_chars),
@@ -101,23 +100,14 @@ class InlineTiers:
         self._places = {
             "judge": asyncio.Semaphore(settings.judge.concurrency),
             "model": asyncio.Semaphore(MAX_ADMITTED_TRACES),
+            "embedding": asyncio.Semaphore(settings.consistency.embeddings.concurrency),
         }
-        self.strata = StratumClassifier(settings.sampling, settings.segments)
-        self.terms = SamplingTerms(settings.sampling)
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
         self._restarts = 0  # of its processes, as far as they are counted
         self._share = 1.0
-        self._sampler = Sampler(settings.sampling, self._controllers, clock)
-        self.scorer = Scorer(
-            settings.builtin_scorers,
-            sampler=self._sampler,
-            tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
-            strata=self.strata,
-            ks=settings.judge.k,
-            judge_canaries=settings.judge.budget.canaries > 0,
-            people=settings.sampling.draws_people,
-        )
+        embedder = scorers.get("embedding")
+        self.embedder = embedder if isinstance(embedder, EmbeddingScorer) else None
         self.newest: float | None = None
         self._stack = contextlib.AsyncExitStack()
 
@@ -133,15 +123,9 @@ class InlineTiers:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def resample(self, settings: SamplingSettings) -> None:
-        """Apply other rates, strata or salt from the next trace on."""
-        self._sampler.update(settings)
-        self.strata.update(settings)
-        self.terms = replace(self.terms, settings=settings)
-
     def apply_control(self, control: SamplingControl) -> None:
         """Draw by other knowledge of services, versions and segments."""
-        self.strata.apply_control(control)
+        super().apply_control(control)
         self.terms = replace(self.terms, control=control)
 
     async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredBody]:
@@ -176,34 +160,47 @@ class InlineTiers:
             cheap = self.scorer.add_results(cheap, tier, scores, missing)
         return cheap.trace
 
-    async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
-        cost, scores, missing = ScoringCost(), list[Score](), "internal_error"
+    async def embed(self, trace: Trace) -> AnswerVectors | str:
+        """Return the vectors of a trace's question and answer, or the reason for none."""
+        embedder = self.embedder
+        assert embedder is not None
+        if isinstance(embedder, PausableScorer) and embedder.paused and not embedder.trying:
+            return "unavailable"
+        return await self._call("embedding", trace, lambda: embedder.embed(trace))
+
+    async def _call(self, tier: Tier, trace: Trace, ask: Callable[[], Awaitable[_T]]) -> _T | str:
+        """Return the answer of a tier, or the reason for none."""
         breaker = self._breakers[tier]
         was_open, ticket = breaker.is_open, breaker.enter()
         if ticket is None:
-            missing = "timeout"
-        else:
-            try:
-                async with time_limit(self._deadline), self._place(tier):
-                    scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
-                breaker.succeeded(ticket)
-            except TimeoutError:
-                missing = "timeout"
-                if breaker.failed(ticket) and not was_open:
-                    log.error("the %s tier does not answer; it is tried now and then", tier)
-            except Exception:
-                breaker.abandoned(ticket)
-                log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
-            except BaseException:
-                breaker.abandoned(ticket)
-                raise
+            return "timeout"
+        try:
+            async with time_limit(self._deadline), self._place(tier):
+                answer = await ask()
+            breaker.succeeded(ticket)
+            return answer
+        except TimeoutError:
+            if breaker.failed(ticket) and not was_open:
+                log.error("the %s tier does not answer; it is tried now and then", tier)
+            return "timeout"
+        except Exception:
+            breaker.abandoned(ticket)
+            log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
+            return "internal_error"
+        except BaseException:
+            breaker.abandoned(ticket)
+            raise
+
+    async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
+        cost, scorer = ScoringCost(), self.instruments.scorers[tier]
+        answer = await self._call(tier, trace, lambda: score_live_tier(scorer, trace, cost))
         if trace.canary:
             count_canary(self._counters.inc, cost)
         controller = self._controllers.get(tier)
         if controller is not None:
             settle = controller.settle_canary if trace.canary else controller.settle
             settle(trace.service, cost, self._clock())
-        return scores, missing
+        return ([], answer) if isinstance(answer, str) else (answer, "internal_error")
 
     @contextlib.asynccontextmanager
     async def _place(self, tier: Tier) -> AsyncIterator[None]:

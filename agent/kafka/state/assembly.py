@@ -21,7 +21,6 @@ from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
     Rows,
-    StateStep,
     dump_json,
     load_rows,
     row_key,
@@ -180,7 +179,7 @@ class AssemblyState:
         """Whether there is anything to make durable."""
         return self._changed or self._counted or bool(self._pending_rows)
 
-    def step(self) -> StateStep:
+    def step(self) -> Rows:
         """Return all that changed since the last call."""
         for trace in list(self._chunks):
             self._flush(trace)
@@ -194,7 +193,7 @@ class AssemblyState:
         rows, self._pending_rows = self._pending_rows, {}
         self._changed = self._counted = False
         rows[HEAD] = dump_json({"v": STATE_VERSION, "next": self._next_row})
-        return StateStep(rows)
+        return rows
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""

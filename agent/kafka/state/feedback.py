@@ -1,7 +1,4 @@
-"""The feedback of one partition: joined to its traces record by record, and saved as rows.
-
-What is counted depends on the records and their order alone. So each label, and each trace, is
-joined to what it belongs to before the next record is counted, whatever the batch.
+"""The feedback of one partition and the traces that may get some, saved as rows.
 
 A record of a changelog costs a recovery some 150 us, and every trace is remembered for its labels:
 so remembered traces are gathered in rows of `CHUNK`, and a row is written again only when a trace
@@ -14,15 +11,9 @@ from __future__ import annotations
 import heapq
 import json
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
-from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
-from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
-from ragmeter.aggregate.feedback_records import FeedbackTrace, trace_key
-from ragmeter.config.settings import Settings
-from ragmeter.core.counters import GaugeSample
-from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord
+from ragmeter.aggregate.feedback_records import FeedbackTrace
 from ragmeter.kafka.state.rows import Rows, RowsByKind, dump_json, row_key
 from ragmeter.store.pending import (
     FeedbackChanges,
@@ -35,7 +26,6 @@ from ragmeter.store.pending import (
 # Remembered traces a row: some 8 kB compressed. A step writes the open one again, so 4 kB on
 # average, and 100,000 traces are 1,600 rows to recover.
 CHUNK = 64
-BATCH = 200  # feedback that is joined at a time: what one record can set free
 _LEVEL = 1  # the hashes of passages do not shrink, the rest does at any level
 # kinds of rows: traces without their labels, a trace with its labels, feedback that waits
 _TRACES, _LABELLED, _FEEDBACK = "f", "l", "i"
@@ -191,80 +181,3 @@ def _without_labels(body: bytes) -> bytes:
     trace = FeedbackTrace.load(body)
     trace.by_scorer = {}
     return trace.dump()
-
-
-class PartitionFeedback:
-    """Feedback that waits, and traces that it may belong to."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._rows = FeedbackStateRows()
-        self._join = FeedbackJoin(settings, self._rows, share=settings.kafka.partitions)
-
-    def gauges(self) -> Sequence[GaugeSample]:
-        """Return the gauges of the join."""
-        return self._join.gauges()
-
-    def add_trace(
-        self,
-        service: str,
-        passages: tuple[str, ...] | None,
-        applied: AppliedTrace,
-        aggregator: Aggregator,
-    ) -> None:
-        """Remember a trace that was counted just now, and count the labels that wait for it.
-
-        `service` is its name as it was sent.
-        """
-        one = CountedTrace(service, passages, applied.trace, applied.segments)
-        self._rows.apply(self._join.remember([one], aggregator))
-        self.join_waiting(aggregator)
-
-    def accept(self, record: FeedbackRecord, aggregator: Aggregator) -> None:
-        """Join feedback, or let it wait."""
-        aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
-        now = aggregator.windows.now
-        self._rows.add(record.row if now is None else replace(record.row, since=now))
-        self.join_waiting(aggregator)
-
-    def join_waiting(self, aggregator: Aggregator) -> bool:
-        """Join what can be joined now and drop what has waited too long; return whether any was."""
-        moved = False
-        if not self._rows.count_feedback():
-            return moved
-        while rows := self._join.take(BATCH, aggregator.windows.now):
-            changes = self._join.join(rows, aggregator)
-            self._rows.apply(changes)
-            self._join.mark_read()
-            moved = moved or bool(changes.done)
-        return moved
-
-    def give_up(self, aggregator: Aggregator) -> None:
-        """Count feedback that fails for a defect of ours."""
-        aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
-        aggregator.counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
-
-    def give_up_waiting(self, trace_id: str, aggregator: Aggregator) -> int:
-        """Give up feedback that waits for a trace that fails, perhaps because of it.
-
-        Returns how much there was.
-        """
-        rows = self._join.waiting_for(trace_key(trace_id))
-        for row in rows:
-            self._rows.apply(self._join.give_up(row, aggregator))
-        return len(rows)
-
-    def drain(self) -> Rows:
-        """Return the rows that changed since the last call."""
-        return self._rows.drain()
-
-    def dump(self) -> list[int]:
-        """Return JSON-able state, which belongs to the rows of the same step."""
-        return self._rows.dump()
-
-    def load(self, saved: Iterable[int], rows: RowsByKind, aggregator: Aggregator) -> bool:
-        """Restore an empty object; return whether that changed anything, as new settings may."""
-        self._rows.load(saved, rows)
-        self._join.restore()
-        remembered = self._rows.count_remembered()
-        self._rows.apply(self._join.remember([], aggregator))
-        return self.join_waiting(aggregator) or self._rows.count_remembered() != remembered

@@ -4,7 +4,7 @@ What it counts depends on the records of its partition and their order alone: ba
 redeliveries leave no trace in it.
 
     state = PartitionState(...); state.load(rows)
-    state.apply(record) ...; rows = state.step().rows  (commit them with the offset of the record)
+    state.apply(record) ...; rows = state.step()  (commit them with the offset of the record)
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.aggregate.aggregator import (
-    SAVE_IDLE_SECONDS,
-    Aggregator,
-    evidence_trace_ids,
-    take_changes,
-)
-from ragmeter.aggregate.evidence import EvidenceKey, quote_unsupported, scores_in_evidence
-from ragmeter.alerts.alert import Alert
+from ragmeter.aggregate.aggregator import evidence_trace_ids
+from ragmeter.aggregate.evidence import EvidenceKey, scores_in_evidence
+from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
+from ragmeter.aggregate.feedback_records import trace_key
+from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import EventClock
-from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.clocks import Clocks
+from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, IndexRecord, ScoreRecord
-from ragmeter.kafka.state.feedback import PartitionFeedback
+from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
@@ -39,7 +36,6 @@ from ragmeter.kafka.state.rows import (
     OutboxRows,
     Rows,
     SeenIdRows,
-    StateStep,
     dump_json,
     load_rows,
     row_key,
@@ -47,17 +43,20 @@ from ragmeter.kafka.state.rows import (
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.store.rows import OutboxItem
+
+_BATCH = 200  # feedback that is joined at a time: what one record can set free
 
 ScoresRecord = ScoreRecord | IndexRecord | FeedbackRecord
 """Any record of the scores topic."""
 
 
-class PartitionState:
-    """Windows, alerts, drift, feedback, evidence and notifications of a partition.
+class PartitionState(ServiceState):
+    """The state of the services of a partition, with all that belongs to it as rows.
+
+    Each label, and each trace, is joined to what it belongs to before the next record is counted.
 
     An exception of `apply` spoils the state: it must be loaded anew, and the record given up
-    (`give_up`). `promotions` counts promotions since this object was made.
+    (`give_up`).
 
     `expected` are the pairs for which every record has a result, `dedupe` is how many seconds of
     event time an id is known at least, and `notify` makes the notifications of an alert that has
@@ -73,32 +72,28 @@ class PartitionState:
         dedupe: float,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
-        notify: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: (),
+        notify: MakeNotifications = lambda alert, now: (),
     ) -> None:
-        # no partition knows the services of the others: each has an equal share of false alarms
-        share = 1 / settings.kafka.partitions
-        self.aggregator = Aggregator(settings, rules, expected, share)
-        self.time = EventClock()
+        share = settings.kafka.partitions
+        self._labels = FeedbackStateRows()
+        super().__init__(
+            *(settings, rules, expected, FeedbackJoin(settings, self._labels, share)),
+            *(Clocks(clock, monotonic), notify, share),
+        )
         self.outbox = OutboxRows()
         self._expected = list(expected)
         judged = settings.judge.budget.canaries > 0
         self._canaries = list(expected_canary_pairs(settings.judge.k, expected, judged))
         self._ids = SeenIdRows(dedupe)
-        self.labels = PartitionFeedback(settings)
         self._rows = AggregatorRows()
-        self._clock = clock
-        self._monotonic = monotonic
-        self._notify = notify
-        self.promotions = 0
-        self._promoted = 0  # with the last step
+        self._promotions = self._promoted = self._durable = 0  # now, in the last step, committed
+        self._announce = False
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
         self._counted: dict[EvidenceKey, ScoreRecord] = {}
-        self._transitions: list[Alert] = []
         self._changed = False
         self._spoiled = False
-        self._saved_at = monotonic()
 
     def apply(self, record: ScoresRecord) -> None:
         """Count a record, in the order of the partition. It becomes the state's own."""
@@ -106,16 +101,11 @@ class PartitionState:
         if isinstance(record, IndexRecord):  # repetitions are recognised by their id
             self.aggregator.index(record.event, record.at)
         elif isinstance(record, FeedbackRecord):
-            self.labels.accept(record, self.aggregator)
+            self._accept(record)
         else:
             self._apply(record)
         self._changed = True
         self._spoiled = False
-
-    def settle(self) -> None:
-        """Bring counters and clock up to date with what was applied, once for many records."""
-        self.aggregator.settle()
-        self.time.observe(self.aggregator.windows.now, self._monotonic())
 
     def _apply(self, record: ScoreRecord) -> None:
         aggregator, scored = self.aggregator, record.scored
@@ -132,18 +122,42 @@ class PartitionState:
         scored = _reconcile_pairs(
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
         )
-        applied = aggregator.apply(scored)
-        self._transitions += applied.alerts
-        self.labels.add_trace(scored.service, record.passages, applied, aggregator)
+        applied = self.count(scored)
+        wording = applied.trace.wording
+        if wording is not None and record.embedding is not None:
+            aggregator.embedded(scored.service, wording, scored.timestamp, *record.embedding)
+        one = CountedTrace(scored.service, record.passages, applied.trace, applied.segments)
+        self._labels.apply(self.feedback.remember([one], aggregator))
+        self._join_waiting()
         key = applied.trace.service, scored.trace_id
         self._counted[key] = ScoreRecord(applied.trace, record.source)
 
+    def _accept(self, record: FeedbackRecord) -> None:
+        """Join feedback, or let it wait."""
+        self.aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
+        now = self.aggregator.windows.now
+        self._labels.add(record.row if now is None else replace(record.row, since=now))
+        self._join_waiting()
+
+    def _join_waiting(self) -> bool:
+        """Join what can be joined now and drop what has waited too long; return whether any was."""
+        moved = False
+        if not self._labels.count_feedback():
+            return moved
+        while rows := self.feedback.take(_BATCH, self.aggregator.windows.now):
+            changes = self.feedback.join(rows, self.aggregator)
+            self._labels.apply(changes)
+            self.feedback.mark_read()
+            moved = moved or bool(changes.done)
+        return moved
+
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter."""
+        counters = self.aggregator.counters
         if isinstance(record, FeedbackRecord):
-            self.labels.give_up(self.aggregator)
-        label = (("reason", "internal_error"),)
-        self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+            counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
+            counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
+        counters.inc("ragmeter_dead_letters_total", (("reason", "internal_error"),))
         self._changed = True
 
     def give_up_feedback(self, record: ScoresRecord) -> bool:
@@ -153,35 +167,26 @@ class PartitionState:
         """
         if not isinstance(record, ScoreRecord):
             return False
-        given_up = self.labels.give_up_waiting(record.scored.trace_id, self.aggregator) > 0
-        self._changed |= given_up
-        return given_up
+        rows = self.feedback.waiting_for(trace_key(record.scored.trace_id))
+        for row in rows:
+            self._labels.apply(self.feedback.give_up(row, self.aggregator))
+        self._changed |= bool(rows)
+        return bool(rows)
 
     def tick(self) -> None:
         """Advance event time by the time that passed while nothing arrived."""
-        event = self.time.now(self._monotonic())
-        if event is None:
-            return
-        transitions = self.aggregator.advance(event)
-        self._transitions += transitions
-        moved = self.labels.join_waiting(self.aggregator) or bool(transitions)
-        if moved or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
-            self._changed = True
+        event = self.time.now(self.clocks.monotonic())
+        if event is not None:
+            self.transitions += self.aggregator.advance(event)
+            self._changed |= self._join_waiting() or self.due
 
     def promote(self, service: str | None) -> dict[str, Any] | None:
         """Make new drift baselines, as `Aggregator.promote`."""
-        promoted = self.aggregator.promote(service)
-        if promoted is None:
-            return None
-        document, transitions = promoted
-        self._transitions += transitions
-        self._changed = True
-        self.promotions += 1
+        document = super().promote(service)
+        if document is not None:
+            self._changed = True
+            self._promotions += 1
         return document
-
-    def gauges(self) -> list[GaugeSample]:
-        """Return the gauges of aggregator and feedback."""
-        return [*self.aggregator.gauges(), *self.labels.gauges()]
 
     @property
     def dedupe_window(self) -> float:
@@ -222,48 +227,54 @@ class PartitionState:
     @property
     def moved(self) -> bool:
         """Whether the next step has what somebody waits for: alerts, notifications, promotions."""
-        return bool(self._transitions) or self.outbox.changed or self.promotions > self._promoted
+        return bool(self.transitions) or self.outbox.changed or self._promotions > self._promoted
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
         return self._changed or self.outbox.changed or self.evidence.changed
 
-    def step(self) -> StateStep:
+    def step(self) -> Rows:
         """Return all that changed since the last call.
 
         If it cannot be made durable, this object must be given up and loaded anew.
         """
         if self._spoiled:
             raise RuntimeError("a record has failed half-way: the state must be loaded anew")
-        now = self._clock()
         self._collect_evidence()
-        transitions, self._transitions = self._transitions, []
-        changes = take_changes(self.aggregator)
-        for alert in changes.notifications:
-            quote_unsupported(
-                alert,
-                lambda service, trace: scores_in_evidence(self.evidence.get((service, trace))),
+        self._announce |= bool(self.transitions)
+        changes = self.changes()
+        self.outbox.add(
+            self.notifications(
+                lambda service, trace: scores_in_evidence(self.evidence.get((service, trace)))
             )
-            self.outbox.add(self._notify(alert, now))
-        rows = self._rows.of(changes)
-        rows.update(self.evidence.drain())
-        rows.update(self.labels.drain())
-        rows.update(self._note_rows)
-        rows.update(self.outbox.drain())
-        rows.update(self._ids.drain())
-        rows[HEAD] = dump_json(
-            {
-                "v": STATE_VERSION,
-                "seen": self._ids.dump(),
-                "labels": self.labels.dump(),
-                "wall_time": now,
-                "content": self.evidence.mode,
-            }
         )
+        small = ("wall_time", "content")
+        head = {
+            "v": STATE_VERSION,
+            "seen": self._ids.dump(),
+            "labels": self._labels.dump(),
+            **{name: changes.meta.pop(name) for name in small},
+        }
+        rows = self._rows.of(changes)
+        for part in (self.evidence, self._labels, self.outbox, self._ids):
+            rows.update(part.drain())
+        rows |= {**self._note_rows, HEAD: dump_json(head)}
         self._note_rows, self._changed = {}, False
-        self._saved_at, self._promoted = self._monotonic(), self.promotions
-        return StateStep(rows, transitions, self.promotions)
+        self._promoted = self._promotions
+        return rows
+
+    def committed(self) -> bool:
+        """Release what waits until the last step is durable; return whether alerts moved in it."""
+        self.outbox.settled()
+        self._durable = self._promoted
+        announce, self._announce = self._announce, False
+        return announce
+
+    @property
+    def promoting(self) -> bool:
+        """Whether a promotion is not durable yet."""
+        return self._durable < self._promotions
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""
@@ -276,14 +287,17 @@ class PartitionState:
                 continue
             kind, parts = split_row_key(row)
             by_kind.setdefault(kind, []).append((parts, data))
-        self._rows.load(self.aggregator, by_kind)
+        self._labels.load(head["labels"], by_kind)
+        buckets, counters, meta = self._rows.load(by_kind)
+        self.restore(buckets, counters, {**meta, "wall_time": head["wall_time"]})
         self.outbox.load(by_kind.get("o", ()))
         self._ids.load(head["seen"], by_kind.get("s", ()))
         self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
         self.evidence.load(by_kind.get("e", ()), str(head.get("content", "full")))
-        self._changed = self.labels.load(head["labels"], by_kind, self.aggregator)
-        down = self._clock() - head["wall_time"]
-        self.time.restore(self.aggregator.windows.now, down, self._monotonic())
+        remembered = self._labels.count_remembered()
+        self._labels.apply(self.feedback.remember([], self.aggregator))
+        # new settings may bound them otherwise
+        self._changed = self._join_waiting() or self._labels.count_remembered() != remembered
 
 
 def _reconcile_pairs(

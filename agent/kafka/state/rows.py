@@ -14,17 +14,16 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
-from ragmeter.aggregate.aggregator import Aggregator, AggregatorChanges, restore_aggregator
-from ragmeter.aggregate.evidence import COLLECT_ROWS, COLLECT_SECONDS, EvidenceKey
-from ragmeter.alerts.alert import Alert
+from ragmeter.aggregate.evidence import CollectionPace, EvidenceKey
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.dedupe import MAX_GENERATION_IDS, DedupeIds
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import RecordTooLarge, ScoreRecord, decode_score, encode_score
-from ragmeter.store.rows import OutboxItem
+from ragmeter.store.rows import OutboxItem, StateCommit
+from ragmeter.windows.state import BucketRow
 
 Rows = dict[bytes, bytes | None]
 """Row content by key; None where a row is deleted."""
@@ -36,17 +35,6 @@ HEAD = b"head"  # key of the row with the small state that is written with each 
 
 class MalformedState(RagmeterError):
     """A state topic holds what no worker has written."""
-
-
-class StateStep(NamedTuple):
-    """What changed since the step before.
-
-    `transitions` are the alerts that moved, `promotions` counts those in this step and before it.
-    """
-
-    rows: Rows
-    transitions: Sequence[Alert] = ()
-    promotions: int = 0
 
 
 RowsByKind = Mapping[str, Sequence[tuple[list[Any], bytes]]]
@@ -100,13 +88,13 @@ def load_rows(
 
 
 class AggregatorRows:
-    """Turns the changes of one `Aggregator` into rows and back."""
+    """Turns the buckets, counters and `meta` of commits into rows and back."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[CounterKey, float]] = {}
         self._digests: dict[str, bytes] = {}  # of the parts of `meta` as last written
 
-    def of(self, changes: AggregatorChanges) -> Rows:
+    def of(self, changes: StateCommit) -> Rows:
         """Return one row for each key that changed."""
         rows: Rows = {
             row_key("b", service, segment, width, start): data
@@ -140,10 +128,12 @@ class AggregatorRows:
             [[name, labels, value] for (name, labels), value in sorted(counters.items())]
         )
 
-    def load(self, aggregator: Aggregator, rows: RowsByKind) -> None:
-        """Restore an empty aggregator; raises as `restore_aggregator`."""
-        buckets = [(*key, data) for key, data in rows.get("b", ())]
-        meta = {}
+    def load(
+        self, rows: RowsByKind
+    ) -> tuple[list[BucketRow], list[tuple[CounterKey, float]], dict[str, Any]]:
+        """Return buckets, counters and `meta` of all rows."""
+        buckets: list[BucketRow] = [(*key, data) for key, data in rows.get("b", ())]
+        meta: dict[str, Any] = {}
         for (name,), data in rows.get("m", ()):
             meta[name], self._digests[name] = json.loads(data), _digest(data)
         for (group,), data in rows.get("c", ()):
@@ -152,7 +142,7 @@ class AggregatorRows:
                 for name, labels, value in json.loads(data)
             }
         counters = [item for group in self._counters.values() for item in group.items()]
-        restore_aggregator(aggregator, buckets, counters, meta)
+        return buckets, counters, meta
 
 
 def _counter_group(key: CounterKey) -> str:
@@ -257,8 +247,7 @@ class EvidenceRows:
         self._bytes = 0
         self._bodies: dict[EvidenceKey, bytes] = {}
         self._pending_rows: Rows = {}  # since the last `drain`
-        self._added = 0
-        self._collected: float | None = None
+        self._pace = CollectionPace()
 
     @property
     def changed(self) -> bool:
@@ -274,7 +263,7 @@ class EvidenceRows:
         except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)
-        self._added += 1
+        self._pace.added += 1
 
     def _put(self, key: EvidenceKey, data: bytes | None) -> None:
         self._bytes += _text_bytes(data) - _text_bytes(self._bodies.pop(key, None))
@@ -287,12 +276,7 @@ class EvidenceRows:
 
         `now` is event time: what is kept must not depend on batches.
         """
-        if now is None:
-            return
-        if self._collected is None:
-            self._collected = now
-        if now - self._collected >= COLLECT_SECONDS or self._added >= COLLECT_ROWS:
-            self._collected, self._added = now, 0
+        if now is not None and self._pace.due(now):
             for key in self._bodies.keys() - worst():
                 self._put(key, None)
 
@@ -338,11 +322,6 @@ class EvidenceRows:
         service, trace_id = key
         trace = {"trace_id": trace_id, "service": service, "passages": None, "content": why}
         return {"trace": trace, "results": self._content.results(results)}
-
-    @property
-    def mode(self) -> str:
-        """The setting of privacy under which the rows are made; saved for `load`."""
-        return self._content.mode
 
     def drain(self) -> Rows:
         """Return the rows that changed since the last call."""

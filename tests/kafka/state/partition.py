@@ -76,7 +76,7 @@ def apply(state: PartitionState, records: Iterable[ScoresRecord | Sequence[Score
 
 def commit(state: PartitionState, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """The rows, with those of the step."""
-    flat(state.step().rows, rows)
+    flat(state.step(), rows)
     return rows
 
 

@@ -31,7 +31,7 @@ class Bench:
         self.state.load(self.rows)
 
     def step(self) -> None:
-        flat(self.state.step().rows, self.rows)
+        flat(self.state.step(), self.rows)
 
     def take(self, *records: SpanRecord) -> None:
         assert self.state.apply(records) == len(records)

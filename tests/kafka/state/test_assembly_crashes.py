@@ -52,7 +52,7 @@ class World:
             if state.changed:
                 step = state.step()
                 self.crash()
-                flat(step.rows, self.rows)
+                flat(step, self.rows)
                 self.sent |= sent
                 self.committed, sent = at, {}
         return state

@@ -27,12 +27,10 @@ def test_a_step_writes_one_row_of_counters_for_a_service_and_nothing_that_is_as_
     commit(state, rows)
     apply(state, [record(51, service="s1")])
     step = state.step()
-    groups = [
-        parts[0] for kind, parts in map(split_row_key, step.rows.keys() - {HEAD}) if kind == "c"
-    ]
+    groups = [parts[0] for kind, parts in map(split_row_key, step.keys() - {HEAD}) if kind == "c"]
     assert groups.count("ss1") == 1
     assert not {"ss0", "ss2", "ss3", "ss4"} & set(groups)
-    assert row_key("m", "labels") not in step.rows
+    assert row_key("m", "labels") not in step
     assert not state.changed
 
 

@@ -1,0 +1,172 @@
+"""One state machine in two homes: both count, alert, remember and restore alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.alerts.rules import parse_rules
+from ragmeter.core.feedback import Feedback
+from ragmeter.exporters.page.rendering import service_page
+from ragmeter.exporters.page.views import service_view
+from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
+from tests.embedded.test_agent import ERRORS
+from tests.embedded.test_answer_embedding import MEAN, lines, table
+from tests.scorers.llm.stub_embedding_server import stub_embeddings
+from tests.traces import START, trace_line
+
+Build = Callable[..., Backend]
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda kind: kind.__name__.lower())
+def build(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Build]:
+    started: list[Backend] = []
+
+    def start(**tree: Any) -> Backend:
+        started.append(request.param(settings_of(tmp_path, **tree), parse_rules([ERRORS])))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def chosen(backend: Backend, prefix: str) -> dict[str, float]:
+    return {name: value for name, value in backend.metrics().items() if name.startswith(prefix)}
+
+
+EMBEDDED = "ragmeter_consistency_embeddings_total"
+EMBEDDING_MEAN = 'rag_consistency_embedding_mean{service="bot",window="1h"}'
+
+
+def embeddings(base_url: str, **more: Any) -> dict[str, Any]:
+    found = {"base_url": base_url, "model": "m", "retries": 0, **more}
+    return {"windows": ["1h"], "consistency": {"embeddings": found}}
+
+
+def test_answers_are_compared_by_meaning_also_after_a_restart(build: Build) -> None:
+    with stub_embeddings(**table()) as stub:
+        backend = build(**embeddings(stub.base_url))
+        backend.feed(lines())
+        found = backend.metrics()
+        assert found[EMBEDDING_MEAN] == pytest.approx(MEAN, abs=0.002)
+        assert chosen(backend, EMBEDDED) == {f'{EMBEDDED}{{outcome="embedded"}}': 18}
+        view = service_view(backend.view, "bot")
+        assert view is not None
+        assert "Embeddings (cosine)" in service_page(view)
+        backend.restart()
+        assert chosen(backend, "rag_consistency_") == {
+            name: value for name, value in found.items() if name.startswith("rag_consistency_")
+        }
+
+
+def test_questions_of_nearly_the_same_meaning_count_as_one(build: Build) -> None:
+    near = {f"Question {n}?": [1.0, n / 100] for n in range(5)}
+    answers = {"Standing.": [1.0, 1.0], "Lying.": [1.0, 0.0]}
+    with stub_embeddings(**near, **answers) as stub:
+        backend = build(**embeddings(stub.base_url, near=0.99))
+        backend.feed(
+            [
+                trace_line(at, query=query, answer=["Standing.", "Lying."][at % 2])
+                for at, query in enumerate(near)
+            ]
+        )
+        compared = 'rag_consistency_queries{service="bot",window="1h",state="compared"}'
+        assert backend.metrics()[compared] == 1
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [("nan", "malformed"), ("http_400", "refused")])
+def test_a_server_that_fails_leaves_a_reason_and_holds_up_nothing(
+    build: Build, fault: str, outcome: str
+) -> None:
+    with stub_embeddings(**table()) as stub:
+        stub.fault = fault
+        backend = build(**embeddings(stub.base_url))
+        backend.feed(lines())
+        assert chosen(backend, EMBEDDED) == {f'{EMBEDDED}{{outcome="{outcome}"}}': 18}
+        assert EMBEDDING_MEAN not in backend.metrics()
+        assert backend.metrics()['rag_traces_total{service="bot",status="ok"}'] == 18
+
+
+def test_nothing_is_embedded_where_no_text_may_be_kept(build: Build) -> None:
+    with stub_embeddings() as stub:
+        backend = build(**embeddings(stub.base_url), privacy={"content": "none"})
+        backend.feed(lines())
+        assert stub.bodies == []
+        assert chosen(backend, EMBEDDED) == {}
+
+
+# What each counts of its own way in and out, which the other has not.
+OWN = (
+    *("ragmeter_build", "ragmeter_traces_received", "ragmeter_traces_duplicate", "ragmeter_queue"),
+    *("ragmeter_feedback_received", "ragmeter_sampling_scale", "ragmeter_dedupe"),
+    *("ragmeter_scorer_processes", "ragmeter_scorer_restarts", "python_", "process_"),
+    *("ragmeter_clock_skew", "ragmeter_held", "ragmeter_oldest", "ragmeter_otlp"),
+    "ragmeter_consistency_answers",  # the score stage leaves out what it knows to be too much
+)
+
+
+def shared(backend: Backend) -> dict[str, float]:
+    return {name: value for name, value in backend.metrics().items() if not name.startswith(OWN)}
+
+
+def story(part: int) -> tuple[list[bytes], list[Feedback]]:
+    """Traces in two hours of several services, some repeated, late or broken, and labels of them:
+    in the second part the service `bot` fails, and labels are corrected."""
+    rng = random.Random(part)
+    traces: list[bytes] = []
+    labels: list[Feedback] = []
+    for n in range(150 * part, 150 * part + 150):
+        at = START + 50 * n
+        broken = part and rng.random() < 0.7
+        traces.append(
+            trace_line(
+                n, service=rng.choice(["bot", "bot", "wiki"]),
+                timestamp=at if rng.random() < 0.9 else at - rng.choice([600, 90_000]),
+                status="error" if broken else "ok", query=f"Question {rng.randrange(9)}?",
+                answer=" ".join(rng.choices(["zebras", "sleep", "standing", "never"], k=5)),
+                tags={"tenant": rng.choice("xyz")},
+            )
+        )  # fmt: skip
+        if rng.random() < 0.2:
+            traces.append(rng.choice(traces))
+        if rng.random() < 0.5:
+            about = max(0, n - rng.choice([0, 1, 7, 160]))
+            answer = {"helpful": rng.random() < 0.6}
+            when = START + 50 * n
+            fields = {"trace_id": f"t{about}", "timestamp": when, "answer": answer}
+            labels.append(
+                Feedback.model_validate({**fields, "service": rng.choice(["bot", "wiki"])})
+            )
+    return traces, labels
+
+
+def test_both_homes_count_alert_and_remember_the_same(tmp_path: Path) -> None:
+    found: list[list[Any]] = []
+    for kind in (Embedded, Partition):
+        backend = kind(
+            settings_of(tmp_path / kind.__name__, segments=["tenant"]), parse_rules([ERRORS])
+        )
+        seen: list[Any] = []
+        for part in range(2):
+            traces, labels = story(part)
+            backend.feed(traces)
+            backend.label(labels)
+            seen.append(shared(backend))
+            seen.append([(alert.id, alert.state, alert.worst) for alert in backend.view.alerts()])
+            backend.restart()
+            seen.append(shared(backend))
+        promoted = backend.promote("bot")
+        seen += [sorted(promoted["services"]), sorted(one.id for one in backend.sent())]
+        assert seen[-1], "nobody was told of the errors"
+        seen.append(shared(backend))
+        backend.stop()
+        found.append(seen)
+    for ours, theirs in zip(*found, strict=True):
+        if isinstance(ours, dict):
+            assert sorted(ours.items() ^ theirs.items()) == []
+        assert ours == theirs

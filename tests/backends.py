@@ -1,0 +1,161 @@
+"""The two homes of the state machine behind one interface: the embedded agent with its state file,
+and what a Kafka worker does with a partition, without brokers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.core.feedback import Feedback
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.ingest.native import decode_trace
+from ragmeter.kafka.score_records import decode_scores_message
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.scoring.slow_tiers import build_slow_tiers
+from ragmeter.store.rows import OutboxItem
+from tests.kafka.messages import Processing, message
+from tests.kafka.state.partition import apply, commit, notify
+from tests.samples import samples
+from tests.traces import START
+
+__all__ = ["BACKENDS", "Backend", "settings_of"]
+
+
+class Backend(Protocol):
+    """`view` is what the exporters read. All that is fed is counted and durable on return."""
+
+    view: AgentView
+
+    def feed(self, lines: Sequence[bytes]) -> None: ...
+
+    def label(self, feedback: Sequence[Feedback]) -> None: ...
+
+    def promote(self, service: str | None) -> Any: ...
+
+    def sent(self) -> list[OutboxItem]: ...
+
+    def metrics(self) -> dict[str, float]: ...
+
+    def restart(self, settings: Settings | None = None) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def settings_of(folder: Path, **tree: Any) -> Settings:
+    state = {"path": str(folder / "s"), "dead_letters": str(folder / "d")}
+    return load_settings(environ={}, overrides={"state": state, "kafka": {"partitions": 1}, **tree})
+
+
+class Embedded:
+    def __init__(self, settings: Settings, rules: Sequence[AlertRule] = ()) -> None:
+        self._rules = rules
+        self._start(settings)
+
+    def _start(self, settings: Settings) -> None:
+        self._settings = settings
+        self.view: Any = EmbeddedAgent(
+            settings,
+            self._rules,
+            live=False,
+            tiers=lambda saved: build_slow_tiers(settings, saved),
+            outputs=AgentOutputs(notify),
+        )
+        self.view.start()
+
+    def feed(self, lines: Sequence[bytes]) -> None:
+        items = [(decode_trace(line, 2**20), at) for at, line in enumerate(lines)]
+        self.view.accept(items, "test", written=set())
+        self.view.wait_idle()
+
+    def label(self, feedback: Sequence[Feedback]) -> None:
+        self.view.accept_feedback(feedback, "test", live=False)
+        self.view.wait_feedback()
+
+    def promote(self, service: str | None) -> Any:
+        return self.view.promote(service)
+
+    def sent(self) -> list[OutboxItem]:
+        return list(self.view.outbox.due(START + 10**6, 100))
+
+    def metrics(self) -> dict[str, float]:
+        return samples(PrometheusExporter(self.view).render().decode())
+
+    def restart(self, settings: Settings | None = None) -> None:
+        self.stop()
+        self._start(settings or self._settings)
+
+    def stop(self) -> None:
+        self.view.stop(5)
+
+
+class Partition:
+    def __init__(self, settings: Settings, rules: Sequence[AlertRule] = ()) -> None:
+        self._rules = rules
+        self._rows: dict[bytes, bytes] = {}
+        self._offset = 0
+        self._start(settings)
+
+    def _start(self, settings: Settings) -> None:
+        self._processing = Processing(settings)
+        pairs = self._processing.pairs()
+        self.state = PartitionState(
+            *(settings, self._rules, pairs),
+            dedupe=settings.kafka.dedupe_hours * 3600,
+            clock=lambda: START,
+            monotonic=lambda: 0.0,
+            notify=notify,
+        )
+        self.state.load(dict(self._rows))
+        owners = {0: SimpleNamespace(state=self.state)}
+        empty = Aggregator(settings, self._rules, []).windows
+        view = WorkerView(settings.segments, empty, problems=list, dedupe=3600.0)
+        processor: Any = SimpleNamespace(owners=owners, lock=threading.RLock(), waiting=0)
+        view.aggregate = processor
+        self.view: Any = view
+
+    def _take(self, values: Sequence[bytes], feedback: bool = False) -> None:
+        messages = [message(value, self._offset + at) for at, value in enumerate(values)]
+        self._offset += len(values)
+        for one in self._processing.take(*messages, feedback=feedback):
+            apply(self.state, [decode_scores_message(one.value or b"")])
+        self._commit()
+
+    def _commit(self) -> None:
+        commit(self.state, self._rows)
+        self.state.outbox.settled()
+
+    def feed(self, lines: Sequence[bytes]) -> None:
+        self._take(lines)
+
+    def label(self, feedback: Sequence[Feedback]) -> None:
+        self._take([one.model_dump_json(exclude_unset=True).encode() for one in feedback], True)
+
+    def promote(self, service: str | None) -> Any:
+        document = self.state.promote(service)
+        self._commit()
+        return document
+
+    def sent(self) -> list[OutboxItem]:
+        return list(self.view.outbox.due(START + 10**6, 100))
+
+    def metrics(self) -> dict[str, float]:
+        return samples(PrometheusExporter(self.view).render().decode())
+
+    def restart(self, settings: Settings | None = None) -> None:
+        self._start(settings or self._processing.settings)
+
+    def stop(self) -> None: ...
+
+
+BACKENDS: list[Callable[..., Backend]] = [Embedded, Partition]
