@@ -23,7 +23,6 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -209,7 +208,7 @@ class Young:
                 at += float(rng.exponential(60 / per_minute))
                 n += 1
                 scored = pair[at > end and rng.random() < bad]
-                scored = replace(scored, trace_id=f"t{n}", timestamp=at)
+                scored = scored._replace(trace_id=f"t{n}", timestamp=at)
                 for alert in aggregator.apply(scored).alerts:
                     if alert.state == "firing" and alert.severity == "critical":
                         yield (at - end) / 60, alert

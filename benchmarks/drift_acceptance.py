@@ -10,7 +10,6 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -312,7 +311,7 @@ def installation(services: int, days: float, seed: int) -> None:
 def replace_service(traces: Iterator[ScoredTrace], service: str) -> Iterator[ScoredTrace]:
     """Yield the traces under another service."""
     for trace in traces:
-        yield replace(trace, service=service)
+        yield trace._replace(service=service)
 
 
 def flapping(runs: int, seed: int) -> None:

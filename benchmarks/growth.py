@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,7 @@ def traffic(
         timings = {
             stage: rng.lognormvariate(0, 0.6) for stage in ("total", "retrieval", "generation")
         }
-        yield replace(
-            rng.choice(pool),
+        yield rng.choice(pool)._replace(
             trace_id=f"t{index}",
             service=f"service-{rng.randrange(services):03d}",
             timestamp=at,

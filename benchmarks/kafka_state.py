@@ -29,7 +29,6 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +220,7 @@ def written(options: argparse.Namespace) -> None:
     for number, trace in enumerate(traces, 1):
         home = number % 10 % PARTITIONS
         at = trace.timestamp + rng.uniform(-options.jitter, options.jitter)
-        record = ScoreRecord(replace(trace, timestamp=at), SourceOffset(0, home, number))
+        record = ScoreRecord(trace._replace(timestamp=at), SourceOffset(0, home, number))
         all_[home].state.apply(record)
         if not number % int(options.step * options.rate) or number == len(traces):
             for one in all_:

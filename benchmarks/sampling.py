@@ -379,7 +379,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         pending = ((*PAIR, name, cheap),)
         whole = ScoredTrace(f"t{number}", "bot", START + at, "ok", [], pending=pending)
         windows.add(whole, "bot")
-        part = replace(_scored(number, at, good, pi, name, cheap), partial=True)
+        part = _scored(number, at, good, pi, name, cheap)._replace(partial=True)
         if rng.random() < (fails_good if good else fails_bad):
             part.results[0].state, part.results[0].value = ScoreState.UNSCORED, None
         took = rng.expovariate(1 / 20) * (1 if good else slow)

@@ -13,7 +13,6 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from ragmeter.core.metric_specs import MetricSpec
@@ -152,7 +151,7 @@ def memory_of_a_day(step: float) -> dict[str, float]:
     sizes = {}
     for i in range(number):
         trace = block[i % len(block)]
-        trace = replace(trace, timestamp=START + i * step, trace_id=f"trace-{i:08d}")
+        trace = trace._replace(timestamp=START + i * step, trace_id=f"trace-{i:08d}")
         windows.add(trace, "service-0")
         if not i % 512:
             windows.services()  # fold before the block's traces are used again

@@ -161,7 +161,7 @@ class Aggregator:
         remembered = self._remember_answer(trace)
         self._count_later(trace)
         if trace.wording and not remembered:
-            trace = replace(trace, wording=None)
+            trace = trace._replace(wording=None)
         return AppliedTrace(trace, segments, alerts)
 
     def _apply_canary(
@@ -170,14 +170,14 @@ class Aggregator:
         # Only results of the reference and the judge count, without a trace that was seen, timed
         # or paid for.
         results = [score for score in scored.results if is_canary_scorer(score.scorer)]
-        bare = replace(scored, results=results, timings={}, partial=True)
+        bare = scored._replace(results=results, timings={}, partial=True)
         bare, segments, late = self._add_to_windows(bare)
         self._accounting.count_canary()
         self._accounting.count_pending(pending, late)
         self._count_later(bare)
         status = (("service", bare.service), ("status", scored.status))
         self.counters.inc("rag_canaries_total", status)
-        return AppliedTrace(replace(scored, service=bare.service), segments, alerts)
+        return AppliedTrace(scored._replace(service=bare.service), segments, alerts)
 
     def finish(self, scored: ScoredTrace) -> ScoredTrace:
         """Count results of a slow tier in the buckets of the time of their trace.
@@ -232,7 +232,7 @@ class Aggregator:
         self._accounting.count_final(trace.results)
         counted = trace
         if trace.partial:  # only slow tiers have fingerprints
-            counted = replace(trace, results=[self._in_series(score) for score in trace.results])
+            counted = trace._replace(results=[self._in_series(score) for score in trace.results])
         self.windows.add(counted, trace.service, segments)
         if turn is not None:
             self._learner.observe(counted, trace.service, segments, turn)
@@ -252,7 +252,7 @@ class Aggregator:
             timings = {self._bounds.bound(stage): value for stage, value in timings.items()}
         if service == scored.service and timings is scored.timings:
             return scored
-        return replace(scored, service=service, timings=timings)
+        return scored._replace(service=service, timings=timings)
 
     def _in_series(self, score: Score) -> Score:
         """Name the scorer after the series that the score's fingerprint belongs to."""

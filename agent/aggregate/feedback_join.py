@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator
@@ -226,7 +225,7 @@ class FeedbackJoin:
         name = f"{PEOPLE}+{split_scorer(score.scorer)[0]}"
         trace.sample = sample = ModelSample(name, score.value, score.probability, share)
         pending = ((SORTED_BY, name, sample.stratum, sample.value),)
-        size = replace(_partial(trace, []), probability=score.probability, pending=pending)
+        size = _partial(trace, [])._replace(probability=score.probability, pending=pending)
         aggregator.windows.add(size, trace.service, trace.segments)
 
     def take(self, limit: int, now: float | None) -> list[StoredFeedback]:

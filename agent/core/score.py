@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.core.judging import TraceJudging
 from ragmeter.trace import GuessedField, Status, Trace
@@ -125,8 +125,7 @@ class HashedWording:
 PendingResult = tuple[str, str, str, float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredTrace:
+class ScoredTrace(NamedTuple):
     """The results of one trace, without its texts: scoring's output and aggregation's input.
 
     Args:
@@ -152,8 +151,8 @@ class ScoredTrace:
     status: Status
     results: Sequence[Score]
     probability: float = 1.0
-    timings: Mapping[str, float] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = {}
+    tags: Mapping[str, str] = {}
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
@@ -168,8 +167,8 @@ class ScoredTrace:
     def with_wording(self, wording: HashedWording | str) -> ScoredTrace:
         """Return a copy with the wording of its answer, or with the reason why there is none."""
         if isinstance(wording, str):
-            return replace(self, wording=None, wording_reason=wording)
-        return replace(self, wording=wording, wording_reason="")
+            return self._replace(wording=None, wording_reason=wording)
+        return self._replace(wording=wording, wording_reason="")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line that `ragmeter score` writes, as JSON-able data."""

@@ -427,7 +427,7 @@ class Worker:
         if result is not None:
             result.prepare = partial(_prepare, queued)
             if result.summary.timestamp != queued.timestamp:
-                result.summary = replace(result.summary, timestamp=queued.timestamp)
+                result.summary = result.summary._replace(timestamp=queued.timestamp)
             return result
         trace = _decode(queued)
         if isinstance(trace, DecodeFailure):
@@ -525,7 +525,7 @@ class Worker:
                     self.aggregator.lose(done.results)
                 else:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
-                    scored = replace(scored, partial=True, timings={})
+                    scored = scored._replace(partial=True, timings={})
                     scored = self.aggregator.finish(scored)
                     keep = self.labels.offer(scored)
                     traces.append(CountedScores(scored, partial(_load, done.trace), keep))
@@ -546,7 +546,7 @@ class Worker:
             return
         with self.lock:
             for scored in results:
-                self.aggregator.add_extra(replace(scored, timestamp=now, partial=True))
+                self.aggregator.add_extra(scored._replace(timestamp=now, partial=True))
         self._commits.commit(self.state)
 
     def _promote(self, service: str | None) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class ContentPolicy:
             replace(score, detail=self._detail(score.detail, "")) if score.detail else score
             for score in trace.results
         ]
-        return replace(trace, results=scores)
+        return trace._replace(results=scores)
 
     def changed(self, before: str) -> bool:
         """Return whether content stored under the mode `before` must be removed."""

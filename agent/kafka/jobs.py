@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import replace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -272,7 +271,7 @@ class ProbeJob:
             results = await self._runner.run(cost)
         finally:
             self._tiers.charge(PROBE_SERVICE, cost)
-        records = [ScoreRecord(replace(scored, timestamp=now), None) for scored in results]
+        records = [ScoreRecord(scored._replace(timestamp=now), None) for scored in results]
         self._save(self._runner.dump(), records)
         return True
 

@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, cast
 
@@ -276,5 +276,5 @@ def split_slow_results(scored: ScoredTrace) -> tuple[ScoredTrace, ScoredTrace | 
         return scored, None
     cheap = [score for score in scored.results if not _is_slow_result(score)]
     pending = tuple((s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum)
-    rest = replace(scored, results=slow, partial=True, timings={})
-    return replace(scored, results=cheap, pending=pending), rest
+    rest = scored._replace(results=slow, partial=True, timings={})
+    return scored._replace(results=cheap, pending=pending), rest

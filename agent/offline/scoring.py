@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -231,7 +231,7 @@ class OfflineScorer:
         if judging is not None and not judging.uses:
             judging = None  # nothing had to be asked
         self.summary.judging.add(judging)
-        return replace(summarise_trace(trace, results), judging=judging)
+        return summarise_trace(trace, results)._replace(judging=judging)
 
     async def measure(self, trace: Trace, cost: ScoringCost) -> Trace:
         """Return a canary with what the tiers measure for its reference, another trace as it is."""

@@ -262,7 +262,7 @@ def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> 
             if counts.bad <= MAX_SHOWN:
                 say(f"{path}: line {number}: {error}")
             continue
-        backtest.feed(replace(line, trace=replace(line.trace, timestamp=_MOMENT)))
+        backtest.feed(replace(line, trace=line.trace._replace(timestamp=_MOMENT)))
     backtest.finish()
     say(f"{path}: {counts.traces} traces, {counts.bad} lines unreadable")
     return backtest.windows if counts.traces else None

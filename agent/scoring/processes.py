@@ -37,7 +37,7 @@ from ragmeter.config.scoring import SamplingSettings, ScorerSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.process import memory_limit, usable_cores
-from ragmeter.core.score import HashedWording, Score, ScoredTrace
+from ragmeter.core.score import HashedWording, Score
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.sampling.control import SamplingControl
@@ -144,7 +144,7 @@ def _reducer(kind: type[Any]) -> _Reducer:
 # How scores are pickled: by a call of their class. As dataclasses with slots they would take three
 # times as long in the aggregating process, which has the least time: 28 us a trace in place of 11.
 _REDUCERS: Mapping[type, _Reducer] = {
-    kind: _reducer(kind) for kind in (TraceScores, ScoredTrace, Score, HashedWording)
+    kind: _reducer(kind) for kind in (TraceScores, Score, HashedWording)
 }
 
 

@@ -343,8 +343,7 @@ class Scorer:
         results = complete_results(
             scores, pairs, terms.probability, missing, stratum=terms.stratum, cheap=cheap.cheap
         )
-        trace = replace(
-            cheap.trace,
+        trace = cheap.trace._replace(
             results=[*cheap.trace.results, *results],
             pending=tuple(row for row in cheap.trace.pending if row[:2] not in pairs),
         )
@@ -388,8 +387,7 @@ def _complete_trace(
     scores: TraceScores, results: Sequence[Score], pending: Sequence[PendingResult] = ()
 ) -> ScoredTrace:
     wording = scores.wording or ""
-    return replace(
-        scores.summary,
+    return scores.summary._replace(
         results=results,
         pending=tuple(pending),
         wording=None if isinstance(wording, str) else wording,

@@ -79,8 +79,8 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA temp_store=MEMORY")
-        # Rows of the queue live for a second: in SQLite's 4 MB of WAL each of their pages is copied
-        # to the file, in 16 MB one in three.
+        # rows of the queue live for a second: with SQLite's 4 MB of WAL nearly every one of their
+        # pages is copied to the file, with 16 MB one in three
         connection.execute("PRAGMA wal_autocheckpoint=4000")
         # a commit of 512 traces with their rows of the queue: in 2 MB, pages have to be read again
         connection.execute(f"PRAGMA cache_size=-{8 * 2**10}")

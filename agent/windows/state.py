@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from ragmeter.core.clocks import bucket_seconds, parse_window
 from ragmeter.core.metric_specs import MetricSpec
@@ -231,7 +230,7 @@ class WindowState:
                 stages.add(stage)
         timings = {stage: t for stage, t in scored.timings.items() if stage in stages}
         self.ignored_stages += len(scored.timings) - len(timings)
-        return replace(scored, timings=timings)
+        return scored._replace(timings=timings)
 
     def fold(self, segments: bool = True) -> None:
         """Bring what waits into the rings; that of segments only if a reader needs them."""

@@ -176,7 +176,7 @@ def test_two_weeks_of_charts_survive_a_restart() -> None:
     one = Aggregator(load_settings(environ={}), [], SCORER.pairs)
     for n in range(16 * 24):
         scored = SCORER.score(make_trace(n)).trace
-        one.apply(replace(scored, timestamp=scored.timestamp + 3600.0 * n))
+        one.apply(scored._replace(timestamp=scored.timestamp + 3600.0 * n))
         if n % 100 == 50:
             one = restart(one)
     points = one.windows.history("bot", "", "error", "builtin", "14d")

@@ -6,7 +6,6 @@ import json
 import math
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -253,7 +252,7 @@ def test_a_trace_too_late_for_every_window_leaves_drift_as_it_was() -> None:
     *_, last = (trace for trace in traces if not trace.partial)
     turn = _SCORE_SLOTS * _SCORE_GRAIN  # seconds between two buckets of one slot
     ago = turn * math.ceil(2 * 24 * HOUR / turn)
-    late = replace(last, trace_id="late", timestamp=last.timestamp - ago)
+    late = last._replace(trace_id="late", timestamp=last.timestamp - ago)
     found = []
     for extra in ([], [late]):
         one, saved = fresh(), Saved()

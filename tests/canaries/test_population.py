@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +174,7 @@ def test_a_file_is_scored_with_and_without_the_reference(tmp_path: Path) -> None
 def test_results_of_a_scored_file_enter_as_those_of_a_canary() -> None:
     scored = SCORER.score(canary(1)).trace
     # with the scores that `ragmeter score` writes besides
-    scored = replace(scored, results=[*scored.results, *SCORER.score_cheap(canary(1))])
+    scored = scored._replace(results=[*scored.results, *SCORER.score_cheap(canary(1))])
     line = decode_scored_line(json.dumps(scored.to_dict()).encode(), 10**6)
     assert line.trace.canary
     assert not line.unknown
@@ -189,7 +188,7 @@ def test_a_canary_crosses_kafka_and_is_reconciled_by_its_own_pairs() -> None:
     state = state_of()
     sent = decode_score(encode_score(record(1, trace_id="c", reference=GOLD)))
     assert sent.scored.canary
-    sent.scored = replace(sent.scored, results=sent.scored.results[1:])
+    sent.scored = sent.scored._replace(results=sent.scored.results[1:])
     for one in (sent, ScoreRecord(record(2).scored, SourceOffset(0, 0, 2))):
         state.apply(one)
     state.settle()

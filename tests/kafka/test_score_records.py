@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -124,7 +123,7 @@ def test_a_large_detail_is_left_out_and_the_score_stays() -> None:
 def test_what_would_not_fit_a_row_is_not_written_and_what_was_written_is_read() -> None:
     record = whole()
     tags = {"t": ""}
-    record.scored = replace(record.scored, tags=tags)
+    record.scored = record.scored._replace(tags=tags)
     tags["t"] = "x" * (MAX_BYTES - len(encode_score(record)))
     assert len(encode_score(record)) == MAX_BYTES
     tags["t"] += "x"
@@ -230,13 +229,13 @@ def test_fields_of_a_later_minor_change_are_passed_over() -> None:
 def test_many_traces_go_in_few_records_of_bounded_size() -> None:
     scored = Scorer().score(make_trace(1)).trace
     sent = [
-        ScoreRecord(replace(scored, trace_id=f"t{n}"), SourceOffset(0, 1, 7 + 2 * n))
+        ScoreRecord(scored._replace(trace_id=f"t{n}"), SourceOffset(0, 1, 7 + 2 * n))
         for n in range(200)
     ]
-    sent[50].scored = replace(
-        scored, trace_id="w", wording=HashedWording("0" * 32, "AAAAAA=="), canary=True
+    sent[50].scored = scored._replace(
+        trace_id="w", wording=HashedWording("0" * 32, "AAAAAA=="), canary=True
     )
-    sent[51].scored = replace(scored, trace_id="x", wording_reason="no_answer")
+    sent[51].scored = scored._replace(trace_id="x", wording_reason="no_answer")
     sent[52].passages = ("0" * 16,)
     for limit, many in ((20_000, range(3, 12)), (10**6, range(1, 2))):
         data = encode_scores(sent, limit)

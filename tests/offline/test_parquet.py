@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +51,9 @@ def read(path: Path) -> list[ScoredTrace]:
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     traces = scored_traces()
-    traces[1] = replace(traces[1], tags={"tenant": "\ud800"})  # half a character
+    traces[1] = traces[1]._replace(tags={"tenant": "\ud800"})  # half a character
     use = JudgeUse(calls=2, latencies=[0.5, 1.5])
-    traces[1] = replace(traces[1], judging=TraceJudging(1e9, 2.0, {"judge": use}))
+    traces[1] = traces[1]._replace(judging=TraceJudging(1e9, 2.0, {"judge": use}))
     expected = [json.loads(json.dumps(one.to_dict()).replace("\\ud800", "?")) for one in traces]
     found = [one.to_dict() for one in read(written(tmp_path / "s.parquet", traces))]
     assert json.loads(json.dumps(found)) == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -152,7 +151,7 @@ def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> N
                     [score], JUDGED, draw.probability, stratum=draw.stratum, cheap=found.cheap
                 )
                 windows.add(
-                    replace(found.trace, results=[result], pending=(), partial=True), "bot", []
+                    found.trace._replace(results=[result], pending=(), partial=True), "bot", []
                 )
         truths = dict.fromkeys(names, graded / whole) | {"builtin": cheap_sum / cheap_weight}
         for name, truth in truths.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -138,4 +137,4 @@ def _judged(aggregator: Aggregator, scorer: Scorer, trace: Trace, quality: float
         score = Score("grounding", "judge", ScoreState.SCORED, quality)
         results = complete_results([score], JUDGED, draw.probability, stratum=draw.stratum)
         part = summarise_trace(trace, results)
-        aggregator.finish(replace(part, partial=True, timings={}))
+        aggregator.finish(part._replace(partial=True, timings={}))

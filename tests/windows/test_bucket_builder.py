@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -40,10 +39,10 @@ def some_traces(number: int, rng: random.Random, ragged: bool) -> list[ScoredTra
         if ragged:
             rng.shuffle(scores)
         one = trace(i, i, scores, timings={"total": rng.random()})
-        one = replace(one, partial=rng.random() < 0.3, probability=rng.choice([1.0, 0.2]))
+        one = one._replace(partial=rng.random() < 0.3, probability=rng.choice([1.0, 0.2]))
         if rng.random() < 0.2:
             pending = (("error", "judge", "low", 0.5), ("error", "hhem", "rest", None))
-            one = replace(one, pending=pending)
+            one = one._replace(pending=pending)
         found.append(one)
     return found
 
@@ -88,7 +87,7 @@ def test_timings_that_are_no_durations_are_left_out() -> None:
 
 
 def test_a_timing_is_weighted_by_the_upstream_probability() -> None:
-    one = replace(trace(0, 0, timings={"total": 1.0}), probability=0.25)
+    one = trace(0, 0, timings={"total": 1.0})._replace(probability=0.25)
     sketch = build_bucket([one], SeriesSlots(SPECS)).sketches["total"]
     assert [count for _, count in sketch.items()] == [4 << 24]
 
@@ -103,11 +102,11 @@ def stratified(metric: str, state: ScoreState, probability: float, cheap: float 
 def test_a_stratum_counts_all_its_traces_and_weighs_what_was_drawn(copies: int) -> None:
     slots = SeriesSlots(SPECS)
     out = trace(0, 0, [stratified("error", ScoreState.SAMPLED_OUT, 1.0, 0.5)])
-    out = replace(out, probability=0.25)
+    out = out._replace(probability=0.25)
     done = trace(1, 0, [stratified("error", ScoreState.SCORED, 0.5, 0.25)])
-    done = replace(done, probability=0.5, partial=True)
+    done = done._replace(probability=0.5, partial=True)
     pending = (("error", "builtin", "low", 0.25),)
-    waiting = replace(trace(1, 0), probability=0.5, pending=pending)
+    waiting = trace(1, 0)._replace(probability=0.5, pending=pending)
     lost = trace(2, 0, [stratified("error", ScoreState.UNSCORED, 0.5, 0.75)])
     bucket = build_bucket([out, done, waiting, lost] * copies, slots)
     cell = bucket.cell(0)

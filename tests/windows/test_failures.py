@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ def test_the_share_is_of_what_should_have_a_value(number: int, stratum: str) -> 
         kinds = [failed(), judged(), failed("no_query"), failed("model_error")]
         found = kinds[i % 4]
         found.stratum = stratum
-        part = replace(trace(i, i % 8, [found]), partial=bool(stratum))
+        part = trace(i, i % 8, [found])._replace(partial=bool(stratum))
         w.add(part, "bot", ["model=a"] if i % 2 else [])
     read = w.failed("bot", "", "grounding", "judge", "5m")
     assert read is not None

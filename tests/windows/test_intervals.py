@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -221,7 +220,7 @@ def test_where_nothing_could_be_scored_the_share_is_known_all_the_same() -> None
 def test_results_that_came_without_their_trace_expire_as_well() -> None:
     w = windows()
     w.add(judged(0, 1.0, 0.5, "rest", 0.5), "bot", ["model=a"])
-    part = replace(judged(70_000, 1.0, 0.5, "rest", 0.5), partial=True)
+    part = judged(70_000, 1.0, 0.5, "rest", 0.5)._replace(partial=True)
     w.add(part, "bot", ["model=a"])
     w.advance(BASE + 10_000)
     assert w.count_traces("bot", "model=a", "24h") == 1

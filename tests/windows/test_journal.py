@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -88,7 +87,7 @@ def test_a_long_journal_is_replaced_by_buckets(limit: str, monkeypatch: pytest.M
 
 def test_a_correction_is_saved_with_whole_buckets() -> None:
     w, store = windows(), Store()
-    part = replace(trace(1, 0.0, {"grounding": 1.0}), partial=True)
+    part = trace(1, 0.0, {"grounding": 1.0})._replace(partial=True)
     w.add(trace(0, 0.0, {"error": 0.0}), "bot", ["tag=x"])
     w.add(part, "bot", ["tag=x"])
     store.write(w.drain(whole=False))

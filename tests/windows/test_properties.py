@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +27,7 @@ def events(seed: int, number: int, span: float) -> list[Event]:
         probability = rng.choice([1.0, 0.1])
         stages = rng.sample(["total", "retrieval", "generation"], rng.randint(0, 3))
         timings = {stage: rng.lognormvariate(-2, 2) for stage in stages}
-        one = replace(one, probability=probability, timings=timings)
+        one = one._replace(probability=probability, timings=timings)
         found.append((one, f"service-{rng.randint(0, 1)}", rng.choice(SEGMENTS)))
     return found
 

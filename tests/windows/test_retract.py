@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,7 @@ def part(number: int, at: float, value: float | None, probability: float = 1.0) 
     """What labels say of a trace; None: the metric does not apply."""
     state = ScoreState.NOT_APPLICABLE if value is None else ScoreState.SCORED
     scores = [score("grounding", value, probability, state), score("answered", 1.0, probability)]
-    return replace(trace(number, at, scores), partial=True)
+    return trace(number, at, scores)._replace(partial=True)
 
 
 def whole(number: int, at: float) -> ScoredTrace:
@@ -83,7 +82,7 @@ def test_what_no_bucket_holds_is_not_taken_away() -> None:
     found.add(whole(1, 0), "bot")
     before = content(found)
     found.retract(part(1, 0, 1.0), "bot")
-    found.retract(replace(part(1, 0, 1.0), timestamp=BASE - 1e6), "bot")
+    found.retract(part(1, 0, 1.0)._replace(timestamp=BASE - 1e6), "bot")
     assert content(found) == []
     assert before
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -309,7 +308,7 @@ def test_window_names_are_checked(names: list[str]) -> None:
 
 def test_an_impossible_trace_changes_nothing() -> None:
     w = windows()
-    bad = replace(trace(0, 0), probability=0.0)
+    bad = trace(0, 0)._replace(probability=0.0)
     with pytest.raises(ValueError, match="probability"):
         w.add(bad, "bot")
     bad = trace(0, math.nan)

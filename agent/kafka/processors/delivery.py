@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -121,7 +120,7 @@ class TracePreparer:
         if self.content.full:
             return scored
         tags = {name: text for name, text in scored.tags.items() if name in self._tags}
-        return self.content.scored(replace(scored, tags=tags))
+        return self.content.scored(scored._replace(tags=tags))
 
     @property
     def keeps_raw(self) -> bool:

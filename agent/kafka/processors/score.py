@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -215,7 +215,7 @@ class MessageProcessor:
         sent_at = scores.summary.timestamp
         timestamp = self._limit_time(message, sent_at)
         if timestamp != sent_at:
-            scores.summary = replace(scores.summary, timestamp=timestamp)
+            scores.summary = scores.summary._replace(timestamp=timestamp)
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
         if isinstance(scores.wording, HashedWording) and not scores.wording.words:
             scores.wording = "no_answer"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.aggregator import evidence_trace_ids
@@ -114,7 +113,7 @@ class PartitionState(ServiceState):
         if record.source is None:  # of a probe: counted at the present event time, if any
             if new:
                 at = scored.timestamp if now is None else now
-                aggregator.add_extra(replace(scored, timestamp=at, partial=True))
+                aggregator.add_extra(scored._replace(timestamp=at, partial=True))
             return
         if not new:
             aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
@@ -324,4 +323,4 @@ def _reconcile_pairs(
             for pair in expected
             if pair not in present
         ]
-    return replace(scored, results=results)
+    return scored._replace(results=results)

@@ -258,7 +258,7 @@ class EvidenceRows:
         """Keep a trace that has become one of the worst."""
         try:
             # feedback rows have the passages, and those of consistency the wording
-            scored = replace(record.scored, wording=None, wording_reason="")
+            scored = record.scored._replace(wording=None, wording_reason="")
             data = encode_score(ScoreRecord(scored, record.source))
         except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return

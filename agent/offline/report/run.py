@@ -308,9 +308,9 @@ class ScoredRun:
             labelled = labelled_scores([score.to_dict() for score in scored.results])
             self._labelled += [] if labelled is None else [labelled]
         bound_strata(scored.results, self._strata)
-        scored, slow = split_slow_results(replace(scored, timestamp=0.0, service=SERVICE))
+        scored, slow = split_slow_results(scored._replace(timestamp=0.0, service=SERVICE))
         if slow is not None:
-            slow = replace(slow, results=[self._in_series(score) for score in slow.results])
+            slow = slow._replace(results=[self._in_series(score) for score in slow.results])
         for trace in (scored, slow):
             if trace is not None:
                 for score in trace.results:

@@ -294,7 +294,7 @@ def drawn_trace(number: int, *model: Score) -> bytes:
     answer = "Click Forgot password on the login page [1]." if number % 2 else "I don't know."
     found = good(number, answer=answer)[0].trace
     scored = PEOPLE_SCORER.score(found).trace
-    scored = replace(scored, results=[*scored.results, *model])
+    scored = scored._replace(results=[*scored.results, *model])
     source = SourceOffset(0, 0, number)
     return encode_score(ScoreRecord(scored, source, ranked_passage_keys(found)))
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_ids_are_known_after_many_restarts_and_for_as_long_as_was_said() -> None
     template = record(0).scored
 
     def one(number: int, at: float, partition: int = 0) -> ScoreRecord:
-        scored = replace(template, trace_id=f"t{number}", timestamp=START + at)
+        scored = template._replace(trace_id=f"t{number}", timestamp=START + at)
         return ScoreRecord(scored, SourceOffset(0, partition, number))
 
     offset = 0
@@ -175,7 +174,7 @@ def test_a_record_of_other_settings_leaves_seen_the_sum_of_the_states() -> None:
     other = record(1)
     results = list(other.scored.results)
     results[3] = Score("relevance", "umbrela", ScoreState.SCORED, 0.5)
-    other.scored = replace(other.scored, results=results)
+    other.scored = other.scored._replace(results=results)
     apply(state, [record(0), other])
     sums: dict[str, float] = {"ragmeter_seen_total": 0, "ragmeter_results_total": 0}
     for (name, _), value in state.aggregator.counters.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -30,7 +29,7 @@ def test_the_numbers_are_those_of_the_windows(metric: str, whole: bool, weighted
             # days apart: a run has no window that could close
             scored = ScoredTrace(f"t{number}", "bot", 1e9 + number, "ok", [score])
             if isinstance(target, ScoredRun):
-                target.add(replace(scored, timestamp=1e9 + 86400.0 * number), None)
+                target.add(scored._replace(timestamp=1e9 + 86400.0 * number), None)
             else:
                 target.add(scored, "bot")
     assert series_of(run, metric).estimate == windows.estimate("bot", "", metric, "builtin", "24h")
