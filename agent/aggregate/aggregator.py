@@ -151,7 +151,7 @@ class Aggregator:
             pending: The pairs whose results a slow tier will `finish`.
             turn: The batch that the trace belongs to (see `ragmeter.sampling.control`).
         """
-        alerts = self.advance(scored.timestamp)
+        alerts = [] if self.is_past(scored.timestamp) else self.advance(scored.timestamp)
         if scored.canary:
             return self._apply_canary(scored, pending, alerts)
         trace, segments, late = self._add_to_windows(scored, turn)
@@ -320,6 +320,11 @@ class Aggregator:
         outcome = self.indexing.add(event, at)
         self.counters.inc("ragmeter_index_events_total", (("outcome", outcome),))
         return outcome
+
+    def is_past(self, now: float) -> bool:
+        """Return whether event time has come to `now`, so that `advance` would change nothing."""
+        reached = self.windows.now
+        return reached is not None and now <= reached and now < (self._next_step or 0.0)
 
     def advance(self, now: float) -> list[Alert]:
         """Move event time to `now`, evaluate the rules at every step, and return moved alerts."""

@@ -454,7 +454,8 @@ class Worker:
             self.heartbeat.beat()
             with self.lock:
                 for queued, scores, cheap in scored:
-                    self._advance(queued.timestamp)
+                    if not self.aggregator.is_past(queued.timestamp):
+                        self._advance(queued.timestamp)
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
                     pending = [
