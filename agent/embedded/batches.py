@@ -26,12 +26,12 @@ class QueuedBatch(NamedTuple):
 
     Args:
         rows: The traces.
-        slices: The scores that processes compute; none if the worker itself does.
+        scores: What processes compute; None if the worker itself does.
         terms: The terms of sampling when the traces were taken.
     """
 
     rows: Sequence[QueuedTrace]
-    slices: Sequence[Future[list[ScoredBody]]]
+    scores: Future[list[ScoredBody]] | None
     terms: SamplingTerms
 
 
@@ -71,24 +71,21 @@ class BatchesAhead:
 
     def _submit(self, rows: Sequence[QueuedTrace], terms: SamplingTerms) -> QueuedBatch:
         if self._pool is None:
-            return QueuedBatch(rows, (), terms)
-        slices = self._pool.submit_slices([queued.body for queued in rows], terms)
-        return QueuedBatch(rows, slices, terms)
+            return QueuedBatch(rows, None, terms)
+        return QueuedBatch(rows, self._pool.submit([row.body for row in rows], terms), terms)
 
     def await_scores(self, batch: QueuedBatch, beat: Callable[[], bool]) -> list[ScoredRow] | None:
         """Return the rows of a batch with what processes have scored.
 
         None if `beat`, which is called while they take their time, returns False.
         """
-        if self._pool is None:
+        if self._pool is None or batch.scores is None:
             return [(queued, None) for queued in batch.rows]
-        results: list[ScoredBody] = []
-        for future in batch.slices:
-            while beat():
-                with contextlib.suppress(FutureTimeout):
-                    results += future.result(_BEAT_SECONDS)
-                    break
-        if len(results) < len(batch.rows):
+        while beat():
+            with contextlib.suppress(FutureTimeout):
+                results = batch.scores.result(_BEAT_SECONDS)
+                break
+        else:
             return None
         new, self._restarts = self._pool.restarts - self._restarts, self._pool.restarts
         if new:
