@@ -64,15 +64,12 @@ class BatchesAhead:
             rows = self._store.take(rows[-1].seq if rows else after, BATCH)
             if not rows:
                 break
-            self._ahead.append(self._submit(rows, terms()))
+            now = terms()
+            scores = self._pool and self._pool.submit([row.body for row in rows], now)
+            self._ahead.append(QueuedBatch(rows, scores, now))
             if len(rows) < BATCH:  # what comes now is gathered for the next commit
                 break
         return self._ahead.popleft() if self._ahead else None
-
-    def _submit(self, rows: Sequence[QueuedTrace], terms: SamplingTerms) -> QueuedBatch:
-        if self._pool is None:
-            return QueuedBatch(rows, None, terms)
-        return QueuedBatch(rows, self._pool.submit([row.body for row in rows], terms), terms)
 
     def await_scores(self, batch: QueuedBatch, beat: Callable[[], bool]) -> list[ScoredRow] | None:
         """Return the rows of a batch with what processes have scored.

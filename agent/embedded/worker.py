@@ -303,10 +303,6 @@ class Worker:
 
     def _run(self) -> None:
         after = 0  # the last trace that is done
-
-        def terms() -> SamplingTerms:
-            return self.draws.sampling_terms(self._store.depth, self.aggregator)
-
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -322,7 +318,9 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                batch = self._ahead.take(after, terms)
+                batch = self._ahead.take(
+                    after, lambda: self.draws.sampling_terms(self._store.depth, self.aggregator)
+                )
                 if batch is not None:
                     rows = self._ahead.await_scores(batch, self._beat)
                     if rows is None:
