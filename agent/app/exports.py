@@ -10,13 +10,13 @@ from ragmeter.aggregate.objective_events import build_objectives
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.config.settings import Settings
 from ragmeter.exporters.otel.exporter import ResultsExporter
-from ragmeter.exporters.report_page import render_report_page
+from ragmeter.exporters.report_page import render_report_page as render_report
 from ragmeter.exporters.rules.rule_file import RuleFile, build_rule_file
-from ragmeter.exporters.timeline import render_timeline
-from ragmeter.offline.backtest_report import Timeline
-from ragmeter.offline.report.summary import ScoreReport
+from ragmeter.exporters.timeline import render_timeline as render_backtest
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.server.access import AccessPolicy
+
+__all__ = ["check_settings", "prometheus_rules", "render_backtest", "render_report"]
 
 
 def check_settings(settings: Settings) -> int:
@@ -61,13 +61,3 @@ def prometheus_rules(settings: Settings, runbooks: str | None = None) -> RuleFil
         drift=settings.drift.enabled,
         runbooks=runbooks or settings.alerts.runbook_base or RUNBOOK_BASE,
     )
-
-
-def render_report(report: ScoreReport) -> str:
-    """Render a score report as one self-contained HTML page."""
-    return render_report_page(report)
-
-
-def render_backtest(timeline: Timeline) -> str:
-    """Render the timeline of a backtest as an SVG file."""
-    return render_timeline(timeline)

@@ -26,12 +26,12 @@ class QueuedBatch(NamedTuple):
 
     Args:
         rows: The traces.
-        slices: The scores that processes compute; none if the worker itself does.
+        scores: What processes compute; None if the worker itself does.
         terms: The terms of sampling when the traces were taken.
     """
 
     rows: Sequence[QueuedTrace]
-    slices: Sequence[Future[list[ScoredBody]]]
+    scores: Future[list[ScoredBody]] | None
     terms: SamplingTerms
 
 
@@ -64,31 +64,25 @@ class BatchesAhead:
             rows = self._store.take(rows[-1].seq if rows else after, BATCH)
             if not rows:
                 break
-            self._ahead.append(self._submit(rows, terms()))
+            now = terms()
+            scores = self._pool and self._pool.submit([row.body for row in rows], now)
+            self._ahead.append(QueuedBatch(rows, scores, now))
             if len(rows) < BATCH:  # what comes now is gathered for the next commit
                 break
         return self._ahead.popleft() if self._ahead else None
-
-    def _submit(self, rows: Sequence[QueuedTrace], terms: SamplingTerms) -> QueuedBatch:
-        if self._pool is None:
-            return QueuedBatch(rows, (), terms)
-        slices = self._pool.submit_slices([queued.body for queued in rows], terms)
-        return QueuedBatch(rows, slices, terms)
 
     def await_scores(self, batch: QueuedBatch, beat: Callable[[], bool]) -> list[ScoredRow] | None:
         """Return the rows of a batch with what processes have scored.
 
         None if `beat`, which is called while they take their time, returns False.
         """
-        if self._pool is None:
+        if self._pool is None or batch.scores is None:
             return [(queued, None) for queued in batch.rows]
-        results: list[ScoredBody] = []
-        for future in batch.slices:
-            while beat():
-                with contextlib.suppress(FutureTimeout):
-                    results += future.result(_BEAT_SECONDS)
-                    break
-        if len(results) < len(batch.rows):
+        while beat():
+            with contextlib.suppress(FutureTimeout):
+                results = batch.scores.result(_BEAT_SECONDS)
+                break
+        else:
             return None
         new, self._restarts = self._pool.restarts - self._restarts, self._pool.restarts
         if new:

@@ -134,7 +134,8 @@ class Worker:
         )
         processes = settings.scorers.processes or 0
         self._pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
-        self._ahead = BatchesAhead(store, self._pool, self._count_restarts)
+        count = partial(self.draws.tiers.spending.add, "ragmeter_scorer_restarts_total", ())
+        self._ahead = BatchesAhead(store, self._pool, count)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         evidence_bytes = settings.limits.evidence_bytes
         self.feedback = FeedbackJoin(settings, FeedbackTable(store))
@@ -317,7 +318,9 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                batch = self._ahead.take(after, self._sampling_terms)
+                batch = self._ahead.take(
+                    after, lambda: self.draws.sampling_terms(self._store.depth, self.aggregator)
+                )
                 if batch is not None:
                     rows = self._ahead.await_scores(batch, self._beat)
                     if rows is None:
@@ -382,12 +385,6 @@ class Worker:
                 time.sleep(0.001)  # a lock that is taken again at once gives nobody a turn
                 self.lock.acquire()
                 since = self._clocks.monotonic()
-
-    def _sampling_terms(self) -> SamplingTerms:
-        return self.draws.sampling_terms(self._store.depth, self.aggregator)
-
-    def _count_restarts(self, number: int) -> None:
-        self.draws.tiers.spending.add("ragmeter_scorer_restarts_total", (), number)
 
     def _beat(self) -> bool:
         """Show that the worker is alive; False if it should stop."""

@@ -8,9 +8,10 @@ estimate. A ratio is at least 1 and at most 5: from 10 on it costs more width th
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.score import Score, ScoreState
@@ -55,33 +56,28 @@ class ReplayBudget:
 
     Args:
         share: Seconds of the model by second of other work.
+
+    Attributes:
+        left: The draws that are left by service, which a restart goes on with.
     """
 
     def __init__(self, share: float) -> None:
         self._income = share * _TRACE_SECONDS / _DRAW_SECONDS
-        self._left: dict[str, float] = {}
+        self.left: dict[str, float] = {}
         self._offered = ""
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
         """Take in the next trace; return the scale for its draw, as `BudgetController` does."""
-        known = service in self._left or len(self._left) < MAX_SERVICES
+        known = service in self.left or len(self.left) < MAX_SERVICES
         self._offered = name = service if known else REST_SERVICES
-        first = _FIRST_DRAWS / (1 + len(self._left))
-        left = self._left[name] = min(_FIRST_DRAWS, self._left.get(name, first) + self._income)
+        first = _FIRST_DRAWS / (1 + len(self.left))
+        left = self.left[name] = min(_FIRST_DRAWS, self.left.get(name, first) + self._income)
         fill = min(1.0, max(0.1, left / _FULL_DRAWS))  # 0.1 gives less than RATE_FLOOR
         return math.exp2(math.floor(8 * math.log2(fill)) / 2)  # few: windows group by probability
 
     def reserve(self, service: str, now: float) -> None:
         """Take in that the trace offered last was drawn."""
-        self._left[self._offered] -= 1
-
-    def dump(self) -> dict[str, float]:
-        """Return the draws that are left by service."""
-        return dict(self._left)
-
-    def load(self, saved: Mapping[str, float]) -> None:
-        """Restore what `dump` returned."""
-        self._left = {service: float(left) for service, left in saved.items()}
+        self.left[self._offered] -= 1
 
 
 class SampledTrace(Protocol):
@@ -219,9 +215,7 @@ def uniform_fraction(trace_id: str, salt: bytes) -> float:
     return _fraction(trace_id, _key(salt))
 
 
-def _plan(
-    tier: Literal["builtin", "model", "judge"], settings: SamplingSettings
-) -> tuple[blake2b, float, dict[str, float]]:
+def _plan(tier: str, settings: SamplingSettings) -> tuple[blake2b, float, dict[str, float]]:
     """Return the key of a tier, its rate, and its rates by service."""
     # blake2b keys are at most 64 bytes: a longer salt is hashed, not cut
     key = _key(blake2b(f"{tier}:{settings.salt}".encode()).digest())
@@ -267,23 +261,18 @@ class Sampler:
 
     Attributes:
         builtin_scale: Part of its rates at which the tier `builtin` is drawn, while `paced`.
-
-    Raises:
-        ValueError: There are controllers and no clock.
     """
 
     def __init__(
         self,
         settings: SamplingSettings,
         controllers: Mapping[Tier, BudgetController] | None = None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.time,
         replays: Mapping[Tier, ReplayBudget] | None = None,
     ) -> None:
-        if controllers and clock is None:
-            raise ValueError("controllers need a clock")
         self._controllers = dict(controllers or {})
         self._replays = dict(replays or {})
-        self._clock = clock or (lambda: 0.0)
+        self._clock = clock
         self.paced = True
         self.builtin_scale = 1.0
         self.update(settings)
@@ -294,11 +283,7 @@ class Sampler:
         No estimate jumps: each draw carries the probability that held.
         """
         # in one step: another thread may be drawing
-        self._plan: dict[Tier, tuple[blake2b, float, dict[str, float]]] = {
-            "builtin": _plan("builtin", settings),
-            "model": _plan("model", settings),
-            "judge": _plan("judge", settings),
-        }
+        self._plan = {tier: _plan(tier, settings) for tier in ("builtin", "model", "judge")}
 
     def admits_canary(self, tier: Tier) -> bool:
         """Decide whether a tier may score a canary: by the canaries' share, not by chance.

@@ -248,7 +248,7 @@ def _receive_all(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> Non
 
 
 @dataclass(eq=False)
-class _Slice:
+class _Submission:
     """Bodies that were submitted together; `deaths` counts those of processes by index."""
 
     bodies: Sequence[bytes]
@@ -266,14 +266,14 @@ class _Slice:
             self.future.set_result([result for result in self.results if result is not None])
 
 
-class _Stretch(NamedTuple):
-    """The stretch of a slice that a process scores at once."""
+class _Slice(NamedTuple):
+    """The bodies of a submission that a process scores at once."""
 
-    whole: _Slice
+    whole: _Submission
     start: int
     stop: int
 
-    def split(self, at: int) -> list[_Stretch]:
+    def split(self, at: int) -> list[_Slice]:
         """Return what to score again after a process has ended on the trace at index `at`."""
         whole, start, stop = self
         deaths = whole.deaths[at] = whole.deaths.get(at, 0) + 1
@@ -281,7 +281,7 @@ class _Stretch(NamedTuple):
         if deaths >= _MAX_DEATHS:
             del again[1]
             whole.finish(at, [Unscorable(f"{deaths} processes ended while they scored it")])
-        return [_Stretch(whole, first, end) for first, end in again if first < end]
+        return [_Slice(whole, first, end) for first, end in again if first < end]
 
 
 class _ProcessEnded(RagmeterError):
@@ -328,7 +328,7 @@ class _Process:
         """Send the plan; the process answers with its pairs when it is ready."""
         self._connection.send_bytes(pickle.dumps(plan))
 
-    def send(self, part: _Stretch) -> None:
+    def send(self, part: _Slice) -> None:
         """Send a part, with its terms if the part before had others."""
         terms = part.whole.terms
         new, self._terms = None if terms is self._terms else terms, terms
@@ -393,7 +393,7 @@ class ScorerPool:
         self._plan = plan
         self._pairs = BodyScorer(plan).pairs
         self._trace_seconds = trace_seconds
-        self._parts: deque[_Stretch] = deque()
+        self._parts: deque[_Slice] = deque()
         self._changed = threading.Condition()  # held while a slice or `_parts` is changed
         self._closing = threading.Event()
         self._ready: set[_Process] = set()
@@ -415,25 +415,20 @@ class ScorerPool:
         return len(self._ready)
 
     def submit(self, bodies: Sequence[bytes], terms: SamplingTerms) -> Future[list[ScoredBody]]:
-        """Score a slice of traces.
+        """Score traces in slices of `_SLICE`, by as many processes as are free.
 
         Returns:
             A future of one result for each body, in order.
         """
-        whole = _Slice(bodies, terms, [None] * len(bodies), len(bodies))
+        number = len(bodies)
+        whole = _Submission(bodies, terms, [None] * number, number)
         with self._changed:
-            self._parts.append(_Stretch(whole, 0, len(bodies)))
-            self._changed.notify()
+            if not number:
+                whole.finish(0, ())
+            for start in range(0, number, _SLICE):
+                self._parts.append(_Slice(whole, start, min(start + _SLICE, number)))
+                self._changed.notify()
         return whole.future
-
-    def submit_slices(
-        self, bodies: Sequence[bytes], terms: SamplingTerms
-    ) -> list[Future[list[ScoredBody]]]:
-        """Submit traces in slices of `_SLICE`, for as many processes as are free."""
-        return [
-            self.submit(bodies[start : start + _SLICE], terms)
-            for start in range(0, len(bodies), _SLICE)
-        ]
 
     def close(self) -> None:
         """End the processes; slices that are not done are cancelled."""
@@ -448,7 +443,7 @@ class ScorerPool:
         for part in self._parts:
             part.whole.future.cancel()
 
-    def _take(self, seconds: float, here: bool = False) -> _Stretch | None:
+    def _take(self, seconds: float, here: bool = False) -> _Slice | None:
         """Return the next part, None if there is none in time.
 
         Args:
@@ -465,7 +460,7 @@ class ScorerPool:
                     self._changed.wait(wait)
         return None
 
-    def _finish(self, part: _Stretch, results: Sequence[ScoredBody]) -> None:
+    def _finish(self, part: _Slice, results: Sequence[ScoredBody]) -> None:
         with self._changed:
             part.whole.finish(part.start, results)
 
@@ -512,7 +507,7 @@ class ScorerPool:
         Raises:
             _ProcessEnded, OSError: The process has ended, or works on one trace for too long.
         """
-        under_way: deque[_Stretch] = deque()
+        under_way: deque[_Slice] = deque()
         done = begun = 0  # traces whose scores have come, and that were begun
         since = time.monotonic()
         try:
@@ -537,9 +532,9 @@ class ScorerPool:
             at = -1 if self._closing.is_set() else process.count_begun() - done - 1
             self._put_back(under_way, at)
 
-    def _put_back(self, parts: Iterable[_Stretch], at: int) -> None:
+    def _put_back(self, parts: Iterable[_Slice], at: int) -> None:
         """Have parts scored again; `at` is the index in them of the trace to blame, -1 for none."""
-        again: list[_Stretch] = []
+        again: list[_Slice] = []
         with self._changed:
             for part in parts:
                 size = part.stop - part.start

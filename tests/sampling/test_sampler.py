@@ -153,12 +153,6 @@ def test_rates_and_salt_change_from_the_next_draw_on() -> None:
     assert [judged.draw(t, "judge") for t in ids] == [fresh.draw(t, "judge") for t in ids]
 
 
-def test_controllers_need_a_clock() -> None:
-    settings = load_settings(environ={}).sampling
-    with pytest.raises(ValueError, match="clock"):
-        Sampler(settings, {"judge": BudgetController(JudgeBudgetSettings())})
-
-
 def replayed(share: float = 0.2, **sampling: object) -> Sampler:
     settings = load_settings(environ={}, overrides={"sampling": sampling}).sampling
     replay = Sampler(settings, replays={"model": ReplayBudget(share)})
@@ -223,6 +217,6 @@ def test_a_replay_budget_goes_on_after_a_restart_and_holds_so_many_services() ->
 
     expected = use(whole, services)
     begun = use(first, services[:300])
-    second.load(json.loads(json.dumps(first.dump())))
+    second.left = json.loads(json.dumps(first.left))
     assert begun + use(second, services[300:]) == expected
-    assert len(whole.dump()) == MAX_SERVICES + 1
+    assert len(whole.left) == MAX_SERVICES + 1

@@ -131,10 +131,7 @@ class InlineTiers(TierSampling):
     async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredBody]:
         """Have the processes of `pool` score traces."""
         assert self.pool is not None
-        found: list[ScoredBody] = []
-        for future in self.pool.submit_slices(bodies, self.terms):
-            scored: list[ScoredBody] = await asyncio.wrap_future(future)
-            found += scored
+        found: list[ScoredBody] = await asyncio.wrap_future(self.pool.submit(bodies, self.terms))
         new, self._restarts = self.pool.restarts - self._restarts, self.pool.restarts
         if new:
             self._counters.inc("ragmeter_scorer_restarts_total", by=new)
