@@ -15,8 +15,8 @@ agent itself (benchmarks/acceptance_process.py). `--cells` prints a JSON line fo
 `--write` puts the table between the marks of a page. `--runs` multiplies the simulated windows.
 `--draws` is of services with bursts alone: shipped draws and estimates without the scoring stage
 and the windows between them, in a thirtieth of the time; a new population every 20 runs.
-`--grid` is of uniform draws and estimates alone, so that each cell is known to a point: rates with a
-0/1 cheap score on a grid, and the bounded means of `heldout`, at a tenth, half and .8 judged.
+`--grid` is of uniform draws and estimates alone, so that each cell is known to a point: rates with
+a 0/1 cheap score on a grid, and the bounded means of `heldout`, at a tenth, half and .8 judged.
 """
 
 from __future__ import annotations
