@@ -1,7 +1,7 @@
 """Coverage, bias and width of published intervals, through the parts that `ragmeter run` uses.
 
     python -m benchmarks.acceptance [--set tuning|heldout|quick] [--seed 1] [--runs 1.0]
-        [--row TEXT] [--data FOLDER] [--process SERVICES] [--cells] [--draws]
+        [--row TEXT] [--data FOLDER] [--process SERVICES] [--cells] [--draws | --grid]
         [--write docs/statistics.md]
 
 Simulated traces go through the shipped scoring stage (sampler, strata, budget, control record) into
@@ -15,6 +15,8 @@ agent itself (benchmarks/acceptance_process.py). `--cells` prints a JSON line fo
 `--write` puts the table between the marks of a page. `--runs` multiplies the simulated windows.
 `--draws` is of services with bursts alone: shipped draws and estimates without the scoring stage
 and the windows between them, in a thirtieth of the time; a new population every 20 runs.
+`--grid` is of uniform draws and estimates alone, so that each cell is known to a point: rates with
+a 0/1 cheap score on a grid, and the bounded means of `heldout`, at a tenth, half and .8 judged.
 """
 
 from __future__ import annotations
@@ -36,10 +38,14 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.acceptance_cases import (
+    MEAN_SIZES,
+    RATE_SIZES,
     Case,
     Floats,
     Generator,
     Population,
+    Traffic,
+    binary,
     heldout_cases,
     quick_cases,
     real_cases,
@@ -498,6 +504,53 @@ def measure_draws(seed: int, runs: float) -> Report:
     return report
 
 
+def measure_grid(seed: int, runs: float) -> Report:
+    """Estimate rates and bounded means of uniform draws, cell by cell."""
+    report, rng = Report(), np.random.default_rng(seed)
+    means = next(case for case in heldout_cases(seed) if case.row == "bounded means").populations
+    for rate in (0.1, 0.5, 0.8):
+        row = f"grid, {100 * rate:.0f} % judged"
+        rates = [
+            (binary(0, p, miss, flag), n)
+            for p in (0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
+            for miss in (0.01, 0.06, 0.2)
+            for flag in (0.01, 0.025, 0.05)
+            for n in RATE_SIZES
+        ]
+        for population, n in [*rates, *((one, n) for one in means for n in MEAN_SIZES)]:
+            for _ in range(round(1000 * runs)):
+                _report_uniform_draw(population, n, rate, row, rng, report)
+            report.close_run()
+    return report
+
+
+def _report_uniform_draw(
+    population: Population, n: int, rate: float, row: str, rng: Generator, report: Report
+) -> None:
+    number = round(n / rate)
+    blank = np.zeros(number)
+    traffic = Traffic(blank, blank, blank.astype(np.bool_), blank.astype(np.int64))
+    values, cheap = population.draw(rng, traffic)
+    drawn = rng.random(number) < rate
+    stratum, strata = drawn_stratum("rest", rate), StrataSums()
+    for f in (None,) if cheap is None else (0.0, 1.0):
+        own = np.full(number, True) if cheap is None else cheap == f
+        y = [round(value * VALUE_ONE) for value in values[own & drawn].tolist()]
+        squares = sum(one * one for one in y)
+        sums = StratumSums.of_scores(weight_units(rate), sum(y), squares, len(y))
+        strata[stratum_key(stratum, f)] = sums._replace(size=int(own.sum()) * WEIGHT_ONE)
+    cell = ScoreSums([0] * WIDTH, strata)
+    if cell.scored < 5:  # `min_samples` of a gauge
+        return
+    values = values / population.top
+    plain = uniform_width(rng, values, cell.scored)
+    for name in ("judge",) if cheap is None else ("judge", "+builtin"):
+        found = estimate_interval(cell, 0.0, population.top, name == "+builtin")
+        key = Cell(row, population.kind, name, "1h", population.name, n)
+        value, lower, upper = (limit / population.top for limit in found[:3])
+        report.add(key, float(values.mean()), (value, lower, upper), cell.scored, plain)
+
+
 def write_table(page: str, lines: Sequence[str]) -> str:
     """Replace the block between the marks of a page."""
     before, begin, rest = page.partition(BEGIN)
@@ -518,9 +571,15 @@ def main() -> None:
     parser.add_argument("--cells", action="store_true")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--draws", action="store_true", help="bursts without the windows")
+    parser.add_argument("--grid", action="store_true", help="cells of uniform draws")
     options = parser.parse_args()
     if options.draws:
         print("\n".join(measure_draws(options.seed, options.runs).table()))
+        return
+    if options.grid:
+        report = measure_grid(options.seed, options.runs)
+        low = sum(tally.coverage < 0.93 for tally in report.cells.values())
+        print("\n".join([*report.table(), f"\n{low} of {len(report.cells)} cells below .93"]))
         return
     sets = {"tuning": tuning_cases, "quick": quick_cases}
     cases = sets.get(options.set, lambda: heldout_cases(options.seed))()

@@ -22,8 +22,8 @@ from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.registry import metric_specs
 
 __all__ = [
-    *("Case", "Floats", "Generator", "Population", "Traffic"),
-    *("heldout_cases", "quick_cases", "real_cases", "tuning_cases"),
+    *("MEAN_SIZES", "RATE_SIZES", "Case", "Floats", "Generator", "Population", "Traffic"),
+    *("binary", "heldout_cases", "quick_cases", "real_cases", "tuning_cases"),
 ]
 
 Floats = npt.NDArray[np.float64]

@@ -26,11 +26,7 @@ from ragmeter.core.counters import GaugeSample
 from ragmeter.core.label_bounds import ServiceSlots
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.consistency import SIMILARITIES, SimilaritySpread
-from ragmeter.windows.estimators import t975
-
-# Variance of a value of which only the range 0..1 is known. One such observation is added, as the
-# windows do: five equal values do not make a mean that is known exactly.
-_UNIFORM_VARIANCE = 1 / 12
+from ragmeter.windows.estimators import Cell, mean_interval
 
 _EXPIRE_SECONDS = 60.0  # of event time between two passes over old answers
 
@@ -308,10 +304,10 @@ class AnswerMemory:
 def _estimate_agreement(spreads: Sequence[SimilaritySpread]) -> Agreement:
     number = len(spreads)
     mean = math.fsum(spread.mean for spread in spreads) / number
-    squares = math.fsum((spread.mean - mean) ** 2 for spread in spreads) + _UNIFORM_VARIANCE
-    half = t975(number - 1) * math.sqrt(squares / number / number)
+    squares = math.fsum((spread.mean - mean) ** 2 for spread in spreads)
+    cell = Cell(number, number, number, min(1.0, max(0.0, mean)), squares / max(1, number - 1))
     return Agreement(
-        *(number, mean, max(0.0, mean - half), min(1.0, mean + half)),
+        *(number, mean, *mean_interval([cell], 0.0, 1.0)[1:3]),
         variance=_mean([one.variance for one in spreads if isinstance(one.variance, float)]),
         variation=_mean([one.variation for one in spreads if isinstance(one.variation, float)]),
     )

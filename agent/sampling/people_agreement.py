@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import ScoreState
 from ragmeter.metrics.labelled import VERDICT_METRICS
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.estimators import t975, wilson_interval
+from ragmeter.windows.estimators import Cell, mean_interval, wilson_interval
 
 # Labels of each kind, yes and no, below which no threshold is suggested and no AUROC given: with
 # fewer either is chance.
@@ -173,14 +172,12 @@ def _kish(pairs: Iterable[_Pair]) -> float:
 
 
 def _bias(pairs: Sequence[_Pair]) -> Interval:
-    """Return the mean of value less label with the limits of the t interval."""
+    """Return the mean of value less label with the limits of a mean between -1 and 1."""
     rows = [(pair.value - pair.yes, pair.weight) for pair in pairs]
     mean, n = _mean(rows), _kish(pairs)
-    if n < 2:
-        return mean, -1.0, 1.0
-    variance = _mean(((value - mean) ** 2, weight) for value, weight in rows) * n / (n - 1)
-    half = t975(n - 1) * math.sqrt(variance / n)
-    return mean, max(-1.0, mean - half), min(1.0, mean + half)
+    variance = _mean(((value - mean) ** 2, weight) for value, weight in rows)
+    cell = Cell(n, len(rows), n, mean, variance * n / max(1.0, n - 1))
+    return mean_interval([cell], -1.0, 1.0)[:3]
 
 
 def _by_value(pairs: Sequence[_Pair]) -> list[tuple[float, float, float]]:

@@ -88,6 +88,17 @@ def test_a_gauge_needs_enough_questions_and_absent_is_not_zero() -> None:
     assert shown["rouge1_ci_lower", "bot", "1h"] < 0.8, "three equal values prove little"
 
 
+def test_a_dozen_equal_similarities_do_not_prove_that_none_differs() -> None:
+    found = memory()
+    for number in range(12):
+        for at in range(2):
+            found.add("bot", wording(f"q{number}", "the same"), NOW - at, NOW)
+    agreed = found.agreement("bot", "1h")["rouge1"]
+    assert (agreed.mean, agreed.upper) == (1, 1)
+    # of questions of which one in twenty has quite another answer, half of the dozens look like it
+    assert agreed.lower < 0.8
+
+
 def test_windows_hold_what_is_in_them() -> None:
     found = memory(min_samples=2)
     for number in range(2):

@@ -63,6 +63,17 @@ def test_intervals_cover_the_truth() -> None:
     assert bias / 400 > 0.93
 
 
+def test_labels_that_all_agree_leave_room_for_a_bias() -> None:
+    (row,) = compare_with_people(
+        LabelledScores({"grounded": n < 25}, {"grounding": {"mini": float(n < 25)}})
+        for n in range(30)
+    )
+    assert row.bias[0] == 0
+    # three in a hundred may be labelled otherwise, and in thirty none is seen
+    assert row.bias[1] < -0.03
+    assert row.bias[2] > 0.03
+
+
 def test_kappa() -> None:
     rows = [(1.0, True)] * 20 + [(1.0, False)] * 5 + [(0.0, True)] * 10 + [(0.0, False)] * 15
     value, lower, upper = cohen_kappa(pairs_of(*rows))

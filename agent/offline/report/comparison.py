@@ -279,13 +279,18 @@ def _by_key(run: ScoredRun, series: RunSeries) -> Mapping[str, tuple[float, floa
 
 
 def _mean_difference(pairs: Sequence[_ScorePair], series: RunSeries) -> Interval:
-    """Estimate the weighted mean of the differences with its t interval."""
+    """Estimate the weighted mean of the differences.
+
+    That of graded scores has the t interval. Most differences of a yes or no are 0, and a sample
+    may lack the few that are not: theirs has the interval of a mean between -1 and 1.
+    """
     sums = NO_SUMS
     for pair in pairs:
         y = value_units(pair.second) - value_units(pair.first)
         sums = sums.plus(StratumSums.of_scores(weight_units(pair.probability), y, y * y))
     cell = ScoreSums([0] * len(COUNTS), {DEFAULT_STRATUM: sums})
-    # most differences are 0: bounds would make their spread look like that of 0/1 scores
+    if series.spec.kind == "ratio":
+        return estimate_interval(cell, -1.0, 1.0)
     interval = estimate_interval(cell, None, None)
     if series.spec.high is None:
         return interval

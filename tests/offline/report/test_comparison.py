@@ -3,6 +3,7 @@ test."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -65,6 +66,21 @@ def test_pairing_sees_what_two_samples_cannot() -> None:
     assert describe_difference(paired, "lower") == "worse"
     assert describe_difference(paired, None) == "higher"
     assert describe_difference(unpaired, "higher") == "no difference shown"
+
+
+@pytest.mark.parametrize(("n", "broken"), [(12, 0.1), (24, 0.05), (100, 0.05)])
+def test_answers_that_rarely_break_are_covered(n: int, broken: float) -> None:
+    """The t interval covers .71 to .88 here: it is sure where hardly an answer broke."""
+    rng, covered = random.Random(n), 0
+    first = run_of({f"q{i}": float(i > 0) for i in range(n)}, "answered")
+    for _ in range(200):
+        second = {f"q{i}": float(i > 0 and rng.random() >= broken) for i in range(n)}
+        (found,) = against(first, run_of(second | {"another": 1.0}, "answered"))
+        assert found.method == "paired"
+        assert found.lower is not None
+        assert found.upper is not None
+        covered += found.lower <= -broken * (n - 1) / n <= found.upper
+    assert covered > 0.93 * 200
 
 
 def test_pairs_keep_their_weights() -> None:
