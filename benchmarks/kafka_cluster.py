@@ -132,15 +132,20 @@ def ends(bootstrap: str, topic: str, partitions: int) -> int:
     return sum(high for _, high in found)
 
 
-def until(what: Callable[[], object], all_: Sequence[Process] = (), seconds: float = 120) -> None:
-    """Wait until `what()` is true, while all of `all_` run."""
+def until(
+    what: Callable[[], object],
+    all_: Sequence[Process] = (),
+    seconds: float = 120,
+    every: float = 0.1,
+) -> None:
+    """Wait until `what()` is true, asked `every` so many seconds, while all of `all_` run."""
     end = time.monotonic() + seconds
     while not what():
         for process in all_:
             process.check()
         if time.monotonic() > end:
             raise TimeoutError("it did not come to that")
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 class Process:

@@ -54,14 +54,11 @@ _MAX_SECONDS = 1e9
 _MAX_TIME = 7.3e9  # the year 2201, as for traces
 PASSAGE_KEY_CHARS = 16  # characters of the hash of a passage's id
 _STATES = tuple(ScoreState)  # in the order of the wire
+_FLOATS, _TEXTS = frozenset({float}), frozenset({str})
 _STATUSES = frozenset(get_args(Status))
 _GUESSED = frozenset(GUESSED_FIELDS)
 _PLAIN = (None,) * 3  # of a result without more than a value, or a reason for none
-_MISSING: list[Any] = [None] * 8  # fields at the end of a result that are left out
-
-
-_KnownResults = dict[tuple[Any, ...], Score]
-"""Results of a record without detail, by pair, probability and what is on the wire."""
+_MISSING: tuple[Any, ...] = (None,) * 8  # fields at the end of a result that are left out
 
 
 class BadRecord(RagmeterError, ValueError):
@@ -399,15 +396,40 @@ def _read_traces(wire: dict[str, Any]) -> list[ScoreRecord]:
     pairs = [[(_text(metric), _text(scorer)) for metric, scorer in one] for one in wire["pairs"]]
     for one in pairs:
         _check_pairs(one)
-    known: _KnownResults = {}
-    return [_read_trace(service, base, pairs, known, *row) for row in wire["traces"]]
+    rows = wire["traces"]
+    alike: dict[tuple[int, float], list[int]] = {}  # traces by number of pairs and probability
+    for number, row in enumerate(rows):
+        alike.setdefault((row[10], row[4]), []).append(number)
+    results: list[list[Score]] = [[] for _ in rows]
+    for (which, probability), numbers in alike.items():
+        wires = zip(*[rows[number][11] for number in numbers], strict=True)
+        columns = [
+            _read_column(pair, column, probability)
+            for pair, column in zip(pairs[which], wires, strict=True)
+        ]
+        for number, scores in zip(numbers, zip(*columns, strict=True), strict=False):
+            results[number] += scores
+    return [
+        _read_trace(service, base, scores, *row) for scores, row in zip(results, rows, strict=True)
+    ]
+
+
+def _read_column(pair: tuple[str, str], wires: Sequence[Any], probability: float) -> list[Score]:
+    """Return the results of one pair; those that are equal are one object."""
+    keys: Sequence[Any] = wires
+    if list in set(map(type, wires)):
+        keys = [tuple(wire) if isinstance(wire, list) else wire for wire in wires]
+    try:
+        known = {key: _result_from_wire(pair, key, probability) for key in set(keys)}
+    except TypeError:  # one has a detail
+        return [_result_from_wire(pair, key, probability) for key in keys]
+    return list(map(known.__getitem__, keys))
 
 
 def _read_trace(
     service: str,
     base: SourceOffset | None,
-    pairs: list[list[tuple[str, str]]],
-    known: _KnownResults,
+    results: list[Score],
     trace_id: str,
     delta: int,
     timestamp: float,
@@ -418,11 +440,15 @@ def _read_trace(
     input_tokens: int | None,
     output_tokens: int | None,
     cost_usd: float | None,
-    number: int,
-    results: list[Any],
+    _pairs: int,
+    _results: list[Any],
     rare: Any = None,
 ) -> ScoreRecord:
     rare = rare or {}
+    if timings and not _FLOATS.issuperset(map(type, timings.values())):
+        timings = {name: float(seconds) for name, seconds in timings.items()}
+    if tags and not _TEXTS.issuperset(map(type, tags.values())):
+        raise BadRecord("invalid_record", "a tag is no text")
     wording = rare.get("wording", "")
     passages = rare.get("passages")
     scored = ScoredTrace(
@@ -430,10 +456,10 @@ def _read_trace(
         service,
         timestamp,
         status,
-        _read_results(pairs[number], results, probability, known),
+        results,
         probability,
-        {_text(name): float(value) for name, value in timings.items()} if timings else {},
-        {_text(name): _text(value) for name, value in tags.items()} if tags else {},
+        timings or {},
+        tags or {},
         None if input_tokens is None else operator.index(input_tokens),
         None if output_tokens is None else operator.index(output_tokens),
         cost_usd,
@@ -453,7 +479,9 @@ def _read_trace(
         problem = "the hashes of passages are invalid"
     if problem is not None:
         raise BadRecord("invalid_record", problem)
-    source = None if base is None else base._replace(offset=base.offset + operator.index(delta))
+    source = None
+    if base is not None:
+        source = SourceOffset(base.epoch, base.partition, base.offset + operator.index(delta))
     embedding = rare.get("embedding")
     return ScoreRecord(
         scored,
@@ -478,28 +506,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _read_results(
-    pairs: list[tuple[str, str]], wires: list[Any], probability: float, known: _KnownResults
-) -> list[Score]:
-    """Return the results of a trace; those of a record that are equal are one object."""
-    found: list[Score] = []
-    for pair, wire in zip(pairs, wires, strict=True):
-        if not isinstance(wire, list):
-            key = pair, probability, wire
-        elif len(wire) == 2:
-            key = pair, probability, *wire
-        else:
-            found.append(_result_from_wire(pair, wire, probability))
-            continue
-        score = known.get(key)
-        if score is None:
-            score = known[key] = _result_from_wire(pair, wire, probability)
-        found.append(score)
-    return found
-
-
 def _result_from_wire(pair: tuple[str, str], wire: Any, probability: float) -> Score:
-    if not isinstance(wire, list):
+    if not isinstance(wire, tuple):
         if wire is True or wire is False:
             raise TypeError("a value is a number")
         return Score(pair[0], pair[1], ScoreState.SCORED, float(wire), None, probability)

@@ -109,7 +109,7 @@ class WindowState:
             self._spans[self.longest.name][0].archive = self._archive
         self._finest = math.gcd(*by_width)
         self._oldest_open = -math.inf  # start of the oldest bucket of any ring
-        self._next_edge = -math.inf  # when the next bucket of the finest grain begins
+        self.next_edge = -math.inf  # when the next bucket of the finest grain begins
         self._pending: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._pending_count = 0
         self._added: set[str] = set()  # services with traces since `take_changed`
@@ -133,9 +133,9 @@ class WindowState:
         if self.now is not None and now <= self.now:
             return
         self.now = now
-        if now < self._next_edge:
+        if now < self.next_edge:
             return
-        self._next_edge = (now // self._finest + 1) * self._finest
+        self.next_edge = (now // self._finest + 1) * self._finest
         ring, _ = self._spans[self.longest.name]
         forget = ring.newest is not None and int(now // ring.width) > ring.newest
         if forget:

@@ -100,6 +100,11 @@ class Windows:
         return self._state.now
 
     @property
+    def next_edge(self) -> float:
+        """The event time at which the next bucket begins."""
+        return self._state.next_edge
+
+    @property
     def additions(self) -> int:
         """How many traces were added, also partial ones."""
         return self._state.additions
