@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics import ranking
 from ragmeter.metrics.canary.specs import add_canary_scorers
 from ragmeter.metrics.custom import CustomMetric
-from ragmeter.metrics.text import load_yaml
 
 ENTRY_POINT_GROUP = "ragmeter.metrics"
 
@@ -97,7 +97,7 @@ def metric_families() -> Mapping[str, tuple[MetricSpec, ...]]:
         )
         if declared
         else _IN_CODE[family]
-        for family, declared in load_yaml("specs.yaml").items()
+        for family, declared in load_yaml(__package__, "specs.yaml").items()
     }
 
 

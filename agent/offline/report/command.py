@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
-from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
+from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
