@@ -16,7 +16,6 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from ragmeter import __version__
-from ragmeter.cli.baselines import baseline_app
 from ragmeter.cli.canaries import canary_app
 from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
@@ -34,9 +33,8 @@ from ragmeter.cli.options import (
     warn_unused_settings,
 )
 from ragmeter.cli.replay import replay
-from ragmeter.cli.report import report
-from ragmeter.cli.segments import segments
-from ragmeter.cli.watch import tail, watch
+from ragmeter.cli.report import report, segments
+from ragmeter.cli.running_agent import baseline_app, tail, watch
 from ragmeter.config.loader import dump_settings, load_settings, render_reference
 from ragmeter.console.terminal import (
     LogFormatter,

@@ -27,13 +27,13 @@ from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_sco
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.scorers.judge import cache, prompts
+from ragmeter.scorers.judge.cache import SqliteVerdictStore
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.served_model import ServedModel
-from ragmeter.store.verdicts import SqliteVerdictStore
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
