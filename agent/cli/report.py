@@ -33,7 +33,7 @@ GateOption = Annotated[
     str | None,
     typer.Option(
         help="Exit with 1 unless the required thresholds hold: a profile (conservative, balanced,"
-        " lenient) or a rules file.",
+        " lenient) or a rules file."
     ),
 ]
 GateOnOption = Annotated[
@@ -53,11 +53,7 @@ MarkdownOption = Annotated[
 
 
 def gate_options(
-    gate: str | None,
-    on: GateOn,
-    junit: Path | None,
-    markdown: Path | None,
-    read: Sequence[Path],
+    gate: str | None, on: GateOn, junit: Path | None, markdown: Path | None, read: Sequence[Path]
 ) -> GateOptions | None:
     """Return the gate that the options describe, None without `--gate`; `read` are input files."""
     from ragmeter.offline.report.gate import GateOptions, load_gate
@@ -171,20 +167,18 @@ def segments(
     ] = None,
     service: ServiceOption = None,
     metric: Annotated[
-        str | None,
-        typer.Option(help="This metric only; none: all with a better direction."),
+        str | None, typer.Option(help="This metric only; none: all with a better direction.")
     ] = None,
     window: Annotated[str | None, typer.Option(help="A window of the agent; none: 1h.")] = None,
     against: Annotated[
         ComparedWith | None,
         typer.Option(
             help="before: the segment's past, and how the rest has moved since; rest: the rest as"
-            " it is now. None: before, if there is a past.",
+            " it is now. None: before, if there is a past."
         ),
     ] = None,
     fdr: Annotated[
-        float,
-        typer.Option(help="Expected share of false findings.", min=0, max=1),
+        float, typer.Option(help="Expected share of false findings.", min=0, max=1)
     ] = DEFAULT_FDR,
     tag: Annotated[
         list[str] | None,

@@ -19,16 +19,8 @@ from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.gate import GateOptions
-from ragmeter.offline.report.input_files import (
-    ReportInputSummary,
-    TraceTexts,
-    read_scored_file,
-)
-from ragmeter.offline.report.open_rag_eval import (
-    OpenRagEvalTable,
-    ReportTrace,
-    normalise_query,
-)
+from ragmeter.offline.report.input_files import ReportInputSummary, TraceTexts, read_scored_file
+from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable, ReportTrace, normalise_query
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
     ReportColumn,

@@ -89,10 +89,7 @@ class TraceTexts:
 
 
 def read_scored_file(
-    path: Path,
-    limit: int,
-    summary: ReportInputSummary,
-    say: Callable[[str], None],
+    path: Path, limit: int, summary: ReportInputSummary, say: Callable[[str], None]
 ) -> Iterator[ReportTrace]:
     """Read the scored traces of a file; the first line tells the format.
 
