@@ -22,7 +22,7 @@ from ragmeter.aggregate.answer_similarity import (
     link_near_questions,
 )
 from ragmeter.aggregate.wordings import MAX_WORDS, WordingBuilder
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import pack_vector, packed_cosine
 from ragmeter.core.score import HashedWording

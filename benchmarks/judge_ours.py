@@ -16,12 +16,11 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.cited_statements import CITATION_METRICS as CITED
 from ragmeter.metrics.claims_and_nuggets import NUGGET_METRICS as NUGGETS
-from ragmeter.scorers.judge.cache import CachedJudge
+from ragmeter.scorers.judge.cache import CachedJudge, SqliteVerdictStore
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 from ragmeter.store.state_file import open_state
-from ragmeter.store.verdicts import SqliteVerdictStore
 from ragmeter.trace import Trace
 
 __all__ = ["Observed", "depth", "judge", "traces"]

@@ -8,13 +8,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
-
-import yaml
 
 from ragmeter.alerts.rule_sets import describe_rule
 from ragmeter.alerts.rules import load_rules
+from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.exporters.exposition import FamilyType, MetricFamily
@@ -123,9 +121,7 @@ _DECLARED = {
     section: tuple(
         _declare(name, text, ours=section != "process") for name, text in families.items()
     )
-    for section, families in yaml.safe_load(
-        files(__package__).joinpath("families.yaml").read_text("utf-8")
-    ).items()
+    for section, families in load_yaml(__package__, "families.yaml").items()
 }
 
 LATENCY = _DECLARED["latency"]

@@ -13,6 +13,7 @@ from ragmeter.core.tiers import TierScorer
 from ragmeter.metrics import registry
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.scoring import slow_tiers
+from tests.fork_server import forking
 from tests.kafka_server import KafkaServer, kafka_server
 
 # How long an example takes says something about the machine and nothing about the property; what
@@ -34,6 +35,12 @@ def _no_embedded_model() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAGMETER_MODELS__CPU_SHARE", "0")  # for processes
         patch.setattr(slow_tiers, "build_model_tier", build_named)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_processes() -> Iterator[None]:
+    with forking():
         yield
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.consistency import normalise_query

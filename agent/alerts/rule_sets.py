@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import TypedDict
-
-import yaml
 
 from ragmeter.alerts.rules import AlertRule, RuleError, load_rules
 from ragmeter.config.settings import Settings
+from ragmeter.core.files import load_yaml
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.metrics.registry import custom_metrics, metric_specs
 
@@ -43,9 +41,8 @@ class Runbook(TypedDict):
 @cache
 def load_runbooks() -> Mapping[str, Runbook]:
     """Load the runbooks by the name of their page, from `runbooks.yaml`."""
-    text = files(__package__).joinpath("runbooks.yaml").read_text("utf-8")
-    found: dict[str, Runbook] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return found
+    runbooks: dict[str, Runbook] = load_yaml(__package__, "runbooks.yaml")
+    return runbooks
 
 
 @cache

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -30,6 +29,7 @@ from ragmeter.alerts.budget_rings import ring_width
 from ragmeter.alerts.error_budgets import MIN_ERRORS
 from ragmeter.core.clocks import parse_duration, parse_whole_seconds
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
@@ -281,8 +281,7 @@ def load_rules(
     """
     layers: list[object] = []
     if defaults:
-        text = resources.files("ragmeter.alerts").joinpath("default_rules.yaml").read_text("utf-8")
-        layers.append(yaml.safe_load(text))
+        layers.append(load_yaml(__package__, "default_rules.yaml"))
     layers += brought
     if path is not None:
         try:

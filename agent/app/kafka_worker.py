@@ -15,7 +15,7 @@ import httpx
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready

@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx
 
-from ragmeter.core.atomic_files import replacing
 from ragmeter.core.clocks import backoff_seconds, parse_retry_after
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.files import replacing
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.trace import Trace
 

@@ -18,13 +18,7 @@ from ragmeter.cli.options import (
     load_or_exit,
     warn_unused_settings,
 )
-from ragmeter.cli.report import (
-    GateOnOption,
-    GateOption,
-    JunitOption,
-    MarkdownOption,
-    gate_options,
-)
+from ragmeter.cli.report import GateOnOption, GateOption, JunitOption, MarkdownOption, gate_options
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
 
@@ -106,15 +100,13 @@ def run(
     file: SuiteFile,
     endpoint: Annotated[str, typer.Option(help="URL of the service that answers questions.")],
     every: Annotated[
-        str,
-        typer.Option(help="Time from the start of a round to the start of the next."),
+        str, typer.Option(help="Time from the start of a round to the start of the next.")
     ] = "15m",
     once: Annotated[
         bool, typer.Option("--once", help="Run one round; exit status 1 if a canary fails.")
     ] = False,
     to: Annotated[
-        str | None,
-        typer.Option(help="The agent's port for traces; none: as the settings say."),
+        str | None, typer.Option(help="The agent's port for traces; none: as the settings say.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -131,8 +123,7 @@ def run(
     ] = 60,
     timeout: Annotated[str, typer.Option(help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
-        Path | None,
-        typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}."),
+        Path | None, typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}.")
     ] = None,
     spool: Annotated[
         Path | None,
@@ -142,7 +133,7 @@ def run(
         str | None,
         typer.Option(
             help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness;"
-            f" its key: {KEY_VARIABLE}.",
+            f" its key: {KEY_VARIABLE}."
         ),
     ] = None,
     embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,

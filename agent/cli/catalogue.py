@@ -141,7 +141,7 @@ def prometheus(
     runbooks: Annotated[
         str | None,
         typer.Option(
-            help="Where docs/runbooks is published (alerts.runbook_url); the links begin with it.",
+            help="Where docs/runbooks is published (alerts.runbook_url); the links begin with it."
         ),
     ] = None,
 ) -> None:

@@ -45,8 +45,7 @@ def inspect(
         ),
     ] = "table",
     count: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --live: end after this many requests."),
+        int | None, typer.Option(min=1, help="With --live: end after this many requests.")
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="With --live: base URL of the metrics port.")

@@ -203,10 +203,7 @@ def rebuild(config: ConfigOption = None) -> None:
 
 
 @kafka_app.command("lag")
-def lag(
-    config: ConfigOption = None,
-    form: FormatOption = "table",
-) -> None:
+def lag(config: ConfigOption = None, form: FormatOption = "table") -> None:
     """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
     `age`: seconds since the oldest record that waits was written. `lost`: records that the

@@ -184,12 +184,7 @@ class _FileDraw:
     """Labels of the traces of a file, appended to another."""
 
     def __init__(
-        self,
-        file: Path,
-        labels: Path,
-        count: int,
-        settings: Settings,
-        service: str | None,
+        self, file: Path, labels: Path, count: int, settings: Settings, service: str | None
     ) -> None:
         from ragmeter.offline.whole_file import read_cheap_scores
 
@@ -259,10 +254,7 @@ class _FileDraw:
             for scored, verdict in ((self._traces[at][0], v) for at, v in self._verdicts.items())
         ]
         title = f"What you would say of all {len(self._traces):,} traces"
-        return [
-            _estimates_table(title, rows),
-            _agreement_table(compare_with_people(labelled)),
-        ]
+        return [_estimates_table(title, rows), _agreement_table(compare_with_people(labelled))]
 
 
 class _AgentDraw:

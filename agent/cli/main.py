@@ -16,7 +16,6 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from ragmeter import __version__
-from ragmeter.cli.baselines import baseline_app
 from ragmeter.cli.canaries import canary_app
 from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
@@ -34,9 +33,8 @@ from ragmeter.cli.options import (
     warn_unused_settings,
 )
 from ragmeter.cli.replay import replay
-from ragmeter.cli.report import report
-from ragmeter.cli.segments import segments
-from ragmeter.cli.watch import tail, watch
+from ragmeter.cli.report import report, segments
+from ragmeter.cli.running_agent import baseline_app, tail, watch
 from ragmeter.config.loader import dump_settings, load_settings, render_reference
 from ragmeter.console.terminal import (
     LogFormatter,
@@ -151,14 +149,14 @@ def run(
         list[Path] | None,
         typer.Option(
             help="Read this file of traces first (JSON lines or array, gzip too; - is stdin)."
-            " The time of the traces then counts, not the clock. May be repeated.",
+            " The time of the traces then counts, not the clock. May be repeated."
         ),
     ] = None,
     feedback: Annotated[
         list[Path] | None,
         typer.Option(
             help="Then read this file of labels (JSON lines or array, gzip too; - is stdin)."
-            " May be repeated.",
+            " May be repeated."
         ),
     ] = None,
     exit_after_replay: Annotated[
@@ -172,12 +170,7 @@ def run(
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.embedded_agent import run_agent
-    from ragmeter.cli.tables import (
-        describe_progress,
-        judge_report,
-        page_links,
-        service_report,
-    )
+    from ragmeter.cli.tables import describe_progress, judge_report, page_links, service_report
     from ragmeter.embedded.agent import EmbeddedAgent
     from ragmeter.store.state_file import remove_state_file
 
@@ -252,8 +245,7 @@ def score(
         ),
     ] = None,
     feedback: Annotated[
-        Path | None,
-        typer.Option(help="Labels of these traces: JSON lines or array, gzip too."),
+        Path | None, typer.Option(help="Labels of these traces: JSON lines or array, gzip too.")
     ] = None,
     judge_inputs: Annotated[
         Path | None,
@@ -348,9 +340,7 @@ def backtest(
 
 
 @app.command()
-def schema(
-    of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = "trace",
-) -> None:
+def schema(of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = "trace") -> None:
     """Print the JSON Schema of a native trace or of feedback."""
     name, model = SCHEMAS[of]
     document = {

@@ -75,8 +75,7 @@ def _read_pairs(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any] | 
 def score_pairs(
     folder: ModelFolder,
     pairs: Annotated[
-        Path,
-        typer.Option(help="JSON lines with premise and hypothesis; - is stdin."),
+        Path, typer.Option(help="JSON lines with premise and hypothesis; - is stdin.")
     ],
     int8: Annotated[bool, typer.Option("--int8", help="Use the quantised graph.")] = False,
 ) -> None:
@@ -181,8 +180,7 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
 def fetch_model(
     out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("hhem"),
     base_url: Annotated[
-        str | None,
-        typer.Option(envvar="HF_ENDPOINT", help="A mirror of the model hub."),
+        str | None, typer.Option(envvar="HF_ENDPOINT", help="A mirror of the model hub.")
     ] = None,
 ) -> None:
     """Download the published model at its pinned revision, or say how to get it by hand."""

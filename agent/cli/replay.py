@@ -63,8 +63,7 @@ class ReplayCall:
 def replay(
     file: ReplayFile,
     to: Annotated[
-        ReplayTarget,
-        typer.Option(help="http: a running agent; kafka: the topic of the traces."),
+        ReplayTarget, typer.Option(help="http: a running agent; kafka: the topic of the traces.")
     ],
     rate: RateOption = None,
     start: StartOption = 0,

@@ -28,6 +28,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource
 from ragmeter.config.base import SettingsSection
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.files import load_yaml
 
 ENV_PREFIX = "RAGMETER_"
 
@@ -130,16 +131,13 @@ def render_reference() -> str:
     """Return the configuration reference as Markdown."""
     meanings = load_meanings()
     rows = (_reference_row(*leaf, meanings[leaf[0]]) for leaf in iter_settings())
-    return _data_file("reference_head.md") + "".join(rows)
+    head = files(__package__).joinpath("reference_head.md").read_text("utf-8")
+    return head + "".join(rows)
 
 
 def load_meanings() -> dict[str, str]:
     """Load the meaning of every setting by its key, from `meanings.yaml`."""
-    return dict(_flatten(yaml.safe_load(_data_file("meanings.yaml"))))
-
-
-def _data_file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+    return dict(_flatten(load_yaml(__package__, "meanings.yaml")))
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

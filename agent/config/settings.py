@@ -12,9 +12,14 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ragmeter.config.base import Distinct, NameList, SettingsSection, check_distinct
-from ragmeter.config.inputs import FeedbackSettings, HttpSettings, OtlpSettings, ResolverSettings
+from ragmeter.config.inputs import (
+    FeedbackSettings,
+    HttpSettings,
+    OtlpSettings,
+    PrivacySettings,
+    ResolverSettings,
+)
 from ragmeter.config.kafka import KafkaSettings
-from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.reporting import (
     AlertSettings,
     DriftDetectionSettings,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Literal
 
-import yaml
+from ragmeter.core.files import load_yaml
 
 MetricKind = Literal["mean", "ratio"]
 MetricTier = Literal["cheap", "model", "judge", "feedback"]
@@ -113,10 +112,7 @@ def find_helping_spec(specs: Mapping[str, MetricSpec], metric: str) -> MetricSpe
 
 
 METRIC_GROUPS: dict[str, tuple[str, ...]] = {
-    group: tuple(names)
-    for group, names in yaml.safe_load(
-        resources.files(__package__).joinpath("metric_groups.yaml").read_bytes()
-    ).items()
+    group: tuple(names) for group, names in load_yaml(__package__, "metric_groups.yaml").items()
 }
 OTHER_GROUP = "More"  # the section of all other metrics
 

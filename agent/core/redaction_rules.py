@@ -15,12 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from typing import TYPE_CHECKING
 
-import yaml
-
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.files import load_yaml
 
 if TYPE_CHECKING:
     import regex
@@ -269,7 +267,5 @@ BUILTIN_RULES = {
         _CHECKS.get(name),
         rule.get("back", 0),
     )
-    for name, rule in yaml.safe_load(
-        resources.files(__package__).joinpath("redaction_rules.yaml").read_bytes()
-    ).items()
+    for name, rule in load_yaml(__package__, "redaction_rules.yaml").items()
 }

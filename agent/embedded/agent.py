@@ -24,7 +24,7 @@ from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome, IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks

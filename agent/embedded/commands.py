@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import ConfigError
-from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from ragmeter.config.privacy import TEXT_FIELDS, PrivacySettings
+from ragmeter.config.inputs import TEXT_FIELDS, PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.core.redaction_rules import RedactionError, RedactionRule
 from ragmeter.ingest.native import DecodedTrace

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BodyLimitExceeded, has_values_over

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ragmeter.core.files import load_yaml
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.structured import looks_structured
-from ragmeter.metrics.text import detect_script, load_yaml, tokenize
+from ragmeter.metrics.text import detect_script, tokenize
 from ragmeter.trace import Trace
 
-LANGUAGES = load_yaml("languages.yaml")
+LANGUAGES = load_yaml(__package__, "languages.yaml")
 ENGLISH_CODE = "en"
 OTHER = "other"  # a language that has no name here, another script among them
 UNKNOWN = ""  # too short, or no words at all

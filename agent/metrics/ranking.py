@@ -13,15 +13,13 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
-from ragmeter.core.score import JUDGE_SCORER, NoScore, most_common_reason
+from ragmeter.core.metric_specs import name_at_cutoff
+from ragmeter.core.score import NoScore, most_common_reason
 from ragmeter.trace import Passage
 
 UMBRELA = "umbrela"
 RELEVANT_GRADE = 2  # the least of a relevant passage, as in the Deep Learning tracks
 _BEST_GRADE = 3  # the highest grade of a passage
-_RANKING_NEEDS = "query and passage texts, graded 0 to 3 by an LLM judge"
 _NO_PASSAGES = NoScore("no_passages", applies=False)
 
 # Formulas that have changed: a score of another formula belongs to another series, so the judge's
@@ -32,90 +30,6 @@ FORMULA_VERSIONS = {"ndcg_at_k": 2}
 Hits = Sequence[float | NoScore]
 Grades = Sequence[float | NoScore]
 
-RANKING_SPECS = tuple(
-    MetricSpec(
-        name=name,
-        kind="mean",
-        tier="judge",
-        scorers=(UMBRELA,),
-        meaning=meaning,
-        formula=formula,
-        needs=_RANKING_NEEDS,
-        labels=labels,
-        source=source,
-    )
-    for name, labels, meaning, formula, source in (
-        (
-            "precision_at_k",
-            ("k",),
-            "share of relevant passages among the first k",
-            "(passages of grade >= 2 among the first k) / k; not applicable with fewer than k"
-            " passages",
-            "TREC; open-rag-eval",
-        ),
-        (
-            "average_precision_at_k",
-            ("k",),
-            "how early the relevant passages among the first k stand",
-            "mean over relevant ranks i <= k of (relevant among the first i) / i; 0 without any;"
-            " not applicable where nothing was retrieved",
-            "TREC; normalised as open-rag-eval has it",
-        ),
-        (
-            "reciprocal_rank",
-            (),
-            "how early the first relevant passage stands",
-            "1 / rank of the first passage of grade >= 2; 0 without any; not applicable where"
-            " nothing was retrieved",
-            "Voorhees, TREC-8 question answering track, 1999",
-        ),
-        (
-            "ndcg_at_k",
-            ("k",),
-            "how near the order of the first k comes to the best order of what was retrieved",
-            "DCG / ideal DCG, gain 2^grade - 1, discount log2(rank + 1); 0 where every grade is 0;"
-            " not applicable where nothing was retrieved",
-            "Järvelin and Kekäläinen 2002, gains of Burges et al. 2005",
-        ),
-    )
-)
-
-CONTEXT_SPECS = (
-    MetricSpec(
-        name="context_relevancy",
-        kind="mean",
-        tier="judge",
-        scorers=(UMBRELA, PEOPLE),
-        meaning="how relevant the retrieved passages are on average",
-        formula="`umbrela`: mean grade / 3; not applicable where nothing was retrieved; `people`: 1"
-        " if the passages bear on the query",
-        needs="`umbrela`: grades 0 to 3 of the passages; `people`: a label `relevant`",
-        source="RAG Guardian",
-        helped_by="relevance",
-    ),
-    MetricSpec(
-        name="context_precision",
-        kind="mean",
-        tier="judge",
-        scorers=(UMBRELA,),
-        meaning="how far up the relevant ones stand among all retrieved passages",
-        formula="mean over relevant passages i (grade >= 2) of the share of relevant ones among the"
-        " first i; 0 without any; not applicable where nothing was retrieved",
-        needs="grades 0 to 3 of the passages",
-        source="RAGAS",
-    ),
-    MetricSpec(
-        name="context_recall",
-        kind="mean",
-        tier="judge",
-        scorers=(JUDGE_SCORER,),
-        meaning="share of the statements of the right answer that the passages hold",
-        formula="statements that the passages support / statements: the reference's facts, else"
-        " the sentences of its answer",
-        needs="passages and the reference of a canary",
-        source="RAGAS",
-    ),
-)
 CONTEXT_METRICS = ("context_relevancy", "context_precision")
 CONTEXT_RECALL = ("context_recall",)
 
@@ -154,8 +68,8 @@ def reciprocal_rank_at(hits: Hits, k: int) -> float | NoScore:
 def ranking_names(ks: Sequence[int]) -> list[str]:
     """Return the names of the metrics of `ranking_scores`, `relevance` first."""
     names = ["relevance"]
-    for spec in RANKING_SPECS:
-        names += [name_at_cutoff(spec.name, k) for k in ks] if spec.labels else [spec.name]
+    for name in ("precision_at_k", "average_precision_at_k", "reciprocal_rank", "ndcg_at_k"):
+        names += [name_at_cutoff(name, k) for k in ks] if name.endswith("_at_k") else [name]
     return names
 
 

@@ -14,16 +14,12 @@ from types import MappingProxyType
 from typing import Any
 
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.metrics import ranking
 from ragmeter.metrics.canary.specs import add_canary_scorers
 from ragmeter.metrics.custom import CustomMetric
-from ragmeter.metrics.text import load_yaml
 
 ENTRY_POINT_GROUP = "ragmeter.metrics"
-
-# Declared beside their formulas; `specs.yaml` has the other families and the order of all.
-_IN_CODE = {"ranking": ranking.RANKING_SPECS, "context": ranking.CONTEXT_SPECS}
 
 
 class OwnMetricError(RagmeterError):
@@ -95,9 +91,7 @@ def metric_families() -> Mapping[str, tuple[MetricSpec, ...]]:
         family: tuple(
             _read_spec({**declared.get("defaults", {}), **one}) for one in declared["metrics"]
         )
-        if declared
-        else _IN_CODE[family]
-        for family, declared in load_yaml("specs.yaml").items()
+        for family, declared in load_yaml(__package__, "specs.yaml").items()
     }
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from sys import intern
-from typing import Any
 
-import yaml
+from ragmeter.core.files import load_yaml
 
 MAX_TEXT_CHARS = 60_000  # read of all passages together: bounds the work on huge retrievals
 _MAX_SIGNS = 60  # different signs beyond ASCII that are replaced one by one
@@ -28,14 +27,8 @@ _UNSPACED = re.compile(f"[{_SIGNS}]")
 _BORDER = re.compile(rf"(?<=[{_SIGNS}])(?=[^{_SIGNS}\W])|(?<=[^{_SIGNS}\W])(?=[{_SIGNS}])")
 
 
-def load_yaml(name: str) -> Any:
-    """Load a data file of this folder, with libyaml (ten times as fast) where it is there."""
-    text = resources.files(__package__).joinpath(name).read_bytes()
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
 # Word lists and patterns.
-ENGLISH = load_yaml("english.yaml")
+ENGLISH = load_yaml(__package__, "english.yaml")
 STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
 NEGATIONS = frozenset(ENGLISH["negations"].split())
 # by their last letter, as most words end in none of them

@@ -18,11 +18,7 @@ from ragmeter.core.errors import RagmeterError
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.metrics.registry import metric_catalogue
-from ragmeter.offline.scored_lines import (
-    InvalidScoredLine,
-    decode_scored_line,
-    read_scored_lines,
-)
+from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
 from ragmeter.offline.scoring import OfflineScorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace

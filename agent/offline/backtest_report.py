@@ -16,7 +16,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
-from ragmeter.core.atomic_files import write_atomically
+from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer

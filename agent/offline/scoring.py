@@ -21,9 +21,9 @@ from typing import IO, Any, Self
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress, UsageError, check_output_path
 from ragmeter.core.arithmetic import AnswerVectors
-from ragmeter.core.atomic_files import replacing
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
+from ragmeter.core.files import replacing
 from ragmeter.core.judging import JudgingSummary, TraceJudging
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ReferenceMeasurer, ScoringCost, Tier, TierScorer

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from ragmeter.aggregate.wordings import embedding_excerpt, embeds_answers
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import GaugeSample

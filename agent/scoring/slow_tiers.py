@@ -29,6 +29,7 @@ from ragmeter.sampling.budget_controller import BudgetController, judge_controll
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
 from ragmeter.scorers.judge import cache, prompts
+from ragmeter.scorers.judge.cache import SqliteVerdictStore
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
 from ragmeter.scorers.judge.tier import JudgeTier
@@ -37,7 +38,6 @@ from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scoring.processes import SamplingTerms
 from ragmeter.scoring.scorer import Scorer
-from ragmeter.store.verdicts import SqliteVerdictStore
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)

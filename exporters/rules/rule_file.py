@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib.resources import files
 from typing import Literal
 
 import yaml
@@ -19,6 +18,7 @@ from ragmeter.alerts.error_budgets import Objective, max_error_ratio
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link, with_runbooks
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_duration, parse_whole_seconds
+from ragmeter.core.files import load_yaml
 from ragmeter.exporters.rules.promql import (
     HALF,
     KEEP,
@@ -56,7 +56,6 @@ class HealthRule:
 
 
 def _load_rules() -> dict[str, tuple[HealthRule, ...]]:
-    text = files(__package__).joinpath("agent_rules.yaml").read_text("utf-8")
     return {
         group: tuple(
             HealthRule(
@@ -70,7 +69,7 @@ def _load_rules() -> dict[str, tuple[HealthRule, ...]]:
             )
             for entry in entries
         )
-        for group, entries in yaml.safe_load(text).items()
+        for group, entries in load_yaml(__package__, "agent_rules.yaml").items()
     }
 
 

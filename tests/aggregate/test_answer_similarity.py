@@ -12,7 +12,7 @@ import pytest
 from ragmeter.aggregate.answer_similarity import MAX_ANSWERS, THIN_SECONDS, group_questions
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.wordings import WordingBuilder
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.score import HashedWording

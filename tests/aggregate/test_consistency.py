@@ -11,7 +11,7 @@ import pytest
 from ragmeter.aggregate.answer_similarity import MAX_ANSWERS, THIN_SECONDS
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.wordings import WordingBuilder
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.consistency import similarity_spread

@@ -11,7 +11,7 @@ from ragmeter.aggregate.wordings import (
     wording_mode,
     wording_words,
 )
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.consistency import answer_similarities

@@ -15,7 +15,7 @@ from threading import Thread
 import httpx
 import pytest
 
-from ragmeter.cli.baselines import _baseline_lines
+from ragmeter.cli.running_agent import _baseline_lines
 from tests.crash import RAGMETER, settings_file, start
 from tests.ports import free_port
 from tests.traces import START, trace_dict

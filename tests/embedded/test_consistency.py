@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ragmeter.aggregate.wordings import WordingBuilder
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import load_settings
-from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.embedded.agent import EmbeddedAgent

@@ -78,8 +78,9 @@ def assert_counted_once(counters: dict[tuple[str, str], float]) -> None:
     [(2, 2_000), pytest.param(22, 10_000, marks=pytest.mark.slow)],
 )
 def test_replay_killed_at_random_points_counts_as_if_undisturbed(
-    tmp_path: Path, kills: int, count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, count: int
 ) -> None:
+    monkeypatch.setenv("RAGMETER_SCORERS__PROCESSES", "1")
     file = tmp_path / "traffic.jsonl"
     poison = traffic(file, count, seed=kills)
     expected = replay_to_the_end(tmp_path / "calm", file)

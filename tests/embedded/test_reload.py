@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import load_settings
-from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.embedded.commands import SettingsReload
 

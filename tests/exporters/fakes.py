@@ -14,7 +14,7 @@ from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import Indexes, IndexVersion
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSample

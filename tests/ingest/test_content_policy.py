@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragmeter.aggregate.evidence import encode_evidence
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.metrics.claims_and_nuggets import JudgedClaim
 from ragmeter.scorers.judge import answers

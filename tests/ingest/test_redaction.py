@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.redaction import HIDDEN, Redactor

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.exporters.page.traces import TraceView, trace_parts

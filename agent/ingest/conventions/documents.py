@@ -243,7 +243,7 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
 def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
     """Read the output of a tool as documents: a list of them, else its one text.
 
-    Whether they count, `ragmeter.ingest.requests.tools` decides.
+    Whether they count, `ragmeter.ingest.requests.passages` decides.
 
     Returns:
         None for an output that is no text, such as a number or cut JSON.

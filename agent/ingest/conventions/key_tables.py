@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from ragmeter.core.files import load_yaml
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -29,7 +30,6 @@ from ragmeter.ingest.conventions.texts import (
 from ragmeter.ingest.conventions.values import (
     is_hidden,
     is_truncated_json,
-    load_yaml,
     parse_cost,
     parse_count,
     parse_nested_json,
@@ -125,7 +125,7 @@ def key_table(convention: str) -> KeyTable:
 
 @cache
 def _all_tables() -> Any:
-    return load_yaml("key_tables.yaml")
+    return load_yaml(__package__, "key_tables.yaml")
 
 
 def matches_table(table: KeyTable, span: Span) -> bool:

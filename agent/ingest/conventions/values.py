@@ -14,10 +14,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+from ragmeter.core.files import load_yaml
 
 QUOTED = r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"  # a string literal of Python
 MAX_FLATTENED_ITEMS = 1_000  # of one list; the largest retrieval seen holds 100 documents
@@ -97,15 +96,9 @@ def value_keys() -> ValueKeys:
     """Return the lists of `value_keys.yaml`, which is read at the first call."""
     keys: dict[str, Any] = {
         name: (frozenset if name in ("skipped", "other_tools") else tuple)(names)
-        for name, names in load_yaml("value_keys.yaml").items()
+        for name, names in load_yaml(__package__, "value_keys.yaml").items()
     }
     return ValueKeys(**keys)
-
-
-def load_yaml(name: str) -> Any:
-    """Load a data file of this folder, with libyaml (ten times as fast) where it is there."""
-    text = resources.files(__package__).joinpath(name).read_bytes()
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def parse_number(value: object) -> float | None:

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
-from ragmeter.ingest.requests.tools import tool_name
 from ragmeter.ingest.requests.tree import (
     MISSING,
     SpanNode,
@@ -26,6 +25,7 @@ from ragmeter.ingest.requests.tree import (
     annotate_tree,
     build_span_tree,
     find_requests,
+    tool_name,
 )
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import MAX_ID, Trace

@@ -24,8 +24,7 @@ from ragmeter.ingest.requests.outcome import (
     sum_usage,
 )
 from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
-from ragmeter.ingest.requests.tools import ToolUse
-from ragmeter.ingest.requests.tree import SpanNode, is_run, last_retrieval_moment
+from ragmeter.ingest.requests.tree import SpanNode, ToolUse, is_run, last_retrieval_moment
 from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text

@@ -11,24 +11,16 @@ from pathlib import Path
 
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
-from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
+from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.gate import GateOptions
-from ragmeter.offline.report.input_files import (
-    ReportInputSummary,
-    TraceTexts,
-    read_scored_file,
-)
-from ragmeter.offline.report.open_rag_eval import (
-    OpenRagEvalTable,
-    ReportTrace,
-    normalise_query,
-)
+from ragmeter.offline.report.input_files import ReportInputSummary, TraceTexts, read_scored_file
+from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable, ReportTrace, normalise_query
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import (
     ReportColumn,

@@ -18,7 +18,7 @@ from typing import Literal
 from ragmeter.alerts.conditions import ConditionValue, condition_holds
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules
 from ragmeter.console.terminal import check_output_path
-from ragmeter.core.atomic_files import write_atomically
+from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import JUDGE_SCORER, REFERENCE_SCORER

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.ingest.files import MAX_SHOWN, InputFile
 from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
@@ -89,10 +89,7 @@ class TraceTexts:
 
 
 def read_scored_file(
-    path: Path,
-    limit: int,
-    summary: ReportInputSummary,
-    say: Callable[[str], None],
+    path: Path, limit: int, summary: ReportInputSummary, say: Callable[[str], None]
 ) -> Iterator[ReportTrace]:
     """Read the scored traces of a file; the first line tells the format.
 

@@ -18,11 +18,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
-import yaml
-
+from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import base_name, find_spec, name_at_cutoff, parse_cutoff
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.metrics.citations import CitationMark, resolve_citations
@@ -32,7 +30,7 @@ from ragmeter.trace import MAX_ID, Trace
 
 MAX_RUNS = 100  # answers to one question that are read or written
 
-_TABLES = yaml.safe_load((resources.files(__package__) / "open_rag_eval.yaml").read_text("utf-8"))
+_TABLES = load_yaml(__package__, "open_rag_eval.yaml")
 COLUMNS: tuple[str, ...] = tuple(_TABLES["columns"])
 NUGGETS: dict[str, str] = _TABLES["nuggets"]
 ASSIGNMENT: dict[str, float] = _TABLES["assignments"]

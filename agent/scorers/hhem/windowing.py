@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.errors import RagmeterError
-from ragmeter.metrics.text import (
-    MAX_SENTENCES,
-    content_stems,
-    find_sentence_spans,
-    idf,
-    tokenize,
-)
+from ragmeter.metrics.text import MAX_SENTENCES, content_stems, find_sentence_spans, idf, tokenize
 from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
 
 WINDOWING_VERSION = 2  # of the method: another one makes another series

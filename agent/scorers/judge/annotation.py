@@ -12,12 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ragmeter.core.feedback import (
-    ANSWER_LABELS,
-    PASSAGE_LABELS,
-    AnswerLabels,
-    PassageLabels,
-)
+from ragmeter.core.feedback import ANSWER_LABELS, PASSAGE_LABELS, AnswerLabels, PassageLabels
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.labelled import score_answer_labels, score_passage_labels

@@ -95,11 +95,7 @@ _CLAIM = {
 # The claims stand first: models write properties in the order of the schema, and a grade that is
 # written before the claims rests on nothing.
 _CLAIMS_SCHEMA = object_schema(
-    {
-        "claims": list_schema(object_schema(_CLAIM)),
-        "groundedness": _GRADE,
-        "correctness": _GRADE,
-    }
+    {"claims": list_schema(object_schema(_CLAIM)), "groundedness": _GRADE, "correctness": _GRADE}
 )
 _FACT = {"fact": _TEXT, "use": _enum("used", "unused")}
 _FACTS_SCHEMA = object_schema({"facts": list_schema(object_schema(_FACT))})

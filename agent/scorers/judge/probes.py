@@ -25,11 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from ragmeter.config.scoring import JudgeFamily, JudgeSettings
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
-from ragmeter.metrics.judge_agreement import (
-    PROBE_SERVICE,
-    ComparableVerdicts,
-    extract_verdicts,
-)
+from ragmeter.metrics.judge_agreement import PROBE_SERVICE, ComparableVerdicts, extract_verdicts
 from ragmeter.scorers.judge.answers import ATTEMPT_LABELS, CITATION_SUPPORT_VALUES
 from ragmeter.scorers.judge.second_opinion import score_difference
 from ragmeter.trace import Passage, Trace

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ragmeter.core.score import NoScore
-from ragmeter.core.tiers import ScoringCost
+from ragmeter.core.tiers import ScoringCost, SingleFlight
 from ragmeter.metrics.grounding import grounding_features, grounding_probability
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
@@ -21,7 +21,6 @@ from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
-from ragmeter.scorers.judge.cache import SingleFlight
 from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
 from ragmeter.trace import Trace
 

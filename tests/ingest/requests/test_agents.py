@@ -12,7 +12,7 @@ from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.documents import read_tool_documents
 from ragmeter.ingest.conventions.texts import cut_prompt, find_answer
 from ragmeter.ingest.live_inspection import grade_fields
-from ragmeter.ingest.requests.tools import ToolUse, classify_tool
+from ragmeter.ingest.requests.tree import ToolUse, classify_tool
 from ragmeter.ingest.spans import Span, SpanEvent
 from ragmeter.offline.inspection import inspect_files
 from ragmeter.trace import Trace

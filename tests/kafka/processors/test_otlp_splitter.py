@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.kafka.processors.delivery import partition_for_key

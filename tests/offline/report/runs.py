@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.run import RunSeries, ScoredRun
 from tests.scored import line_of, result

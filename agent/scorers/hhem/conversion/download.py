@@ -12,13 +12,11 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import httpx
-import yaml
 
-from ragmeter.core.atomic_files import replacing
+from ragmeter.core.files import load_yaml, replacing
 from ragmeter.scorers.hhem.model import ModelError, sha256_of
 
 HUB_URL = "https://huggingface.co"
@@ -52,9 +50,7 @@ class PublishedPair:
     score: float
 
 
-_PUBLISHED = yaml.safe_load(
-    resources.files(__package__).joinpath("published.yaml").read_text("utf-8")
-)
+_PUBLISHED = load_yaml(__package__, "published.yaml")
 PUBLISHED_FILES = tuple(PublishedFile(**file) for file in _PUBLISHED["files"])
 TOKENIZER_FILE, WEIGHTS_FILE = PUBLISHED_FILES
 PUBLISHED_PAIRS = tuple(PublishedPair(**pair) for pair in _PUBLISHED["pairs"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ragmeter.scorers.hhem.conversion.checkpoint import PROMPT, Checkpoint, EncoderShape
-from ragmeter.scorers.hhem.conversion.onnx_graph import TILE, bias_table, build_graph
+from ragmeter.scorers.hhem.conversion.convert import TILE, bias_table, build_graph
 from ragmeter.scorers.hhem.model import require_module
 from tests.scorers.hhem.t5 import bucket, forward, random_tensors
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.scorers.judge.cache import DAY_SECONDS, SqliteVerdictStore
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.store.verdicts import DAY_SECONDS, SqliteVerdictStore
 
 
 class Clock:

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from ragmeter.core.tiers import ScoringCost
-from ragmeter.scorers.judge.cache import SingleFlight
+from ragmeter.core.tiers import ScoringCost, SingleFlight
 from ragmeter.scorers.llm.questions import JudgeFailed
 
 

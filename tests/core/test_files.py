@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmeter.core.atomic_files import replacing, write_atomically
+from ragmeter.core.files import replacing, write_atomically
 
 
 @pytest.mark.parametrize("sync", [False, True])

@@ -1,11 +1,21 @@
-"""Files that appear under their name only when they are complete."""
+"""Data files of the packages, and files that appear under their name only when complete."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def load_yaml(package: str, name: str) -> Any:
+    """Load a data file of a package, with libyaml (ten times as fast) where it is there."""
+    text = resources.files(package).joinpath(name).read_bytes()
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @contextmanager
