@@ -31,7 +31,6 @@ from ragmeter.metrics.language import (
     NOT_MEASURED,
     READ_BY_ENGLISH,
     identify_answer,
-    identify_language,
 )
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.metrics.registry import custom_metrics
@@ -115,18 +114,11 @@ def _relevance(
     trace: Trace, pages: PassageIndex | None, query: QueryText, positions: Mapping[str, list[int]]
 ) -> Score:
     name = "relevance"
-    if trace.passages is None:
-        return make_unscored(name, trace, "no_passages_captured")
-    if not trace.passages or pages is None:
-        return make_not_applicable(name, trace, "no_passages")
-    if not trace.query or trace.query.isspace():
-        return make_unscored(name, trace, "no_query")
-    if not pages.has_text:
-        return make_unscored(name, trace, "no_text")
-    if not query.words:  # stop words alone
-        return make_unscored(name, trace, "no_query")
-    if not {identify_language(trace.query), pages.language} <= READ_BY_ENGLISH:
-        return make_not_applicable(name, trace, NOT_MEASURED.reason)
+    reason = relevance.find_relevance_reason(trace, pages, query)
+    if reason is not None or pages is None:
+        return make_score(
+            name, trace, reason or NoScore("no_passages", applies=False), BUILTIN_SCORER
+        )
     grades = relevance.grade_passages(pages, query.words, positions)
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH, identify_language
 from ragmeter.metrics.text import idf
-from ragmeter.metrics.text_index import PassageIndex
+from ragmeter.metrics.text_index import PassageIndex, QueryText
+from ragmeter.trace import Trace
 
 _HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
 _SATURATION = 1.2  # BM25's k1: a second occurrence of a word counts less than the first
@@ -14,6 +17,24 @@ _LENGTH = 0.75  # BM25's b
 # The weights are by hand: eleven judged queries are too few to fit anything.
 _COVERAGE, _STRETCH, _FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
 _LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
+
+
+def find_relevance_reason(
+    trace: Trace, pages: PassageIndex | None, query: QueryText
+) -> NoScore | None:
+    """Return why a scorer of English can't compare the passages with the query, None if it can."""
+    if trace.passages is None:
+        return NoScore("no_passages_captured")
+    if not trace.passages or pages is None:
+        return NoScore("no_passages", applies=False)
+    if not query.text or query.text.isspace():
+        return NoScore("no_query")
+    if not pages.has_text:
+        return NoScore("no_text")
+    if not query.words:  # stop words alone
+        return NoScore("no_query")
+    spoken = {identify_language(query.text), pages.language}
+    return None if spoken <= READ_BY_ENGLISH else NOT_MEASURED
 
 
 def grade_passages(

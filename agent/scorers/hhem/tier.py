@@ -46,6 +46,8 @@ Finding = tuple[float, dict[str, Any]] | NoScore
 class LocalModelTier(ABC):
     """Scores `grounding` by a model in threads of this process; the base of the tiers with one.
 
+    Other metrics of a tier say themselves why they have no value.
+
     An async context manager that ends the workers' threads; they begin at the first trace.
     """
 
@@ -67,40 +69,47 @@ class LocalModelTier(ABC):
         return [(METRIC, scorer) for scorer in self._fingerprints]
 
     @abstractmethod
-    def _score_each(
-        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
-    ) -> dict[str, Awaitable[Finding]]:
-        """Return by scorer what finds its value and detail."""
+    def _score_pair(
+        self, pair: MetricScorer, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> Awaitable[Finding]:
+        """Return what finds the value and detail of one of `pairs`."""
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`; `cost` grows by the workers' busy seconds."""
         reason = find_missing_reason(trace)
-        if reason is not None:
-            return [_missing(scorer, reason) for _, scorer in self.pairs]
+        if reason is not None and all(metric == METRIC for metric, _ in self.pairs):
+            return [_missing(pair, reason) for pair in self.pairs]
         async with self._workers.turn() as turn:
-            runs = self._score_each(turn, trace, cost)
-            guarded = [self._guarded(scorer, trace, run) for scorer, run in runs.items()]
-            return list(await asyncio.gather(*guarded))
+            runs = [
+                self._guarded(pair, trace, self._score_pair(pair, turn, trace, cost))
+                for pair in self.pairs
+                if reason is None or pair[0] != METRIC
+            ]
+            scores = list(await asyncio.gather(*runs))
+        if reason is not None:
+            scores += [_missing(pair, reason) for pair in self.pairs if pair[0] == METRIC]
+        return scores
 
-    async def _guarded(self, scorer: str, trace: Trace, run: Awaitable[Finding]) -> Score:
+    async def _guarded(self, pair: MetricScorer, trace: Trace, run: Awaitable[Finding]) -> Score:
+        metric, scorer = pair
         try:
             result = await run
             if isinstance(result, NoScore):
-                return _missing(scorer, result)
+                return _missing(pair, result)
             fingerprint = self._fingerprints[scorer]
             # the probability is that of the tier's draw, which is not known here
-            return Score(METRIC, scorer, ScoreState.SCORED, result[0], detail=result[1],
+            return Score(metric, scorer, ScoreState.SCORED, result[0], detail=result[1],
                          fingerprint=fingerprint)  # fmt: skip
         except TextTooLong:
-            return _missing(scorer, NoScore("too_long"))
+            return _missing(pair, NoScore("too_long"))
         except ModelError as error:
             log.error("%s failed on trace %r: %.200s", scorer, trace.trace_id[:80], error)
-            return _missing(scorer, NoScore("model_error"))
+            return _missing(pair, NoScore("model_error"))
         except WorkersClosed:
             raise
         except Exception:
             log.exception("%s failed on trace %r", scorer, trace.trace_id[:80])
-            return _missing(scorer, NoScore("internal_error"))
+            return _missing(pair, NoScore("internal_error"))
 
 
 class HhemTier(LocalModelTier):
@@ -126,7 +135,7 @@ class HhemTier(LocalModelTier):
     ) -> None:
         self._model = model
         self._max_pairs = max_pairs
-        self._scorer, self._budget = scorer, budget
+        self._budget = budget
         methods = {
             scorer: f"windows {windowing.WINDOWING_VERSION} {budget}"
             f" {windowing.OVERLAP_TOKENS} {windowing.MAX_SENTENCE_TOKENS}"
@@ -140,13 +149,11 @@ class HhemTier(LocalModelTier):
         }
         super().__init__(workers or CpuWorkers(settings.workers), fingerprints)
 
-    def _score_each(
-        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
-    ) -> dict[str, Awaitable[Finding]]:
-        runs: dict[str, Awaitable[Finding]] = {self._scorer: self._score_windows(turn, trace, cost)}
-        if FULLTEXT in self._fingerprints:
-            runs[FULLTEXT] = self._score_fulltext(turn, trace, cost)
-        return runs
+    def _score_pair(
+        self, pair: MetricScorer, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> Awaitable[Finding]:
+        score = self._score_fulltext if pair[1] == FULLTEXT else self._score_windows
+        return score(turn, trace, cost)
 
     def _length(self, premise: str, hypothesis: str) -> int:
         return len(call_model(self._model.encode, premise, hypothesis))
@@ -232,6 +239,6 @@ def call_model(call: Callable[..., T], *arguments: Any) -> T:
         raise ModelError(f"{type(error).__name__} from the model") from error
 
 
-def _missing(scorer: str, reason: NoScore) -> Score:
+def _missing(pair: MetricScorer, reason: NoScore) -> Score:
     state = ScoreState.UNSCORED if reason.applies else ScoreState.NOT_APPLICABLE
-    return Score(METRIC, scorer, state, reason=reason.reason)
+    return Score(*pair, state, reason=reason.reason)

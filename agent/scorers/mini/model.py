@@ -39,6 +39,9 @@ _DIGIT = re.compile(r"\d")
 _GRAPH_INPUTS = frozenset(("input_ids", "attention_mask", "token_type_ids", "match_flags", "read"))
 # Windows of all chunks of one answer: seconds of a core, whatever the texts.
 _MAX_WINDOWS = 24
+_MAX_QUERY = 600  # characters of a query that passages are compared with: one chunk as a rule
+# Tokens of a passage that a query is compared with: most passages whole, for half of a row's time.
+_PASSAGE_WINDOW = 224
 
 # Kinds of tokens for a graph with `match_flags`: of the answer by how it stands in the passages, of
 # the passages by whether the answer has it.
@@ -89,6 +92,7 @@ class FolderManifest(_Strict):
             which no further window is read.
         span_risk: Log odds from which a token counts as unsupported.
         span_value: Value of an answer up to which its unsupported tokens are named.
+        relevance: Weights of the log odds that a passage is relevant, where it is scored.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
@@ -110,6 +114,7 @@ class FolderManifest(_Strict):
     calibration: Calibration = Calibration()
     span_risk: float = 0.0
     span_value: float = 1.0
+    relevance: Calibration | None = None
 
 
 def read_manifest(folder: Path) -> FolderManifest:
@@ -144,7 +149,7 @@ class _FolderModel:
         for path, digest in zip(paths, hashes, strict=True):
             if manifest.sha256.get(path.name, digest) != digest:
                 raise ModelError(f"{path} is not the file that {MANIFEST_NAME} names by its hash")
-        content = "".join((*hashes, manifest.model_dump_json()))
+        content = "".join((*hashes, manifest.model_dump_json(exclude_none=True)))
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:12]
         self._session: Any = None
 
@@ -311,6 +316,18 @@ class TokenModel(_FolderModel):
             windows = _rank_windows(windows, context, part)[:most]
             chunks.append(_Chunk(part, flags[start : start + size], windows))
         return AnswerReading(self, question, context, frozenset(said), offsets, chunks)
+
+    def support_query(self, query: str, passage: str) -> float:
+        """Return the log odds that a passage supports a query, by its most promising window."""
+        reading = self.read("", [passage], query[:_MAX_QUERY])
+        limits = self.manifest
+        room = max(_PASSAGE_WINDOW, limits.overlap + 1)
+        room = min(room, limits.window - limits.chunk - 4)
+        windows = cut_evenly(len(reading.context), room, limits.overlap)
+        for chunk in reading.chunks:
+            (best, *_) = _rank_windows(windows, reading.context, chunk.ids)
+            self.score_window(reading, chunk, best)
+        return -reading.conclude()[0]
 
     def score_window(self, reading: AnswerReading, chunk: _Chunk, window: tuple[int, int]) -> None:
         """Add to a chunk how a window supports each of its tokens, and the window's own support."""

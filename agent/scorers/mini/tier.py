@@ -1,28 +1,30 @@
-"""Grounding by a model of tokens: a calibrated value, and the words that nothing supports."""
+"""Grounding and relevance by a model of tokens; which words of an answer nothing supports."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import random
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.core.score import NoScore
-from ragmeter.core.tiers import ScoringCost, SingleFlight
+from ragmeter.core.tiers import MetricScorer, ScoringCost, SingleFlight
 from ragmeter.metrics.grounding import grounding_features, grounding_probability
+from ragmeter.metrics.relevance import find_relevance_reason, grade_passages
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
-from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
+from ragmeter.metrics.text_index import MAX_ANSWER, PassageIndex, QueryText, parse_answer
 from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
 from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
-from ragmeter.trace import Trace
+from ragmeter.trace import Passage, Trace
 
 MAX_SPANS = 10  # in a result, the worst first
 _MAX_SPAN_TEXT = 200
@@ -39,17 +41,24 @@ _WINDOW_WEIGHT = 0.25
 _CHARS_PER_WEIGHT = 250  # to read and conclude
 # Characters of passages: to compare more with the answer would hold Python's lock for a second.
 MAX_PASSAGE_CHARS = 250_000
-# Results by text that are remembered, of 1 kB each. Equal questions may get equal answers: where
+# Results by text that are remembered, of 1 kB at most. Equal questions may get equal answers: where
 # the application has a cache, in canaries, and in a file that is read twice.
-_MAX_REMEMBERED = 1_000
+_MAX_REMEMBERED = 3_000
+_RELEVANCE = "relevance"
+_PAIR_WEIGHT = 50.0  # of a row with one passage
+# Passages of a trace that are graded, drawn at random: a row each. Where the model's time is short,
+# a third one would narrow the interval of the mean less than other traces do.
+MAX_GRADED = 2
 
 _Place = tuple[int, int]
+T = TypeVar("T")
 
 
 class TokenTier(LocalModelTier):
-    """Scores `grounding` by a model of the kind `tokens`; it is opened at the first trace.
+    """Scores `grounding` and `relevance` by a model of the kind `tokens`.
 
-    Texts that it has scored lately it does not score again.
+    The model is opened at the first trace. Relevance is scored where the manifest has a rule for
+    it. Texts that were scored lately are not scored again.
 
     Args:
         model: The model.
@@ -59,21 +68,30 @@ class TokenTier(LocalModelTier):
     def __init__(self, model: TokenModel, workers: CpuWorkers | None = None) -> None:
         super().__init__(workers or CpuWorkers(1), {model.manifest.name: model.fingerprint})
         self._model = model
-        self._flights: SingleFlight[Finding] = SingleFlight()
-        self._remembered: OrderedDict[bytes, Finding] = OrderedDict()  # the latest used last
+        self._flights: SingleFlight[Any] = SingleFlight()
+        self._remembered: OrderedDict[bytes, Any] = OrderedDict()  # the latest used last
 
-    def _score_each(
-        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
-    ) -> dict[str, Awaitable[Finding]]:
-        return {self._model.manifest.name: self._score_once(turn, trace, cost)}
+    @property
+    def pairs(self) -> Sequence[MetricScorer]:
+        """Grounding, and relevance if the manifest has a rule for it."""
+        manifest = self._model.manifest
+        return [*super().pairs, *[(_RELEVANCE, manifest.name)] * (manifest.relevance is not None)]
 
-    async def _score_once(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
+    def _score_pair(
+        self, pair: MetricScorer, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> Awaitable[Finding]:
+        if pair[0] == _RELEVANCE:
+            return self._score_relevance(turn, trace, cost)
         passages = [(passage.id, passage.text) for passage in trace.passages or ()]
-        texts = repr((trace.query, trace.answer, passages))
-        key = hashlib.sha256(texts.encode("utf-8", "surrogatepass")).digest()
-        finding = self._remembered.get(key)
+        texts = (trace.query, trace.answer, passages)
+        return self._score_once(texts, partial(self._score_tokens, turn, trace), cost)
+
+    async def _score_once(
+        self, texts: object, score: Callable[[ScoringCost], Awaitable[T]], cost: ScoringCost
+    ) -> T:
+        key = hashlib.sha256(repr(texts).encode("utf-8", "surrogatepass")).digest()
+        finding: T | None = self._remembered.get(key)
         if finding is None:
-            score = partial(self._score_tokens, turn, trace)
             finding, _ = await self._flights.run(key, score, cost)
             self._remembered[key] = finding
             if len(self._remembered) > _MAX_REMEMBERED:
@@ -98,6 +116,46 @@ class TokenTier(LocalModelTier):
         conclude = partial(conclude_trace, trace, reading)
         (result,) = await turn.run([CpuTask(weight, conclude)], cost)
         return result
+
+    async def _score_relevance(
+        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> Finding:
+        if sum(len(text) for text in passage_texts(trace)) > MAX_PASSAGE_CHARS:
+            raise TextTooLong
+        query, weights = trace.query or "", self._model.manifest.relevance or Calibration()
+        (lexical,) = await turn.run([CpuTask(_PAIR_WEIGHT, partial(grade_by_words, trace))], cost)
+        if isinstance(lexical, NoScore):
+            return lexical
+        grades = []
+        for passage, grade in draw_passages(trace, lexical):
+            score = partial(self._support_query, turn, query, passage.text or "")
+            support = await self._score_once((query, passage.text), score, cost)
+            odds = combine(weights, support, LexicalFacts(grade))
+            grades.append((passage.id, 3 * consistency_probability((0.0, odds))))
+        detail = {"graded": {name: round(grade, 3) for name, grade in grades}}
+        return sum(grade for _, grade in grades) / len(grades), detail
+
+    async def _support_query(
+        self, turn: AdmittedTrace, query: str, text: str, cost: ScoringCost
+    ) -> float:
+        support = partial(call_model, self._model.support_query, query, text)
+        (odds,) = await turn.run([CpuTask(_PAIR_WEIGHT, support)], cost)
+        return odds
+
+
+def grade_by_words(trace: Trace) -> list[float | None] | NoScore:
+    """Return the lexical grade of each passage, None without text, or why there are none."""
+    pages, query = PassageIndex.read(passage_texts(trace)), QueryText.read(trace.query)
+    reason = find_relevance_reason(trace, pages, query)
+    return reason or grade_passages(pages, query.words)
+
+
+def draw_passages(trace: Trace, lexical: Sequence[float | None]) -> list[tuple[Passage, float]]:
+    """Draw `MAX_GRADED` of the passages with text, each as likely, at every run the same."""
+    pairs = zip(trace.passages or (), lexical, strict=True)
+    known = [(passage, grade) for passage, grade in pairs if grade is not None]
+    rng = random.Random(f"{trace.service} {trace.trace_id}")
+    return rng.sample(known, min(MAX_GRADED, len(known)))
 
 
 def conclude_trace(trace: Trace, reading: AnswerReading) -> tuple[float, dict[str, Any]]:

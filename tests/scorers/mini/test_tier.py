@@ -17,6 +17,7 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.scorers.mini import model as folders
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, Calibration, TokenRisk
 from ragmeter.scorers.mini.tier import (
+    MAX_GRADED,
     MAX_SPANS,
     LexicalFacts,
     combine,
@@ -40,7 +41,7 @@ def own(folder: Path, kind: str = "tokens", **manifest: Any) -> Settings:
     return load_settings(environ={}, overrides={"models": {"path": str(path)}})
 
 
-def score(settings: Settings, **trace: Any) -> Score:
+def score(settings: Settings, metric: str = "grounding", **trace: Any) -> Score:
     async def main() -> list[Score]:
         tier = slow_tiers.ConfiguredTiers(settings).scorers["model"]
         cost = ScoringCost()
@@ -49,8 +50,7 @@ def score(settings: Settings, **trace: Any) -> Score:
         assert cost.seconds >= 0
         return scores
 
-    (found,) = asyncio.run(main())
-    assert found.metric == "grounding"
+    (found,) = [one for one in asyncio.run(main()) if one.metric == metric]
     return found
 
 
@@ -240,7 +240,7 @@ def test_the_embedded_model_is_used_where_no_other_is_named(
         return list(tier.pairs) if tier is not None else []
 
     assert BUNDLED_FOLDER.is_dir()
-    assert pairs() == [("grounding", "mini")]
+    assert pairs() == [("grounding", "mini"), ("relevance", "mini")]
     assert pairs(models={"cpu_share": 0}) == []
     monkeypatch.setattr(folders, "find_spec", lambda name: None)
     assert pairs() == []
@@ -277,3 +277,85 @@ def test_equal_texts_are_scored_once(tmp_path: Path) -> None:
     assert second.detail == third.detail != first.detail
     assert sorted((paid > 0, joined > 0)) == [False, True]
     assert again == 0 < anew
+
+
+RULE = {"model": 1.0, "lexical": 1.0}
+FIT = {"query": "When did the museum open in paris?", "answer": "I don't know."}
+
+
+def test_relevance_is_the_mean_grade_of_passages_drawn_by_chance(tmp_path: Path) -> None:
+    settings = own(tmp_path, relevance=RULE)
+    found = score(settings, "relevance", **FIT)
+    detail = found.detail or {}
+    assert (found.scorer, found.state, set(detail["graded"])) == (
+        "tiny",
+        ScoreState.SCORED,
+        {*"ab"},
+    )
+    assert found.value == pytest.approx(sum(detail["graded"].values()) / 2, abs=1e-3)
+    assert detail["graded"]["a"] > detail["graded"]["b"]  # only the first one names Paris
+    many = [{"id": str(n), "text": f"The museum has {n} rooms in paris."} for n in range(8)]
+    many[3]["text"] = many[4]["text"] = " "
+    drawn: list[str] = []
+    for number in range(60):
+        one = {"passages": many, "trace_id": f"t{number}", **FIT}
+        graded = (score(settings, "relevance", **one).detail or {})["graded"]
+        assert len(graded) == MAX_GRADED
+        assert graded == (score(settings, "relevance", **one).detail or {})["graded"]
+        drawn += graded
+    counts = {name: drawn.count(name) for name in map(str, range(8))}
+    assert counts["3"] == counts["4"] == 0
+    assert min(count for name, count in counts.items() if name not in "34") >= 8  # 20 on average
+
+
+def test_relevance_needs_a_rule_and_follows_it(tmp_path: Path) -> None:
+    tier = slow_tiers.ConfiguredTiers(own(tmp_path / "a")).scorers["model"]
+    assert list(tier.pairs) == [("grounding", "tiny")]
+    level = own(tmp_path / "b", relevance={"model": 0, "intercept": 1})
+    assert score(level, "relevance", **FIT).value == pytest.approx(3 * 0.7311, abs=1e-3)
+    narrow = own(tmp_path / "c", window=96, chunk=16, overlap=60, relevance=RULE)
+    long = [{"id": "a", "text": "the museum opened in paris in 1902 . " * 300}]
+    wide = {**FIT, "query": "museum paris " * 900, "passages": long}
+    assert score(narrow, "relevance", **wide).state == ScoreState.SCORED
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "reason"),
+    [
+        ({"passages": [{"id": "a", "text": "x" * 300_000}]}, ScoreState.UNSCORED, "too_long"),
+        ({"passages": []}, ScoreState.NOT_APPLICABLE, "no_passages"),
+        ({"passages": None}, ScoreState.UNSCORED, "no_passages_captured"),
+        ({"passages": [{"id": "a", "text": " "}]}, ScoreState.UNSCORED, "no_text"),
+        ({"query": None}, ScoreState.UNSCORED, "no_query"),
+        ({"query": "Wie hoch ist der Eiffelturm in Paris, und wann wurde er gebaut?"},
+         ScoreState.NOT_APPLICABLE, "language"),
+    ],
+)  # fmt: skip
+def test_there_is_no_relevance_without_what_it_needs(
+    tmp_path: Path, change: dict[str, Any], state: ScoreState, reason: str
+) -> None:
+    found = score(own(tmp_path, relevance=RULE), "relevance", **{**FIT, **change})
+    assert (found.state, found.reason, found.value) == (state, reason, None)
+
+
+def test_a_passage_is_compared_with_a_query_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    support = folders.TokenModel.support_query
+
+    def count(self: folders.TokenModel, query: str, passage: str) -> float:
+        calls.append(passage)
+        return support(self, query, passage)
+
+    monkeypatch.setattr(folders.TokenModel, "support_query", count)
+    tier = slow_tiers.ConfiguredTiers(own(tmp_path, relevance=RULE)).scorers["model"]
+
+    async def main() -> None:
+        async with tier:  # type: ignore[attr-defined]
+            for answer in ("It opened in 1902.", "It opened in 1950.", "I don't know."):
+                trace = make_trace(passages=PASSAGES, query=FIT["query"], answer=answer)
+                await tier.score(trace, ScoringCost())
+
+    asyncio.run(main())
+    assert sorted(calls) == sorted(one["text"] for one in PASSAGES)
