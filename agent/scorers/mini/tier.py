@@ -166,7 +166,9 @@ def combine(weights: Calibration, model: float, facts: LexicalFacts) -> float:
     evidence -= weights.strayed * facts.strayed
     kind = weights.record * facts.record + weights.several * facts.several
     kind += weights.short * facts.short
-    return evidence * (weights.record_slope if facts.record else 1) + kind + weights.intercept
+    text = (1 - facts.record - facts.several - facts.short) * (weights.text_slope - 1)
+    slope = weights.record_slope if facts.record else 1 + text
+    return evidence * slope + kind + weights.intercept
 
 
 def unsupported_spans(answer: str, tokens: Sequence[TokenRisk], at: float) -> list[TokenRisk]:
