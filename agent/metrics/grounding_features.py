@@ -153,7 +153,6 @@ def extract_features(
     novel = coverage.novel.values()
     query_rarity = [(idf[w], w) for w in stems]
     query_mass = sum([rarity for rarity, _ in query_rarity])
-    repeated = answer.content.intersection(stems)
     forms = set(words)
     new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
@@ -191,7 +190,7 @@ def extract_features(
         about_passages / max(5, len(words)),
         1.0 if pages.structured else 0.0,
         _share(sum([rarity for rarity, w in query_rarity if w not in positions]), query_mass),
-        _share(sum([rarity for rarity, w in query_rarity if w in repeated]), query_mass),
+        _share(sum([rarity for rarity, w in query_rarity if w in answer.content]), query_mass),
         len(words) / max(1, len(claims)) / 30,
         log_novel - log_claims,
         log(record.denied),
@@ -206,8 +205,7 @@ def extract_features(
         [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
     )
     denials = [0.0, log(unbacked)] if pages.structured else [log(unbacked), 0.0]
-    wrong_numbers = sum([row[_MISSING] + row[_STRAYED] for row in sentences])
-    contradictions = [*denials, log(wrong_numbers), log(lost)]
+    contradictions = [*denials, log(sum([r[_MISSING] + r[_STRAYED] for r in sentences])), log(lost)]
     return AnswerFeatures(values, sentences, contradictions, coverage, numbers, names)
 
 
@@ -271,7 +269,7 @@ def _weigh_negations(pages: PassageIndex, answer: AnswerText) -> tuple[float, fl
     Returns:
         The sum of the shares of words near the answer's negations that are near none of a passage;
         the same of passages' negations, where a sentence has their words and no negation near them;
-        the number of negations about the passages ("the article does not mention"), which need none.
+        the number of those about the passages ("the article does not mention"), which need none.
     """
     windows = [window for passage in pages.passages for window in passage.negated][:_MAX_WINDOWS]
     negations, content = answer.denied[:_MAX_NEGATIONS], answer.content
@@ -282,10 +280,9 @@ def _weigh_negations(pages: PassageIndex, answer: AnswerText) -> tuple[float, fl
         elif denied:
             most = max([len(denied.intersection(window)) for window in windows], default=0)
             unbacked += 1 - most / len(denied)
-    if pages.structured:  # flags are compared by `find_conflicts`
-        return unbacked, lost, about_passages
     near = [w for w in windows if len(w.intersection(content)) >= max(2, _RESTATED * len(w))]
-    for window in near[:_MAX_NEGATIONS]:
+    # those of a record are flags, which `find_conflicts` compares
+    for window in () if pages.structured else near[:_MAX_NEGATIONS]:
         most = max([len(window.intersection(claim.content)) for claim in answer.claims])
         if most >= max(2, _RESTATED * len(window)):
             kept = max([len(window.intersection(denied)) for denied, _ in negations], default=0)
