@@ -118,17 +118,17 @@ def print_helps(args: argparse.Namespace) -> None:
     """Print what each score is worth on answers to sources that no part of it has seen."""
     model = load_model(BUNDLED_FOLDER)
     assert isinstance(model, TokenModel)
-    answers = read_answers(args.answers)
-    score_lexical(args.data, answers)
     # the rule of `mini` needs the other sets too, of which the model scores some
-    answers = [one for one in answers if one.name.startswith(("ragtruth", "begin"))]
+    answers = [
+        one for one in read_answers(args.answers) if one.name.startswith(("ragtruth", "begin"))
+    ]
     score_model(model, answers)
-    columns = Table.of(answers)
+    columns = Table.of(answers, score_lexical(args.data, answers))
     x, good, sets = columns.x[:, :2], columns.good, columns.sets
     level = np.zeros((3, len(answers)))
     for fold in range(FOLDS):
         use, held = columns.folds != fold, columns.folds == fold
-        level[2, held] = apply(fit_rule(columns, use), columns)[held]
+        level[2, held] = apply(fit_rule(columns, use), columns, x[:, 1])[held]
         own = fit_logistic(x[use, :1], good[use], np.ones(use.sum()), np.ones((use.sum(), 1)))
         slope = float(own.weights[0] / own.scale[0])
         level[1, held] = slope * (x[held, 0] - float(own.mean[0])) + float(own.offsets[0])

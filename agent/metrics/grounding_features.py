@@ -77,6 +77,7 @@ CONTRADICTIONS = (
     "unbacked_negations",  # log of the negations that no passage has beside the same words
     "unbacked_in_record",  # the same, of an answer from a record
     "strayed_numbers",  # log of the numbers whose neighbours stay away from them in the passages
+    "lost_negations",  # log of the negations of passages whose words a sentence has without one
 )
 _NUMBERS = ANSWER_FEATURES.index("numbers")  # log of one plus their number
 _MISSING, _STRAYED = map(SENTENCE_FEATURES.index, ("novel_numbers", "strayed_numbers"))
@@ -84,6 +85,7 @@ NEAR = 3  # content stems: within a clause
 PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
 
 _MAX_NEGATIONS, _MAX_WINDOWS = 40, 400  # of an answer, and of its passages: each meets each
+_RESTATED = 0.6  # of a negation's words: from here on a sentence is about the same
 
 _DIGITS = {
     stem_word(word): str(number)
@@ -151,11 +153,10 @@ def extract_features(
     novel = coverage.novel.values()
     query_rarity = [(idf[w], w) for w in stems]
     query_mass = sum([rarity for rarity, _ in query_rarity])
-    repeated = answer.content.intersection(stems)
     forms = set(words)
     new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
-    unbacked, about_passages = _weigh_negations(pages, answer) if answer.denied else (0.0, 0)
+    unbacked, lost, about_passages = _weigh_negations(pages, answer)
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
         1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
@@ -189,7 +190,7 @@ def extract_features(
         about_passages / max(5, len(words)),
         1.0 if pages.structured else 0.0,
         _share(sum([rarity for rarity, w in query_rarity if w not in positions]), query_mass),
-        _share(sum([rarity for rarity, w in query_rarity if w in repeated]), query_mass),
+        _share(sum([rarity for rarity, w in query_rarity if w in answer.content]), query_mass),
         len(words) / max(1, len(claims)) / 30,
         log_novel - log_claims,
         log(record.denied),
@@ -203,13 +204,8 @@ def extract_features(
     sentences = (
         [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
     )
-    denials = log(unbacked)
-    contradictions = (
-        # the numbers of a record have other neighbours there
-        [0.0, denials, 0.0]
-        if pages.structured
-        else [denials, 0.0, log(sum([row[_MISSING] + row[_STRAYED] for row in sentences]))]
-    )
+    denials = [0.0, log(unbacked)] if pages.structured else [log(unbacked), 0.0]
+    contradictions = [*denials, log(sum([r[_MISSING] + r[_STRAYED] for r in sentences])), log(lost)]
     return AnswerFeatures(values, sentences, contradictions, coverage, numbers, names)
 
 
@@ -267,25 +263,31 @@ def sentence_features(
     return rows
 
 
-def _weigh_negations(pages: PassageIndex, answer: AnswerText) -> tuple[float, int]:
-    """Weigh the answer's negations by the words near them.
+def _weigh_negations(pages: PassageIndex, answer: AnswerText) -> tuple[float, float, int]:
+    """Weigh the negations of answer and passages by the words near them.
 
     Returns:
-        The sum of the shares of words that are near no negation of a passage, and the number of
-        negations that speak of the passages ("the article does not mention"), which need none.
+        The sum of the shares of words near the answer's negations that are near none of a passage;
+        the same of passages' negations, where a sentence has their words and no negation near them;
+        the number of those about the passages ("the article does not mention"), which need none.
     """
-    unbacked, about_passages = 0.0, 0
-    windows: list[frozenset[str]] | None = None
-    for denied, after in answer.denied[:_MAX_NEGATIONS]:
+    windows = [window for passage in pages.passages for window in passage.negated][:_MAX_WINDOWS]
+    negations, content = answer.denied[:_MAX_NEGATIONS], answer.content
+    unbacked, lost, about_passages = 0.0, 0.0, 0
+    for denied, after in negations:
         if not (_SAY_WORDS.isdisjoint(after) or _META_WORDS.isdisjoint(denied)):
             about_passages += 1
         elif denied:
-            if windows is None:
-                windows = [window for passage in pages.passages for window in passage.negated]
-                del windows[_MAX_WINDOWS:]
             most = max([len(denied.intersection(window)) for window in windows], default=0)
             unbacked += 1 - most / len(denied)
-    return unbacked, about_passages
+    near = [w for w in windows if len(w.intersection(content)) >= max(2, _RESTATED * len(w))]
+    # those of a record are flags, which `find_conflicts` compares
+    for window in () if pages.structured else near[:_MAX_NEGATIONS]:
+        most = max([len(window.intersection(claim.content)) for claim in answer.claims])
+        if most >= max(2, _RESTATED * len(window)):
+            kept = max([len(window.intersection(denied)) for denied, _ in negations], default=0)
+            lost += max(0, most - kept) / len(window)
+    return unbacked, lost, about_passages
 
 
 def _near_matches(pages: PassageIndex, words: Set[str]) -> set[str]:
@@ -306,7 +308,7 @@ def _numbers(
 
     A number strays by the share of the stems near it that are not near it in any passage.
     """
-    missing, strayed, wide = 0, 0.0, 2 * NEAR
+    missing, strayed, wide = 0, 0.0, NEAR + 1
     for i, word in enumerate(stems):
         if word not in numbers:
             continue

@@ -97,23 +97,31 @@ _MAX_QUERY = 4_000  # characters
 
 
 class PassageText:
-    """The parsed text of one passage; traces share it, so it never changes."""
+    """The parsed text of one passage; traces share it, so it never changes.
+
+    `negated` has the content stems near each negation, before or after it.
+    """
 
     __slots__ = (
-        *("_language", "_negated", "_numbers", "_record"),
-        *("forms", "stems", "structured", "text"),
+        *("_language", "_numbers", "_record"),
+        *("forms", "negated", "stems", "structured", "text"),
     )
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
-        self.forms: Collection[str] = tokenize(self.text)  # until it is cached, with duplicates
-        self.stems = content_stems(self.forms)
+        words = tokenize(self.text)
+        self.forms: Collection[str] = words  # until it is cached, with duplicates
+        self.stems = content_stems(words)
         self.stems.append("")  # ends it in a stream of passages: it matches nothing
         self._numbers: frozenset[str] | None = None
         self._record: RecordEntries | None = None
-        self._negated: list[frozenset[str]] | None = None
         self._language: str | None = None
+        signs = _DENIALS if self.structured else NEGATIONS
+        self.negated = [
+            frozenset(content_stems(words[max(0, at - _SCOPE) : at + _SCOPE + 1]))
+            for at in compress(range(len(words)), map(signs.__contains__, words))
+        ]
 
     def compact(self) -> None:
         """Drop duplicate forms and share the others with all passages."""
@@ -132,18 +140,6 @@ class PassageText:
         if self._language is None:
             self._language = identify_passage(self.text)
         return self._language
-
-    @property
-    def negated(self) -> list[frozenset[str]]:
-        """The content stems near each negation, before or after it."""
-        if self._negated is None:
-            words = self.forms if isinstance(self.forms, list) else tokenize(self.text)
-            signs = _DENIALS if self.structured else NEGATIONS
-            self._negated = [
-                frozenset(content_stems(words[max(0, at - _SCOPE) : at + _SCOPE + 1]))
-                for at in compress(range(len(words)), map(signs.__contains__, words))
-            ]
-        return self._negated
 
     def has_number(self, form: str) -> bool:
         """Return whether the text has a number of this canonical form."""

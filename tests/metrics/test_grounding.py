@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from ragmeter.metrics import grounding
-from ragmeter.metrics.grounding_features import ANSWER_FEATURES, AnswerFeatures, extract_features
+from ragmeter.metrics.grounding_features import (
+    ANSWER_FEATURES,
+    CONTRADICTIONS,
+    AnswerFeatures,
+    extract_features,
+)
 from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions, parse_answer
 from tests.metrics.help import outcome, score_of, trace
 
@@ -65,6 +70,34 @@ def test_words_that_stand_far_apart_support_less() -> None:
     far = near.replace("overheats", "runs") + "The red pump overheats sometimes."
     claim = "The blue engine overheats."
     assert reading(far, claim)["worst_local"] > reading(near, claim)["worst_local"]
+
+
+_LEAFLET = (
+    "The pump does not start while the lid is open. Its filter was washed in May. Nothing about"
+    " the fan belt changed. The seal was never replaced, although the old manual asks for it."
+)
+
+
+def test_a_negation_of_the_passage_must_not_be_lost() -> None:
+    passages = [{"id": "a", "text": _LEAFLET}]
+    false = "The pump does start while the lid is open."
+    true = false.replace("does", "does not")
+    values = [outcome("grounding", passages=passages, answer=one)[1] for one in (true, false)]
+    assert values[0] is not None
+    assert values[1] is not None
+    assert values[1] < values[0]
+
+
+def test_only_what_a_passage_denies_counts_as_a_lost_negation() -> None:
+    def lost(answer: str) -> float:
+        passages = [{"id": "a", "text": _LEAFLET}]
+        features, _ = grounding.grounding_features(trace(passages=passages, answer=answer))
+        return dict(zip(CONTRADICTIONS, features.contradictions, strict=True))["lost_negations"]
+
+    assert lost("The pump starts while the lid is open.") > 0.4
+    assert lost("The pump does not start while the lid is open.") == 0.0
+    assert lost("The filter was washed in May.") == 0.0  # no negation there
+    assert lost("The pump was washed in May.") == 0.0  # too few of the denied words
 
 
 def test_an_invented_answer_scores_below_a_copied_one() -> None:

@@ -72,6 +72,7 @@ class Calibration(_Strict):
     record_slope: float = 1.0  # as often
     several: float = 0.0  # else added where there is more than one passage
     short: float = 0.0  # else added up to `SHORT` words, less and less up to three times as many
+    text_slope: float = 1.0  # of evidence where none of these holds, as in summaries
 
 
 class FolderManifest(_Strict):

@@ -31,7 +31,7 @@ _MAX_SPAN_TEXT = 200
 # Characters of passages that are searched for the nearest evidence of spans: some 10 ms.
 _MAX_EVIDENCE_CHARS = 100_000
 SHORT = 20  # words of a short answer: two of three answers in dialogue (BEGIN) have fewer
-_ODDS_LIMIT = 12.0  # of the lexical score: 1 may come out of rounding
+_SURE = 6e-6  # least distance of the lexical score from 0 and 1, which may come out of rounding
 _LETTER, _WORD, _WORD_END = re.compile(r"\w"), re.compile(r"\w+"), re.compile(r"\w+\Z")
 _MAX_WORD = 100  # characters by which a token is made whole: some scripts have no spaces
 # What may lie between two words of one span.
@@ -205,9 +205,8 @@ class LexicalFacts(NamedTuple):
 def lexical_facts(trace: Trace) -> LexicalFacts:
     """Read the words of a trace."""
     features, claims = grounding_features(trace)
-    value = grounding_probability(features)
-    odds = math.log(value / (1 - value)) if 0 < value < 1 else math.copysign(99, value - 0.5)
-    facts = LexicalFacts(max(-_ODDS_LIMIT, min(_ODDS_LIMIT, odds)), features.strayed_share)
+    value = max(_SURE, min(1 - _SURE, grounding_probability(features)))
+    facts = LexicalFacts(math.log(value / (1 - value)), features.strayed_share)
     texts = [text for text in passage_texts(trace) if text.strip()]
     if any(map(looks_structured, texts)):
         return facts._replace(record=1.0)
@@ -223,7 +222,9 @@ def combine(weights: Calibration, model: float, facts: LexicalFacts) -> float:
     evidence -= weights.strayed * facts.strayed
     kind = weights.record * facts.record + weights.several * facts.several
     kind += weights.short * facts.short
-    return evidence * (weights.record_slope if facts.record else 1) + kind + weights.intercept
+    text = (1 - facts.record - facts.several - facts.short) * (weights.text_slope - 1)
+    slope = weights.record_slope if facts.record else 1 + text
+    return evidence * slope + kind + weights.intercept
 
 
 def unsupported_spans(answer: str, tokens: Sequence[TokenRisk], at: float) -> list[TokenRisk]:

@@ -124,11 +124,13 @@ def test_the_level_is_that_of_the_kind_of_input() -> None:
         record_slope=3,
         several=20,
         short=40,
+        text_slope=0.5,
     )
     facts = LexicalFacts(4.0, strayed=0.5)
-    assert combine(level, 2.0, facts) == 1 + 1 + 1 - 1
+    assert combine(level, 2.0, facts) == 0.5 * (1 + 1 - 1) + 1
     assert combine(level, 2.0, facts._replace(several=1)) == 2 + 20
-    assert combine(level, 2.0, facts._replace(short=0.25)) == 2 + 10
+    assert combine(level, 2.0, facts._replace(short=0.25)) == (1 - 0.5 * 0.75) * 1 + 1 + 10
+    assert combine(level, 2.0, facts._replace(short=1)) == 2 + 40
     assert combine(level, 2.0, facts._replace(record=1)) == 3 * 1 + 1 + 10
 
 
