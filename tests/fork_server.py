@@ -216,10 +216,14 @@ def _run(arguments: list[str]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
+def _no_processes(cores: float, memory: float, spare: int = 1) -> int:
+    return 0
+
+
 if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
-    processes.default_processes = lambda cores, memory: 0
+    processes.default_processes = _no_processes
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
         CALL = _serve(socket.socket(fileno=int(sys.argv[1])))

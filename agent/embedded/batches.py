@@ -65,7 +65,8 @@ class BatchesAhead:
             if not rows:
                 break
             now = terms()
-            scores = self._pool and self._pool.submit([row.body for row in rows], now)
+            bodies = [row.body for row in rows]
+            scores = self._pool.submit(bodies, now) if self._pool is not None else None
             self._ahead.append(QueuedBatch(rows, scores, now))
             if len(rows) < BATCH:  # what comes now is gathered for the next commit
                 break
