@@ -161,9 +161,8 @@ class Service:
             strata=self._strata,
             tiers={} if case.every else {"judge": self._pairs},
         )
-        self.windows = Windows()
         self._versions = FingerprintRegistry()
-        self.windows.current = self._versions.current
+        self.windows = Windows(current=self._versions.current)
         self._late: list[tuple[float, str, ScoredTrace]] = []
 
     def learn(self, cheap: Floats) -> None:

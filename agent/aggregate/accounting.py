@@ -39,17 +39,18 @@ class ResultAccounting:
         self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
         self._trace_keys = [_seen_key(*pair) for pair in expected]
         self._canary_keys = [_seen_key(*pair) for pair in canary_pairs]
-        self._traces = self._canaries = 0
         self.pending: Counter[MetricScorer] = Counter()  # results that slow tiers have yet to give
 
     def count_traces(self, traces: Sequence[ScoredTrace]) -> None:
         """Count traces as seen for every expected pair, and their operational figures."""
-        self._traces += len(traces)
+        for name, labels in self._trace_keys:
+            self._counters.inc(name, labels, len(traces))
         _count_operations(self._counters, traces)
 
     def count_canary(self) -> None:
         """Count one canary as seen for every pair of a canary."""
-        self._canaries += 1
+        for key in self._canary_keys:
+            self._counters.inc(*key)
 
     def count_unexpected(self, results: Iterable[Score]) -> None:
         """Count results as seen that are not expected of every trace: labels and probes."""
@@ -85,13 +86,6 @@ class ResultAccounting:
                 key = self._result_keys[result] = ("ragmeter_results_total", labels)
             self._counters.inc(*key, number)
         self._results.clear()
-        for number, keys in (
-            (self._traces, self._trace_keys),
-            (self._canaries, self._canary_keys),
-        ):
-            for name, labels in keys if number else ():
-                self._counters.inc(name, labels, number)
-        self._traces = self._canaries = 0
 
 
 def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None:

@@ -87,12 +87,14 @@ class Aggregator:
     ) -> None:
         limits = settings.limits
         window_seconds = {name: parse_window(name) for name in settings.windows}
+        self._fingerprints = FingerprintRegistry()
         self.windows = Windows(
             settings.windows,
             specs=metric_specs(),
             min_samples=limits.min_samples,
             name_worst=True,
             worst_of={rule.segment for rule in rules if rule.segment},
+            current=self._fingerprints.current,
         )
         self.counters = Counters()
         canary_pairs = expected_canary_pairs(
@@ -138,8 +140,6 @@ class Aggregator:
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
-        self._fingerprints = FingerprintRegistry()
-        self.windows.current = self._fingerprints.current
 
     def apply(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
@@ -424,9 +424,8 @@ class Aggregator:
             self._accounting.count_traces([scored for scored in traces if not scored.partial])
             self._count_objectives(traces)
         self._accounting.flush_counters()
-        if self.windows.ignored_stages:
-            self._overflow("stage", self.windows.ignored_stages)
-            self.windows.ignored_stages = 0
+        if ignored := self.windows.take_ignored_stages():
+            self._overflow("stage", ignored)
 
     def gauges(self) -> list[GaugeSample]:
         """Return the gauges of indexes, answer consistency, drift detectors and refused alerts."""

@@ -19,11 +19,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
-from ragmeter.ingest.native import (
-    DecodeFailure,
-    has_values_over,
-    split_body,
-)
+from ragmeter.ingest.native import DecodeFailure, has_values_over, split_body
 from ragmeter.trace import Id, Tag, Timestamp
 from ragmeter.windows.log_histogram import cell_index, cell_value
 
@@ -71,7 +67,7 @@ class TokenStatistics:
     total: int = 0
     smallest: int = 0
     largest: int = 0
-    cells: dict[int, int] = field(default_factory=dict)
+    cells: Counter[int] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, counts: Mapping[int, int]) -> TokenStatistics:
@@ -80,11 +76,10 @@ class TokenStatistics:
         if not present:
             return cls()
         total = sum(tokens * number for tokens, number in present.items())
-        new = cls(sum(present.values()), total, min(present), max(present))
+        cells: Counter[int] = Counter()
         for tokens, number in present.items():
-            cell = cell_index(tokens / _TOKEN_UNIT)
-            new.cells[cell] = new.cells.get(cell, 0) + number
-        return new
+            cells[cell_index(tokens / _TOKEN_UNIT)] += number
+        return cls(sum(present.values()), total, min(present), max(present), cells)
 
     def add(self, other: TokenStatistics) -> None:
         """Add those of other chunks."""
@@ -94,8 +89,7 @@ class TokenStatistics:
         self.largest = max(self.largest, other.largest)
         self.number += other.number
         self.total += other.total
-        for cell, number in other.cells.items():
-            self.cells[cell] = self.cells.get(cell, 0) + number
+        self.cells.update(other.cells)
 
     @property
     def mean(self) -> float | None:
@@ -124,7 +118,7 @@ class TokenStatistics:
     def load(cls, saved: list[Any]) -> TokenStatistics:
         """Return the statistics of a dump."""
         number, total, smallest, largest, cells, counts = saved
-        return cls(number, total, smallest, largest, dict(zip(cells, counts, strict=True)))
+        return cls(number, total, smallest, largest, Counter(dict(zip(cells, counts, strict=True))))
 
 
 class _EventPart(BaseModel):

@@ -108,7 +108,7 @@ class _IndexBuild:
 
     def copy(self) -> _IndexBuild:
         """Return a copy that shares nothing that changes."""
-        tokens = replace(self.tokens, cells=dict(self.tokens.cells))
+        tokens = replace(self.tokens, cells=self.tokens.cells.copy())
         return replace(
             self,
             types=dict(self.types),

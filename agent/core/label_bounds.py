@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import Any
 
 OTHER_LABEL = "__other__"
-_MAX_FITTING = 1_000  # names that are remembered to fit
 
 
 def bound_label(text: str, limit: int) -> str:
@@ -194,7 +193,6 @@ class LabelBounds:
     ) -> None:
         self._max_values = segment_values
         self._chars = chars
-        self._fitting: set[str] = set()  # names that fit, as the same few come with every trace
         self._overflow = overflow
         self._services = NameAdmission(services, map(self.bound, reserved))
         self._segments: dict[tuple[str, str], set[str]] = {}
@@ -231,12 +229,7 @@ class LabelBounds:
 
     def fits(self, text: str) -> bool:
         """Return whether `text` may be a label value unchanged."""
-        if text in self._fitting:
-            return True
-        fits = len(text) <= self._chars and text.isprintable() and text == text.strip() != ""
-        if fits and len(self._fitting) < _MAX_FITTING:
-            self._fitting.add(text)
-        return fits
+        return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""
 
     def bound(self, text: str) -> str:
         """Return `text` as a label value."""

@@ -470,17 +470,13 @@ class Worker:
                     )
                     draws += new_draws
                     draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
-                self.state.settle()
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
         with self.lock:
+            self.state.settle()
             feedback = self.feedback.remember(counted, self.aggregator)
         self._commits.commit(
-            self.state,
-            rows[-1][0].seq,
-            traces=traces,
-            draws=draws,
-            feedback=feedback,
+            self.state, rows[-1][0].seq, traces=traces, draws=draws, feedback=feedback
         )
 
     def _join_feedback(self) -> None:

@@ -53,15 +53,14 @@ class Quantile:
 class SeriesResolver:
     """Maps names of scorers to stored series and their sums.
 
-    `current` maps (metric, scorer) to the scorer's newest series; the owner may replace it.
-
     Args:
         slots: Offsets of the stored series.
+        current: The newest series of a scorer by (metric, scorer); the owner may change it.
     """
 
-    def __init__(self, slots: SeriesSlots) -> None:
+    def __init__(self, slots: SeriesSlots, current: Mapping[SeriesKey, str]) -> None:
         self._slots = slots
-        self.current: Mapping[SeriesKey, str] = {}
+        self.current = current
 
     def current_scorer(self, metric: str, scorer: str) -> str:
         """Return the series that a scorer's name stands for: its newest version, if it has one."""

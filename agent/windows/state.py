@@ -71,8 +71,7 @@ class WindowState:
 
     The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
     first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
-    the longest window. `additions` counts calls of `add`, `ignored_stages` timings dropped because
-    their service has `_MAX_STAGES` stages already.
+    the longest window. `additions` counts calls of `add`.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class WindowState:
         self.names: tuple[str, ...] = tuple(windows)
         self.now: float | None = None
         self.additions = 0
-        self.ignored_stages = 0
+        self._ignored_stages = 0
         self.worst_of = frozenset(worst_of)
         self.slots = SeriesSlots(specs)
         by_width: dict[int, list[WindowSpan]] = {}
@@ -207,6 +206,11 @@ class WindowState:
         self._added.add(service)
         self._whole_due = True
 
+    def take_ignored_stages(self) -> int:
+        """Return how many timings were dropped since the last call: their service has too many."""
+        taken, self._ignored_stages = self._ignored_stages, 0
+        return taken
+
     def next_expiry(self) -> float:
         """Return when traces next leave a window if none come, infinity without any."""
         self.fold(segments=False)
@@ -229,7 +233,7 @@ class WindowState:
             if seconds >= 0 and len(stages) < _MAX_STAGES:
                 stages.add(stage)
         timings = {stage: t for stage, t in scored.timings.items() if stage in stages}
-        self.ignored_stages += len(scored.timings) - len(timings)
+        self._ignored_stages += len(scored.timings) - len(timings)
         return scored._replace(timings=timings)
 
     def fold(self, segments: bool = True) -> None:

@@ -61,6 +61,7 @@ class Windows:
         min_samples: Estimates need at least so many scored traces.
         name_worst: Collect the ids of worst traces for `take_new_worst`, which must then be called.
         worst_of: Tags whose segments have worst traces, besides the whole service.
+        current: The newest series of a scorer by (metric, scorer); the owner may change it.
 
     Raises:
         ValueError: A window has an unknown name, or `min_samples` is below 1.
@@ -74,6 +75,7 @@ class Windows:
         min_samples: int = 5,
         name_worst: bool = False,
         worst_of: Collection[str] = (),
+        current: Mapping[SeriesKey, str] | None = None,
     ) -> None:
         specs = metric_specs() if specs is None else specs
         if min_samples < 1:
@@ -81,7 +83,7 @@ class Windows:
         self.min_samples = min_samples
         self._specs = specs
         self._state = state = WindowState(windows, specs, name_worst, worst_of)
-        self._resolver = SeriesResolver(state.slots)
+        self._resolver = SeriesResolver(state.slots, {} if current is None else current)
         self._bounds: dict[str, tuple[float | None, float | None]] = {
             name: (0.0, 1.0) if spec.kind == "ratio" else (spec.low, spec.high)
             for name, spec in specs.items()
@@ -92,7 +94,7 @@ class Windows:
         self.add, self.retract = state.add, state.retract
         self.take_new_worst, self.drain, self.load = state.take_new_worst, state.drain, state.load
         self.next_expiry, self.take_changed = state.next_expiry, state.take_changed
-        self.newest_trace = state.newest_trace
+        self.newest_trace, self.take_ignored_stages = state.newest_trace, state.take_ignored_stages
 
     @property
     def now(self) -> float | None:
@@ -108,24 +110,6 @@ class Windows:
     def additions(self) -> int:
         """How many traces were added, also partial ones."""
         return self._state.additions
-
-    @property
-    def ignored_stages(self) -> int:
-        """Timings dropped because their service has too many stages; the reader may reset it."""
-        return self._state.ignored_stages
-
-    @ignored_stages.setter
-    def ignored_stages(self, number: int) -> None:
-        self._state.ignored_stages = number
-
-    @property
-    def current(self) -> Mapping[SeriesKey, str]:
-        """The newest series of a scorer by (metric, scorer); the owner may replace it."""
-        return self._resolver.current
-
-    @current.setter
-    def current(self, current: Mapping[SeriesKey, str]) -> None:
-        self._resolver.current = current
 
     def services(self) -> list[str]:
         """Return the services with a trace in the longest window, sorted."""

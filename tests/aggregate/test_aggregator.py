@@ -255,7 +255,7 @@ def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> Non
             score = Score("relevance", "umbrela", ScoreState.SCORED, 2.0, fingerprint=f"f{number}")
             one.finish(ScoredTrace(f"t{number}", "bot", at, "ok", [score], partial=True))
     one.settle()
-    assert one.windows.current["relevance", "umbrela"] == "umbrela@f19"
+    assert one.windows.current_scorer("relevance", "umbrela") == "umbrela@f19"
     key = labels(metric="relevance", scorer="umbrela")
     assert one.counters.get("ragmeter_instrument_changes_total", key) == 19
 

@@ -47,8 +47,8 @@ def drive(
     restart: bool = False,
     step: float = 60.0,
 ) -> tuple[list[Alert], AlertEngine]:
-    windows = Windows(specs=SPECS, worst_of=["model"])
-    windows.current = {("grounding", "judge"): "judge@new"}
+    current = {("grounding", "judge"): "judge@new"}
+    windows = Windows(specs=SPECS, worst_of=["model"], current=current)
     engine = AlertEngine(made, budgets=budgets)
     moved: list[Alert] = []
     due = BASE + step

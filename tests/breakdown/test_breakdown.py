@@ -112,8 +112,7 @@ def test_of_two_files_the_second_is_now() -> None:
 
 
 def _judged(fingerprint: str) -> Windows:
-    windows = Windows()
-    windows.current = {("relevance", "umbrela"): f"umbrela@{fingerprint}"}
+    windows = Windows(current={("relevance", "umbrela"): f"umbrela@{fingerprint}"})
     for n in range(100):
         score = Score("relevance", f"umbrela@{fingerprint}", ScoreState.SCORED, float(n % 3))
         windows.add(ScoredTrace(f"t{n}", "bot", NOW + n, "ok", [score]), "bot", ["kind=a"])

@@ -78,9 +78,8 @@ def test_the_share_is_of_what_should_have_a_value(number: int, stratum: str) -> 
 
 
 def test_a_version_counts_for_its_scorer() -> None:
-    w = windows(min_samples=1)
+    w = windows(min_samples=1, current={("grounding", "judge"): "judge@ab12"})
     w.add(trace(1, 0, [failed(scorer="judge@ab12"), judged(scorer="judge@ab12")]), "bot")
-    w.current = {("grounding", "judge"): "judge@ab12"}
     read = w.failed("bot", "", "grounding", "judge", "5m")
     assert read is not None
     assert (read.value, read.samples) == (0.5, 2)

@@ -134,14 +134,15 @@ def test_without_cheap_scores_there_is_no_assisted_series() -> None:
 
 
 def test_the_versions_of_a_judge_share_the_strata_and_keep_their_names() -> None:
-    w = windows()
+    current: dict[tuple[str, str], str] = {}
+    w = windows(current=current)
     for n in range(200):
         out = left_out(judged(n, 0.0, 0.1, "rest", 0.5 + n % 5 / 10))
         w.add(out, "bot")
     for n in range(200, 320):
         scorer = "judge@1" if n < 220 else "judge@2"
         w.add(judged(n, float(n % 4 > 0), 0.5, "rest", 0.8, scorer=scorer), "bot")
-    w.current = {("answered", "judge"): "judge@2"}
+    current["answered", "judge"] = "judge@2"
     assert w.current_scorer("answered", "judge+builtin") == "judge+builtin@2"
     assert {scorer for _, scorer in w.series("bot")} == {
         *("judge", "judge+builtin"),

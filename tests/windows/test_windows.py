@@ -200,7 +200,7 @@ def test_stages_are_bounded_and_counted() -> None:
     for i in range(10):
         w.add(trace(i, i, timings={"total": 1.0, f"stage-{i}": 1.0}), "bot")
     assert len(w.stages("bot")) == 8
-    assert w.ignored_stages == 3
+    assert w.take_ignored_stages() == 3
     assert w.count_traces("bot", "", "5m") == 10
     w.advance(BASE + 2 * 86400)
     w.add(trace(99, 2 * 86400, timings={"fresh": 1.0}), "bot")

@@ -249,9 +249,8 @@ class ScoredRun:
         self.period: tuple[float, float] | None = None
         self.keys: list[str | None] = []
         self.ids: list[str] = []
-        self._windows = Windows((WINDOW,), specs=metric_specs(), min_samples=1)
         self._fingerprints = FingerprintRegistry()
-        self._windows.current = self._fingerprints.current
+        self._windows = Windows((WINDOW,), min_samples=1, current=self._fingerprints.current)
         self._scores: dict[tuple[str, str], SeriesScores] = {}
         self._reasons: dict[tuple[str, str], dict[str, Counter[str]]] = {}
         self._strata: set[str] = set()
