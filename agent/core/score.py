@@ -164,12 +164,6 @@ class ScoredTrace(NamedTuple):
     guessed: tuple[GuessedField, ...] = ()
     judging: TraceJudging | None = None
 
-    def with_wording(self, wording: HashedWording | str) -> ScoredTrace:
-        """Return a copy with the wording of its answer, or with the reason why there is none."""
-        if isinstance(wording, str):
-            return self._replace(wording=None, wording_reason=wording)
-        return self._replace(wording=wording, wording_reason="")
-
     def to_dict(self) -> dict[str, Any]:
         """Return the line that `ragmeter score` writes, as JSON-able data."""
         out: dict[str, Any] = {

@@ -16,7 +16,7 @@ from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.files import InputFile
 from ragmeter.offline import replay
 
-BATCH = 256  # traces in one body, as many as the agent commits at a time from a file
+BATCH = 256  # traces in one body
 BATCH_BYTES = 4 * 2**20  # of one body, unless a single trace is larger
 LINGER_SECONDS = 0.25  # the longest that a trace waits for others of its body
 AWAY_SECONDS = 300.0  # wait for an agent that was reached before: longer than a restart takes

@@ -89,7 +89,7 @@ class SparseLogHistogram:
         """Iterate over (cell, weight) without opening a sealed histogram."""
         if not isinstance(self._counts, bytes):
             return self._counts.items()
-        return _cell_weights(*json.loads(self._counts))
+        return cell_weights(*json.loads(self._counts))
 
     @classmethod
     def total(cls, parts: Sequence[SparseLogHistogram]) -> SparseLogHistogram:
@@ -132,15 +132,9 @@ class SparseLogHistogram:
         if not isinstance(self._counts, bytes) and len(self._counts) > _MAX_OPEN_CELLS:
             self._counts = _encode(self.content()).encode("ascii")
 
-    @classmethod
-    def from_content(
-        cls, n: int, w2: int, shift: int, cells: list[int], counts: list[int]
-    ) -> SparseLogHistogram:
-        """Restore a histogram of `n` samples and sum of squared weights `w2` from `content`."""
-        return cls(n, w2, dict(_cell_weights(shift, cells, counts)))
 
-
-def _cell_weights(shift: int, cells: list[int], counts: list[int]) -> Iterable[tuple[int, int]]:
+def cell_weights(shift: int, cells: list[int], counts: list[int]) -> Iterable[tuple[int, int]]:
+    """Iterate over (cell, weight) of `SparseLogHistogram.content`."""
     return zip(cells, [count << shift for count in counts], strict=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.windows.buckets import Bucket, SeriesSlots
-from ragmeter.windows.log_histogram import SparseLogHistogram
+from ragmeter.windows.log_histogram import SparseLogHistogram, cell_weights
 from ragmeter.windows.sums import WIDTH, StratumSums
 from ragmeter.windows.worst import WorstEntry, tie_break, unpack_entries
 
@@ -91,8 +91,8 @@ def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
         if weighted:
             bucket.strata[offset] = {name: StratumSums.load(sums) for name, sums in weighted}
     for stage, n, w2, shift, filled, weights in sketches:
-        sketch = SparseLogHistogram.from_content(n, w2, shift, filled, weights)
-        bucket.sketches[stage] = sketch
+        counts = dict(cell_weights(shift, filled, weights))
+        bucket.sketches[stage] = SparseLogHistogram(n, w2, counts)
     for metric, scorer, entries in worst:
         bucket.worst[metric, scorer] = [
             WorstEntry(rank, tie_break(trace_id), trace_id, timestamp)

@@ -141,7 +141,8 @@ def said(number: int, answer: str) -> ScoreRecord:
     found = record(number)
     wordings = WordingBuilder(ConsistencySettings(), PrivacySettings())
     wording = wordings.of(make_trace(1, query=f"q{number % 6}", answer=answer))
-    found.scored = found.scored.with_wording(wording)
+    assert isinstance(wording, HashedWording)
+    found.scored = found.scored._replace(wording=wording)
     return found
 
 
@@ -169,5 +170,7 @@ def test_on_kafka_the_words_cross_the_topic_and_are_kept_by_the_partition() -> N
 )
 def test_a_record_with_another_wording_is_refused(wording: HashedWording | str) -> None:
     one = record(1)
+    hashed = isinstance(wording, HashedWording)
+    fields: dict[str, Any] = {"wording": wording} if hashed else {"wording_reason": wording}
     with pytest.raises(BadRecord):
-        encode_score(replace(one, scored=one.scored.with_wording(wording)))
+        encode_score(replace(one, scored=one.scored._replace(**fields)))

@@ -16,6 +16,7 @@ from ragmeter.windows.log_histogram import (
     SparseLogHistogram,
     cell_index,
     cell_value,
+    cell_weights,
 )
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -80,7 +81,7 @@ def test_sealing_and_content_lose_nothing(samples: list[tuple[int, float]]) -> N
     before = sorted(sketch.items())
     sketch.seal()
     assert sorted(sketch.items()) == before
-    again = SparseLogHistogram.from_content(sketch.n, sketch.w2, *sketch.content())
+    again = SparseLogHistogram(sketch.n, sketch.w2, dict(cell_weights(*sketch.content())))
     assert sorted(again.items()) == before
     assert again.content() == sketch.content()
 

@@ -14,6 +14,7 @@ import pytest
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.settings import Settings
+from ragmeter.core.score import HashedWording
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.kafka.score_records import (
     ScoreRecord,
@@ -58,7 +59,10 @@ def wire() -> list[bytes]:
         by_service: dict[str, list[ScoreRecord]] = {}
         for _ in range(min(len(items), rng.choice([1, 1, 3, 20]))):
             number, item = items.pop(0)
-            scored = SCORER.score(item.trace).trace.with_wording(wordings.of(item.trace))
+            wording = wordings.of(item.trace)
+            known = isinstance(wording, HashedWording)
+            fields: dict[str, Any] = {"wording": wording} if known else {"wording_reason": wording}
+            scored = SCORER.score(item.trace).trace._replace(**fields)
             record = ScoreRecord(scored, SourceOffset(0, 0, number))
             by_service.setdefault(scored.service, []).append(record)
         for records in by_service.values():
