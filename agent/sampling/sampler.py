@@ -39,7 +39,7 @@ def overload_scale(filled: float) -> float:
 
 # Nominal CPU seconds of a trace without models, and of a draw by the embedded model. Both grow with
 # the texts, so the ratio holds for others; a clock would give each machine other draws.
-_TRACE_SECONDS, _DRAW_SECONDS = 0.001, 0.15
+_TRACE_SECONDS, _DRAW_SECONDS = 0.001, 0.17
 
 # Draws that a replay may make of its first service before any income, a half and a third of that of
 # the next, and those left when the scale begins to fall. 20,000 traces of three services so get 50.
