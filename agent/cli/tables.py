@@ -83,9 +83,8 @@ def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterato
             continue
         by = scorer + "*" * is_judged(scorer)
         states = windows.states(service, "", metric, scorer, names[-1])
-        shown, out = f"{states.get('scored', 0):,}", states.get("sampled_out", 0)
-        if out:
-            shown += f" of {sum(states.values()):,}"
+        out = states.get("sampled_out", 0)
+        shown = f"{states.get('scored', 0):,}" + (f" of {sum(states.values()):,}" if out else "")
         if unscored := states.get("unscored"):
             shown += f", {unscored:,} unscored"
         estimates = [windows.estimate(service, "", metric, scorer, name) for name in names]

@@ -39,11 +39,10 @@ def overload_scale(filled: float) -> float:
 
 # Nominal CPU seconds of a trace without models, and of a draw by the embedded model. Both grow with
 # the texts, so the ratio holds for others; a clock would give each machine other draws.
-_TRACE_SECONDS, _DRAW_SECONDS = 0.001, 0.15
+_TRACE_SECONDS, _DRAW_SECONDS = 0.001, 0.17
 
-# Draws that a replay may make of its first service before any income, half as many of the second, a
-# third of the third; and those left at which the scale begins to fall: small files are drawn at
-# their rates. Twenty thousand traces of three services so get 50 draws, a fifth of their time.
+# Draws that a replay may make of its first service before any income, a half and a third of that of
+# the next, and those left when the scale begins to fall. 20,000 traces of three services so get 50.
 _FIRST_DRAWS, _FULL_DRAWS = 24.0, 16.0
 
 
@@ -56,14 +55,11 @@ class ReplayBudget:
 
     Args:
         share: Seconds of the model by second of other work.
-
-    Attributes:
-        left: The draws that are left by service, which a restart goes on with.
     """
 
     def __init__(self, share: float) -> None:
         self._income = share * _TRACE_SECONDS / _DRAW_SECONDS
-        self.left: dict[str, float] = {}
+        self.left: dict[str, float] = {}  # draws by service; a restart goes on with them
         self._offered = ""
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:

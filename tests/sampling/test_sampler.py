@@ -164,7 +164,7 @@ def test_a_replay_draws_a_small_file_at_its_rate_and_of_a_large_one_a_bounded_nu
     replay = replayed(model=0.1)
     draws = [replay.draw(make_trace(n), "model") for n in range(20_000)]
     assert {draw.probability for draw in draws[:60]} == {0.1}
-    assert sum(draw.taken for draw in draws) == pytest.approx(20_000 / 750 + 18, abs=12)
+    assert sum(draw.taken for draw in draws) == pytest.approx(20_000 / 850 + 18, abs=12)
     assert sum(draw.taken for draw in draws[10_000:]) > 5  # it never stops
     assert len({draw.probability for draw in draws}) < 20  # windows group scores by it
     assert not any(draw.shed for draw in draws)

@@ -7,7 +7,7 @@ import contextlib
 import queue
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -300,7 +300,7 @@ class _Request(Generic[_T, _R]):
 
 
 class GroupCommit(Generic[_T, _R]):
-    """Commits of concurrent requests in one transaction, until they have `most` in size.
+    """Commits of concurrent requests in one transaction, of at most `most` in size.
 
     `write` makes the items of several requests durable and returns a result for each. It runs in a
     thread of its own: to hand each group to a pool of threads costs as much as to write it.
@@ -336,19 +336,24 @@ class GroupCommit(Generic[_T, _R]):
             await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
     def _run(self) -> None:
-        stopped = False
-        while not stopped:
+        waiting: deque[_Request[_T, _R] | None] = deque()
+        while True:
+            if not waiting:
+                waiting.append(self._requests.get())
+            while not self._requests.empty():
+                waiting.append(self._requests.get())
             group: list[_Request[_T, _R]] = []
             size = 0
-            while not stopped and (not group or not (self._requests.empty() or size >= self._most)):
-                request = self._requests.get()
-                stopped = request is None
-                if request is not None:
-                    group.append(request)
-                    size += request.size
+            while waiting and (request := waiting[0]) is not None:
+                if group and size + request.size > self._most:
+                    break
+                group.append(request)
+                size += request.size
+                waiting.popleft()
+            if not group:
+                return
             self._taken += size
-            if group:
-                self._commit(group)
+            self._commit(group)
 
     def _commit(self, group: Sequence[_Request[_T, _R]]) -> None:
         results: Sequence[_R] | Exception
