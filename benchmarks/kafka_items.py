@@ -14,7 +14,7 @@ import gc
 import gzip
 import json
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +47,7 @@ def timed(what: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def counted(
-    settings: Settings, scorer: Scorer, records: list[ScoreRecord], step: int
+    settings: Settings, scorer: Scorer, records: list[list[ScoreRecord]], step: int
 ) -> tuple[float, float, int, int, int]:
     """Processor time of counting and of making rows; rows, their bytes, and steps."""
     state = PartitionState(
@@ -60,10 +60,12 @@ def counted(
     )
     counting = writing = 0.0
     rows = size = steps = 0
-    for first in range(0, len(records), step):
-        begun = time.process_time()
-        for record in records[first : first + step]:
-            state.apply(record)
+    waiting = deque(records)
+    while waiting:
+        begun, traces = time.process_time(), 0
+        while waiting and traces < step:
+            traces += len(waiting[0])
+            state.apply_all(waiting.popleft())
         state.settle()
         applied = time.process_time()
         made = state.step()
@@ -108,8 +110,8 @@ def main() -> None:
         for first in range(0, len(some), options.batch)
     ]
     sent = part("encode the records", lambda: [d for some in batches for d in encode_scores(some)])
-    read = part("decode the records", lambda: [one for data in sent for one in decode_scores(data)])
-    read.sort(key=lambda one: one.scored.timestamp)
+    read = part("decode the records", lambda: [decode_scores(data) for data in sent])
+    read.sort(key=lambda some: some[0].scored.timestamp)
     counting, writing, rows, size, steps = counted(settings, scorer, read, options.step)
     spent["count it (windows, rules, drift)"], spent["rows of the step"] = counting, writing
     count = len(traces)

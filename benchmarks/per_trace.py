@@ -14,7 +14,7 @@ import gc
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,9 +98,9 @@ def cost(rate: float, traces: int, bare: bool = True) -> dict[str, float]:
         spent["detectors"] += time.process_time() - begun
         return found  # type: ignore[return-value]
 
-    def timed_observe(scored: ScoredTrace) -> None:
+    def timed_observe(traces: Sequence[ScoredTrace]) -> None:
         begun = time.process_time()
-        observe(scored)
+        observe(traces)
         spent["detectors"] += time.process_time() - begun
 
     watch.advance, watch.observe = timed_advance, timed_observe  # type: ignore[method-assign,assignment]

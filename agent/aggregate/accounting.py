@@ -17,6 +17,7 @@ from ragmeter.core.tiers import MetricScorer
 
 _RESULT_FIELDS = ("metric", "scorer", "state", "reason")
 _result_of = attrgetter(*_RESULT_FIELDS)
+_end_of = attrgetter("state", "reason")
 _reason_of = attrgetter("reason")
 
 
@@ -60,6 +61,11 @@ class ResultAccounting:
     def count_final(self, results: Iterable[Score]) -> None:
         """Count results that are in their last state."""
         self._results.update(map(_result_of, results))
+
+    def count_column(self, pair: MetricScorer, scores: Iterable[Score]) -> None:
+        """Do as `count_final` with results of one pair."""
+        for end, number in Counter(map(_end_of, scores)).items():
+            self._results[(*pair, *end)] += number
 
     def count_late(self, pairs: Iterable[MetricScorer]) -> None:
         """Count results that came, or would come, after every window."""

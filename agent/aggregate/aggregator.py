@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.accounting import ResultAccounting
@@ -40,11 +41,13 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import ControlLearner, SamplingControl
+from ragmeter.windows.bucket_builder import group_scores
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
+_FEW = 8  # traces up to which columns of results cost more than they save
 _MAX_UNCOUNTED = 1024  # traces that wait for `settle`: bounds memory
 
 
@@ -157,12 +160,81 @@ class Aggregator:
         trace, segments, late = self._add_to_windows(scored, turn)
         self._accounting.count_pending(pending, late)
         if not late:
-            self.drift.observe(trace)
+            self.drift.observe([trace])
         remembered = self._remember_answer(trace)
         self._count_later(trace)
         if trace.wording and not remembered:
             trace = trace._replace(wording=None)
         return AppliedTrace(trace, segments, alerts)
+
+    def apply_all(self, traces: Sequence[ScoredTrace]) -> Iterator[list[AppliedTrace]]:
+        """Do as `apply` with each trace, at a third of the cost, and yield them in runs.
+
+        A run is of traces of one service, between which nothing changes but sums and the clock. So
+        what is counted is the same, byte for byte, however the traces are divided.
+        """
+        first = 0
+        while first < len(traces):
+            alerts = self.advance(traces[first].timestamp)
+            end = self._end_of_run(traces, first)
+            run, first = traces[first:end], end
+            if len(run) > _FEW:
+                yield self._apply_run(run, alerts)
+            else:
+                applied = [self.apply(scored) for scored in run]
+                yield [applied[0]._replace(alerts=alerts), *applied[1:]]
+
+    def _end_of_run(self, traces: Sequence[ScoredTrace], first: int) -> int:
+        service, bounds = traces[first].service, self._bounds
+        oldest, edge = self.windows.open_range()
+        edge = min(
+            # names are admitted by the minute, and budgets have cells of half a minute
+            *(edge, self._next_step or -math.inf, ((self.windows.now or 0) // FINE + 1) * FINE),
+            *(self.budgets.next_sweep, self.consistency.next_expiry),
+        )
+        if bounds.service(service, admit=False) != service:
+            return first + 1  # `__other__`, new, or with another name
+        stages: set[str] = set()
+        for number in range(first, len(traces)):
+            one = traces[number]
+            if not oldest <= one.timestamp < edge or one.service != service or one.canary:
+                return max(number, first + 1)
+            if one.partial or one.wording is not None:
+                return max(number, first + 1)
+            if not stages.issuperset(one.timings):
+                stages.update(one.timings)
+                if not all(map(bounds.fits, stages)):
+                    return max(number, first + 1)
+        return len(traces)
+
+    def _apply_run(self, run: Sequence[ScoredTrace], alerts: list[Alert]) -> list[AppliedTrace]:
+        service = run[0].service
+        self._bounds.service(service, now=self.windows.now)
+        self.advance(max([one.timestamp for one in run]))
+        segments: list[tuple[str, ...]] = [()] * len(run)
+        if self._segments:
+            segments = [self._bound_segments(one) for one in run]
+        columns = {pair: scores for pair, scores, _ in group_scores(run)}
+        for pair, scores in columns.items():
+            self._accounting.count_column(pair, scores)
+        self.windows.add_all(run, service, segments)
+        self._learner.observe_all(run, service, segments, columns)
+        self.drift.observe(run)
+        for one in run:
+            if one.wording_reason:
+                self._remember_answer(one)
+        self._uncounted += run
+        if len(self._uncounted) >= _MAX_UNCOUNTED:
+            self.settle()
+        first, *others = map(AppliedTrace, run, segments, repeat([]))
+        return [first._replace(alerts=alerts), *others]
+
+    def _bound_segments(self, trace: ScoredTrace) -> tuple[str, ...]:
+        return tuple(
+            self._bounds.segment(trace.service, tag, trace.tags[tag])
+            for tag in self._segments
+            if tag in trace.tags
+        )
 
     def _apply_canary(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer], alerts: list[Alert]
@@ -224,11 +296,7 @@ class Aggregator:
         if late:
             self._accounting.count_late((score.metric, score.scorer) for score in trace.results)
             return trace, (), True
-        segments = [
-            self._bounds.segment(trace.service, tag, trace.tags[tag])
-            for tag in self._segments
-            if tag in trace.tags
-        ]
+        segments = self._bound_segments(trace)
         self._accounting.count_final(trace.results)
         counted = trace
         if trace.partial:  # only slow tiers have fingerprints
@@ -236,7 +304,7 @@ class Aggregator:
         self.windows.add(counted, trace.service, segments)
         if turn is not None:
             self._learner.observe(counted, trace.service, segments, turn)
-        return trace, tuple(segments), False
+        return trace, segments, False
 
     def _bound_names(self, scored: ScoredTrace, late: bool, now: float | None) -> ScoredTrace:
         """Bound the names of the service and the stages; a copy only if one of them changes.

@@ -157,10 +157,15 @@ class AnswerMemory:
         self._largest.pop(service, None)
         self._changed[service, query[0]] = None
 
+    @property
+    def next_expiry(self) -> float:
+        """The event time from which `advance` drops answers again."""
+        return self._expired + _EXPIRE_SECONDS
+
     def advance(self, now: float) -> None:
         """Drop, once a minute, the answers that are older than the longest window."""
         self._now = max(self._now, now)
-        if now < self._expired + _EXPIRE_SECONDS:
+        if now < self.next_expiry:
             return
         self._expired = now
         for service, questions in list(self._remembered.items()):

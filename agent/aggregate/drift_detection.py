@@ -88,11 +88,11 @@ class DriftDetection:
         self._additions = -1  # `windows.additions` at the last reading
         self._changed = False  # whether detectors have read since the last drain
 
-    def observe(self, scored: ScoredTrace) -> None:
-        """Count a trace that entered the windows under its bounded name."""
+    def observe(self, traces: Sequence[ScoredTrace]) -> None:
+        """Count traces that entered the windows under their bounded names."""
         if self.enabled:
-            self._latest_trace = max(self._latest_trace, scored.timestamp)
-            self.monitor.observe((scored,))
+            self._latest_trace = max(self._latest_trace, *[one.timestamp for one in traces])
+            self.monitor.observe(traces)
 
     def advance(self, until: float) -> list[Alert]:
         """Read every whole minute up to event time `until` and return moved alerts."""

@@ -10,7 +10,7 @@ Kafka worker to a changelog (`ragmeter.kafka.state.rows`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ragmeter.aggregate.aggregator import (
@@ -97,6 +97,12 @@ class ServiceState:
         applied = self.aggregator.apply(scored, pending, turn)
         self.transitions += applied.alerts
         return applied
+
+    def count_all(self, traces: Sequence[ScoredTrace]) -> Iterator[list[AppliedTrace]]:
+        """Count traces, as `Aggregator.apply_all`."""
+        for applied in self.aggregator.apply_all(traces):
+            self.transitions += applied[0].alerts
+            yield applied
 
     def settle(self) -> None:
         """Bring counters and clock up to date with what was counted, once for many traces."""

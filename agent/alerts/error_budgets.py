@@ -140,11 +140,16 @@ class ErrorBudgets:
         self._now: float | None = None
         self._swept = 0.0
 
+    @property
+    def next_sweep(self) -> float:
+        """The event time from which `advance` drops silent services again."""
+        return self._swept + COARSE
+
     def advance(self, now: float) -> None:
         """Move event time to `now`; an earlier time than before changes nothing."""
         if self._now is None or now > self._now:
             self._now = now
-            if now - self._swept >= COARSE:
+            if now >= self.next_sweep:
                 self._swept = now
                 for service in [
                     s for s in self._services if now - self._newest(s) > LONGEST + COARSE

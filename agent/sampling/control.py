@@ -8,8 +8,10 @@ since each draw carries its probability. Pure, on event time.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from ragmeter.config.scoring import SamplingSettings
@@ -96,6 +98,11 @@ class _ServiceTraffic:
         self.first[name] = now
         return True
 
+    def count_cheap(self, metric: str, value: float | None) -> None:
+        index = None if value is None else _bin(metric, value)
+        if index is not None:
+            self.cheap.setdefault(metric, [0] * _CHEAP_BINS)[index] += 1
+
     def halve(self) -> None:
         self.traces //= 2
         for counts in self.cheap.values():
@@ -156,12 +163,47 @@ class ControlLearner:
             if segment in traffic.segments or len(traffic.segments) < MAX_VALUES:
                 traffic.segments[segment] = traffic.segments.get(segment, 0) + 1
         for metric in self._settings.low:
-            value = self._cheap_value(metric, scored.results)
-            index = None if value is None else _bin(metric, value)
-            if index is not None:
-                traffic.cheap.setdefault(metric, [0] * _CHEAP_BINS)[index] += 1
+            traffic.count_cheap(metric, self._cheap_value(metric, scored.results))
         if appeared or scored.timestamp >= self._due:
             self._revise(scored.timestamp, turn)
+
+    def observe_all(
+        self,
+        traces: Sequence[ScoredTrace],
+        service: str,
+        segments: Sequence[Sequence[str]],
+        columns: Mapping[tuple[str, str], Sequence[Score]],
+    ) -> None:
+        """Do as `observe` with many traces and the segments of each.
+
+        `columns` are the results of the traces by metric and scorer.
+        """
+        traffic = self._services.get(service)
+        versions = {
+            f"{tag}={trace.tags[tag]}": trace.timestamp
+            for tag in VERSION_TAGS
+            for trace in traces
+            if tag in trace.tags
+        }
+        if (
+            traffic is None
+            or not traffic.first.keys() >= {"", *versions}
+            or traffic.traces + len(traces) >= _MEMORY_TRACES
+            or max([trace.timestamp for trace in traces]) >= self._due
+        ):  # the order matters
+            for trace, names in zip(traces, segments, strict=True):
+                self.observe(trace, service, names)
+            return
+        self._touched.add(service)
+        traffic.traces += len(traces)
+        traffic.last |= {"": traces[-1].timestamp, **versions}
+        for name, number in Counter(chain.from_iterable(segments)).items():
+            if name in traffic.segments or len(traffic.segments) < MAX_VALUES:
+                traffic.segments[name] = traffic.segments.get(name, 0) + number
+        for metric in self._settings.low:
+            for score in columns.get((metric, "builtin"), ()):
+                if score.state is ScoreState.SCORED:
+                    traffic.count_cheap(metric, score.value)
 
     def _cheap_value(self, metric: str, results: Sequence[Score]) -> float | None:
         """Return the built-in score of a metric, almost always where the last trace had it."""

@@ -108,7 +108,7 @@ class WindowState:
             self._spans[self.longest.name][0].archive = self._archive
         self._finest = math.gcd(*by_width)
         self._oldest_open = -math.inf  # start of the oldest bucket of any ring
-        self.next_edge = -math.inf  # when the next bucket of the finest grain begins
+        self._next_edge = -math.inf  # when the next bucket of the finest grain begins
         self._pending: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._pending_count = 0
         self._added: set[str] = set()  # services with traces since `take_changed`
@@ -132,9 +132,9 @@ class WindowState:
         if self.now is not None and now <= self.now:
             return
         self.now = now
-        if now < self.next_edge:
+        if now < self._next_edge:
             return
-        self.next_edge = (now // self._finest + 1) * self._finest
+        self._next_edge = (now // self._finest + 1) * self._finest
         ring, _ = self._spans[self.longest.name]
         forget = ring.newest is not None and int(now // ring.width) > ring.newest
         if forget:
@@ -175,21 +175,37 @@ class WindowState:
             self.advance(timestamp)
         if self.too_late(timestamp):
             return False
-        index = int(timestamp // self._finest)
         if not scored.timings.keys() <= self._stages.get(service, _NO_STAGES):
             scored = self._with_known_stages(service, scored)
-        key = (service, tuple(segments), index)
-        traces = self._pending.get(key)
-        if traces is None:
-            self._pending[key] = [scored]
-        else:
-            traces.append(scored)
-        self._pending_count += 1
-        self.additions += 1
+        self._add_pending([scored], service, tuple(segments))
+        return True
+
+    def _add_pending(
+        self, traces: Sequence[ScoredTrace], service: str, segments: tuple[str, ...]
+    ) -> None:
+        for scored in traces:
+            key = (service, segments, int(scored.timestamp // self._finest))
+            pending = self._pending.get(key)
+            if pending is None:
+                self._pending[key] = [scored]
+            else:
+                pending.append(scored)
+        self._pending_count += len(traces)
+        self.additions += len(traces)
         self._added.add(service)
         if self._pending_count >= _MAX_PENDING:
             self._fold_pending()
-        return True
+
+    def add_all(
+        self, traces: Sequence[ScoredTrace], service: str, segments: Sequence[Sequence[str]]
+    ) -> None:
+        """Do as `add` with many traces and the segments of each; none is late or ahead of `now`."""
+        stages = set[str]().union(*[trace.timings for trace in traces])
+        if any(segments) or not stages <= self._stages.get(service, _NO_STAGES):
+            for trace, names in zip(traces, segments, strict=True):
+                self.add(trace, service, names)
+        else:
+            self._add_pending(traces, service, ())
 
     def retract(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> None:
         """Undo `add` of a partial trace without timings, given the same arguments again."""
@@ -221,6 +237,10 @@ class WindowState:
         expired, self._expired = self._expired, {}
         added, self._added = self._added, set()
         return {**expired, **dict.fromkeys(added, self.names)}
+
+    def open_range(self) -> tuple[float, float]:
+        """Return from when on traces are not too late, and when the next bucket begins."""
+        return self._oldest_open, self._next_edge
 
     def too_late(self, timestamp: float) -> bool:
         """Return whether every window has closed for an event of this time (Unix seconds)."""

@@ -48,11 +48,11 @@ _QUANTILE_TRACES = 120
 class Windows:
     """Rolling windows by service and segment; the segment "" is the whole service.
 
-    Writing (`advance`, `add`, `retract`, `too_late`, `next_expiry`, `take_changed`,
-    `take_new_worst`, `drain`, `load`) is that of `WindowState`. Reading folds what was added since,
-    so readers need the same lock as writers. Readers name a metric with its cut-off, a scorer by
-    its plain name (its current series) or by one of its series, and a window by one of `names`
-    (else KeyError). The caller bounds the number of services and segments.
+    Writing (`advance`, `add`, `add_all`, `retract`, `open_range`, `too_late`, `next_expiry`,
+    `take_changed`, `take_new_worst`, `drain`, `load`) is that of `WindowState`. Reading folds what
+    was added since, so readers need the same lock as writers. Readers name a metric with its
+    cut-off, a scorer by its plain name (its current series) or by one of its series, and a window
+    by one of `names` (else KeyError). The caller bounds the number of services and segments.
 
     Args:
         windows: Names such as "5m"; at least one, and each once.
@@ -91,7 +91,8 @@ class Windows:
         self.names = state.names
         # bound once: a call of its own for each trace would cost time on the hot path
         self.advance, self.too_late = state.advance, state.too_late
-        self.add, self.retract = state.add, state.retract
+        self.add, self.add_all, self.retract = state.add, state.add_all, state.retract
+        self.open_range = state.open_range
         self.take_new_worst, self.drain, self.load = state.take_new_worst, state.drain, state.load
         self.next_expiry, self.take_changed = state.next_expiry, state.take_changed
         self.newest_trace, self.take_ignored_stages = state.newest_trace, state.take_ignored_stages
@@ -100,11 +101,6 @@ class Windows:
     def now(self) -> float | None:
         """Stream time in Unix seconds, None before the first trace."""
         return self._state.now
-
-    @property
-    def next_edge(self) -> float:
-        """The event time at which the next bucket begins."""
-        return self._state.next_edge
 
     @property
     def additions(self) -> int:

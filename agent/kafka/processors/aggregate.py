@@ -201,6 +201,10 @@ class AggregateOwner(StatefulOwner[PartitionState]):
                 errors = (("", str(error)),)
                 letters.append(processor.dead.of_message(message, error.reason, errors))
                 continue
+            whole = message.offset
+            if isinstance(records, list) and len(records) > 1 and whole not in self._failures:
+                self._apply(whole, records)
+                records = []
             for number, record in enumerate(records if isinstance(records, list) else [records]):
                 key = message.offset, number
                 times, why = self._failures.get(key, (0, ""))
@@ -211,10 +215,16 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             self.state.settle()
         return letters
 
-    def _apply(self, key: Hashable, record: ScoresRecord) -> bool:
-        """Count a record, or raise so that the state is loaded anew where it fails."""
+    def _apply(self, key: Hashable, record: ScoresRecord | list[ScoreRecord]) -> bool:
+        """Count a record, or raise so that the state is loaded anew where it fails.
+
+        Of traces that fail together, each is then counted alone.
+        """
         try:
             with self.processor.lock:
+                if isinstance(record, list):
+                    self.state.apply_all(record)
+                    return True
                 failed = key in self._failures
                 # perhaps because of feedback that waits for it
                 if failed and not self.state.give_up_feedback(record):

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from ragmeter.aggregate.aggregator import evidence_trace_ids
-from ragmeter.aggregate.evidence import EvidenceKey, scores_in_evidence
+from ragmeter.aggregate.aggregator import AppliedTrace, evidence_trace_ids
+from ragmeter.aggregate.evidence import scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
 from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
@@ -91,7 +92,7 @@ class PartitionState(ServiceState):
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
-        self._counted: dict[EvidenceKey, ScoreRecord] = {}
+        self._counted: list[tuple[ScoredTrace, ScoreRecord]] = []  # as counted, since the last step
         self._changed = False
         self._spoiled = False
 
@@ -107,30 +108,61 @@ class PartitionState(ServiceState):
         self._changed = True
         self._spoiled = False
 
+    def apply_all(self, records: Sequence[ScoreRecord]) -> None:
+        """Do as `apply` with each of the traces of a record, at about half the cost."""
+        labelled = self._labels.count_feedback() > 0 and any(
+            self.feedback.waiting_for(trace_key(one.scored.trace_id)) for one in records
+        )
+        if labelled or any(one.source is None or one.embedding is not None for one in records):
+            for record in records:
+                self.apply(record)
+            return
+        self._spoiled = True
+        new = [one for one in records if self._is_new(one.scored, count=True)]
+        first = 0
+        for applied in self.count_all([self._reconcile(one.scored) for one in new]):
+            self._remember(new[first : first + len(applied)], applied)
+            first += len(applied)
+        self._changed = True
+        self._spoiled = False
+
+    def _is_new(self, scored: ScoredTrace, count: bool = False) -> bool:
+        """Return whether an id is seen for the first time; `count` those that are not."""
+        new = self._ids.add(scored.service, scored.trace_id, scored.timestamp)
+        if count and not new:
+            self.aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
+        return new
+
+    def _reconcile(self, scored: ScoredTrace) -> ScoredTrace:
+        expected = self._canaries if scored.canary else self._expected
+        return _reconcile_pairs(scored, expected, self.aggregator.counters)
+
+    def _remember(self, records: Sequence[ScoreRecord], applied: Sequence[AppliedTrace]) -> None:
+        """Remember traces that were counted just now, for their labels and as evidence."""
+        counted = [
+            CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
+            for record, one in zip(records, applied, strict=True)
+        ]
+        self._labels.apply(self.feedback.remember(counted, self.aggregator))
+        self._join_waiting()
+        self._counted += zip((one.trace for one in applied), records, strict=True)
+
     def _apply(self, record: ScoreRecord) -> None:
         aggregator, scored = self.aggregator, record.scored
         now = aggregator.windows.now
-        new = self._ids.add(scored.service, scored.trace_id, scored.timestamp)
         if record.source is None:  # of a probe: counted at the present event time, if any
-            if new:
+            if self._is_new(scored):
                 at = scored.timestamp if now is None else now
                 aggregator.add_extra(scored._replace(timestamp=at, partial=True))
             return
-        if not new:
-            aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
+        if not self._is_new(scored, count=True):
             return
-        scored = _reconcile_pairs(
-            scored, self._canaries if scored.canary else self._expected, aggregator.counters
-        )
+        scored = self._reconcile(scored)
         applied = self.count(scored)
         wording = applied.trace.wording
         if wording is not None and record.embedding is not None:
             aggregator.embedded(scored.service, wording, scored.timestamp, *record.embedding)
-        one = CountedTrace(scored.service, record.passages, applied.trace, applied.segments)
-        self._labels.apply(self.feedback.remember([one], aggregator))
-        self._join_waiting()
-        key = applied.trace.service, scored.trace_id
-        self._counted[key] = ScoreRecord(applied.trace, record.source)
+        self._remember([record], [applied])
 
     def _accept(self, record: FeedbackRecord) -> None:
         """Join feedback, or let it wait."""
@@ -210,10 +242,14 @@ class PartitionState(ServiceState):
         self._changed = True
 
     def _collect_evidence(self) -> None:
-        for key in self.aggregator.windows.take_new_worst():
-            record = self._counted.get(key)
-            if record is not None:
-                self.evidence.add(key, record)
+        worst = self.aggregator.windows.take_new_worst()
+        counted = {
+            key: ScoreRecord(trace, record.source)
+            for trace, record in self._counted
+            if (key := (trace.service, trace.trace_id)) in worst
+        }
+        for key, found in counted.items():
+            self.evidence.add(key, found)
         self._counted.clear()
         self.evidence.collect(
             self.aggregator.windows.now, lambda: evidence_trace_ids(self.aggregator)
@@ -300,6 +336,9 @@ class PartitionState(ServiceState):
         self._changed = self._join_waiting() or self._labels.count_remembered() != remembered
 
 
+_pair_of = attrgetter("metric", "scorer")
+
+
 def _reconcile_pairs(
     scored: ScoredTrace, expected: Sequence[MetricScorer], counters: Counters
 ) -> ScoredTrace:
@@ -308,7 +347,7 @@ def _reconcile_pairs(
     While settings change, workers with other scorers send results that this one does not expect:
     they are dropped, and missing ones are added as unscored, so that each trace is in one state.
     """
-    pairs = [(score.metric, score.scorer) for score in scored.results]
+    pairs = list(map(_pair_of, scored.results))
     if pairs == expected:
         return scored
     present, wanted = set(pairs), set(expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -49,14 +50,20 @@ class Broken:
         self.owner.state = state_of()
         if self.before:
             asyncio.run(self.owner._count([message(one, n) for n, one in enumerate(self.before)]))
-        apply = self.owner.state.apply
+        apply, apply_all = self.owner.state.apply, self.owner.state.apply_all
 
         def broken(record: Any) -> None:
             apply(record)  # half of it is in the state
             if isinstance(record, ScoreRecord) and record.scored.trace_id == "t2":
                 raise self.error
 
+        def broken_all(records: Sequence[ScoreRecord]) -> None:
+            apply_all(records)
+            if any(record.scored.trace_id == "t2" for record in records):
+                raise self.error
+
         self.owner.state.apply = broken  # type: ignore[method-assign]
+        self.owner.state.apply_all = broken_all  # type: ignore[method-assign]
 
     def count(self, *values: bytes) -> list[OutRecord]:
         """As the loop of an owner: what fails begins again with the state as it was."""
