@@ -141,7 +141,7 @@ def test_what_ctrl_c_leaves_is_what_the_next_call_sends(
 ) -> None:
     """With the position, and what moves the times, as the first call has said them."""
     process = start(
-        tmp_path, "replay", file, "--to", "http", "--url", server.url, "--rate", "4",
+        tmp_path, "replay", file, "--to", "http", "--url", server.url, "--rate", "2",
         "--shift", "30d",
     )  # fmt: skip
     try:

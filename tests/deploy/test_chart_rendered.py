@@ -13,6 +13,7 @@ import yaml
 from deploy.chart import CHART
 from ragmeter.config.loader import load_settings
 from tests.deploy.charts import (
+    LOADER,
     NEWEST,
     VALUE_FILES,
     Object,
@@ -187,7 +188,7 @@ def test_names_that_look_like_numbers_are_names() -> None:
     arguments += ["--set-string", "secrets.httpToken.existingSecret=9,secrets.httpToken.key=8"]
     done = helm(*arguments)
     assert done.returncode == 0, done.stderr
-    objects = [item for item in yaml.safe_load_all(done.stdout) if item]
+    objects = [item for item in yaml.load_all(done.stdout, LOADER) if item]
     assert {item["metadata"]["namespace"] for item in objects} == {"456", "7"}
     assert wrong(objects, NEWEST) == []
 
@@ -225,8 +226,8 @@ def test_pods_are_replaced_when_the_settings_change() -> None:
 def test_rules_are_those_of_prometheus_and_dashboards_those_of_grafana() -> None:
     objects = rendered("standalone")
     rules = one(objects, "PrometheusRule")
-    assert rules["spec"] == yaml.safe_load(
-        (CHART / "files" / "ragmeter.rules.yaml").read_text(encoding="utf-8")
+    assert rules["spec"] == yaml.load(
+        (CHART / "files" / "ragmeter.rules.yaml").read_text(encoding="utf-8"), LOADER
     )
     assert rules["metadata"]["labels"]["release"] == "prometheus"
     maps = {
@@ -284,7 +285,7 @@ def test_own_alert_rules_reach_the_agent() -> None:
     assert groups[-1]["name"] == "ours"
     assert (
         groups[:-1]
-        == yaml.safe_load((CHART / "files" / "ragmeter.rules.yaml").read_text(encoding="utf-8"))[
+        == yaml.load((CHART / "files" / "ragmeter.rules.yaml").read_text(encoding="utf-8"), LOADER)[
             "groups"
         ]
     )

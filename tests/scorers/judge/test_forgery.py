@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.injections import attempts
@@ -87,6 +87,7 @@ def test_a_fixed_reply_has_one_outcome_whatever_the_passage(reply: str, passage:
 
 @pytest.mark.parametrize("mode", ["prompt", "schema"])
 @pytest.mark.parametrize("frame", COPYING)
+@settings(max_examples=50)  # of each of 26
 @given(passage=PASSAGES)
 def test_a_copied_passage_is_never_the_verdict(frame: str, mode: str, passage: str) -> None:
     assert asked(frame.replace("%s", passage), passage, mode) in (0, "unparsable")
