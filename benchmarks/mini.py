@@ -3,8 +3,8 @@
     python -m benchmarks.mini --data DIR [--traces N]
 
 A row of 512 tokens is the longest; of each of the development sets N traces are scored whole, with
-the lexical score, the spans and their evidence. Times are CPU time; on a busy machine caches and
-clock still differ, so compare two versions in alternating runs.
+the lexical score, the spans and their evidence, and beside that for relevance. Times are CPU time;
+on a busy machine caches and clock still differ, so compare two versions in alternating runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import mean, median
 
 from benchmarks.devdata import grounding_rows
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, AnswerReading, TokenModel, load_model
-from ragmeter.scorers.mini.tier import conclude_trace
+from ragmeter.scorers.mini.tier import conclude_trace, draw_passages, grade_by_words
 from ragmeter.trace import Trace
 
 __all__ = ["main", "read_windows"]
@@ -45,6 +45,14 @@ def score(model: TokenModel, trace: Trace) -> int:
     return sum(len(chunk.supports) for chunk in reading.chunks)
 
 
+def grade(model: TokenModel, trace: Trace) -> None:
+    """Grade passages as the tier does."""
+    lexical = grade_by_words(trace)
+    if isinstance(lexical, list):
+        for passage, _ in draw_passages(trace, lexical):
+            model.support_query(trace.query or "", passage.text or "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
@@ -66,21 +74,28 @@ def main() -> None:
     by_set: dict[str, list[Trace]] = defaultdict(list)
     for labelled in grounding_rows(options.data):
         by_set[labelled.name].append(labelled.trace)
-    print("| set | rows a trace | ms a trace: mean | median | most |")
-    print("| --- | ---: | ---: | ---: | ---: |")
-    everything = []
+    print("| set | rows a trace | ms a trace: mean | median | most | relevance: mean |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    everything, graded = [], []
     for name, traces in sorted(by_set.items()):
-        rows, costs = 0, []
+        rows, costs, further = 0, [], []
         for trace in traces[:: max(1, len(traces) // options.traces)][: options.traces]:
             began = time.process_time()
             rows += score(model, trace)
             costs.append(1e3 * (time.process_time() - began))
+            began = time.process_time()
+            grade(model, trace)
+            further.append(1e3 * (time.process_time() - began))
         everything += costs
+        graded += further
         print(
             f"| {name} | {rows / len(costs):.1f} | {mean(costs):.0f} | {median(costs):.0f}"
-            f" | {max(costs):.0f} |"
+            f" | {max(costs):.0f} | {mean(further):.0f} |"
         )
-    print(f"all: mean {mean(everything):.0f} ms, median {median(everything):.0f} ms")
+    print(
+        f"all: mean {mean(everything):.0f} ms, median {median(everything):.0f} ms;"
+        f" relevance {mean(graded):.0f} ms"
+    )
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ class Pairs:
                 self.of.append(query)
 
 
-def read_citations(model: TokenModel, data: Path) -> Pairs:
+def read_citations(model: TokenModel, data: Path, *, question: bool) -> Pairs:
+    """Statements with what they cite; the question is part of the model's row or not."""
     out = Pairs()
     for row in rows(data, "citation_expertqa"):
         texts = {p["id"]: p["text"] for p in row["passages"]}
@@ -83,7 +84,8 @@ def read_citations(model: TokenModel, data: Path) -> Pairs:
             places, every = find_positions(pages, claims), range(len(pages.starts))
             values = [measure_support(claim, pages, places, every)[1] for claim in claims]
             out.lexical.append(sum(values) / len(values) if values else 0.0)
-            reading = read_windows(model, row["query"], cited, citation["statement"])
+            query = row["query"] if question else ""
+            reading = read_windows(model, query, cited, citation["statement"])
             out.model.append(-reading.conclude()[0])
             out.true.append(label == "full")
             out.of.append(row["query"])
@@ -168,6 +170,18 @@ def report(name: str, one: Pairs, scale: Floats) -> Floats:
     return gain
 
 
+def print_fitted(name: str, one: Pairs) -> None:
+    """The gain of a logistic regression on lexical score and model, out of fold by query."""
+    x, true = np.column_stack([one.lexical, one.model]), np.array(one.true, float)
+    folds, held = np.array([fold_of(query, FOLDS) for query in one.of]), np.zeros(len(true))
+    for number in range(FOLDS):
+        out = folds == number
+        ones = np.ones(((~out).sum(), 1))
+        held[out] = fit_logistic(x[~out], true[~out], ones[:, 0], ones).predict(x[out])
+    gain = describe(gains(held, x[:, 0], true, one.of))
+    print(f"{name}, fitted out of fold: {auroc(held, true):.3f} ({gain})", flush=True)
+
+
 def fit_relevance(sets: Sequence[Pairs], keep: Sequence[Any]) -> Calibration:
     """The level of the sum by a logistic regression in which each set counts as much."""
     scale = scales(sets)
@@ -220,8 +234,11 @@ def main() -> None:
     options = parser.parse_args()
     model = load_model(BUNDLED_FOLDER)
     assert isinstance(model, TokenModel)
-    citations = read_citations(model, options.data)
-    report("ExpertQA, full support", citations, scales([citations]))
+    for question in (True, False):
+        citations = read_citations(model, options.data, question=question)
+        name = f"ExpertQA, full support, {'with' if question else 'without'} the question"
+        report(name, citations, scales([citations]))
+        print_fitted(name, citations)
     sets = read_relevance(model, options.data)
     scale = scales([sets[name] for name in JUDGED])
     each = {name: report(f"relevance, {name}", one, scale) for name, one in sets.items()}

@@ -23,6 +23,8 @@ _CONVERTED = Path(
     "hhem-onnx"
 )  # in the current directory: the checkpoint may be read-only or shared
 
+_LABELS = ("grounded", "relevant")  # of people about what a model may score
+
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
 
 
@@ -119,7 +121,10 @@ def check_model(
     folder: Annotated[Path, typer.Argument(help="Folder of the model; mini is the embedded one.")],
     labels: Annotated[
         Path | None,
-        typer.Option(help="JSON lines of traces with `grounded`, true or false: what people say."),
+        typer.Option(
+            help="JSON lines of traces with what people say: `grounded` or `relevant`, true or"
+            " false."
+        ),
     ] = None,
 ) -> None:
     """Say how well a model agrees with people, or whether a conversion of HHEM is exact.
@@ -134,6 +139,8 @@ def check_model(
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
     with exit_on_error(model=""):
+        if str(folder) == "mini" or (folder / "model.json").exists():
+            raise UsageError(f"{folder} is no conversion of HHEM: give traces with --labels")
         result = check_conversion(folder)
     for line in format_check(result):
         typer.echo(line)
@@ -143,6 +150,7 @@ def check_model(
 
 def _compare_with_labels(folder: Path, labels: Path) -> Table:
     from ragmeter.config.loader import load_settings
+    from ragmeter.core.score import BUILTIN_SCORER
     from ragmeter.offline.api import score
     from ragmeter.offline.report.tables import agreement_table
     from ragmeter.sampling.people_agreement import (
@@ -159,21 +167,31 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
     elif str(folder) != "mini":
         overrides["models"]["path"] = str(folder)
     settings = load_settings(environ={}, overrides=overrides)  # no judge of the environment
-    rows = [json.loads(line) for line in labels.read_text("utf-8").splitlines() if line.strip()]
-    rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("grounded"), bool)]
-    if not rows:
-        raise UsageError(f"{labels}: no line is a trace with `grounded`, true or false")
-    base = {"service": "labels", "timestamp": 0}
-    scored = score(
-        [{k: v for k, v in (base | row).items() if k in Trace.model_fields} for row in rows],
-        settings,
+    traces, people = [], []
+    for number, line in enumerate(labels.read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line or b"null")
+        except ValueError as error:
+            raise UsageError(f"{labels}, line {number}: no JSON ({error})") from None
+        row = row if isinstance(row, dict) else {}
+        said = {name: row[name] for name in _LABELS if isinstance(row.get(name), bool)}
+        if said:
+            row = {"service": "labels", "timestamp": 0, "trace_id": f"line {number}", **row}
+            traces.append({k: v for k, v in row.items() if k in Trace.model_fields})
+            people.append(said)
+    if not people:
+        raise UsageError(
+            f"{labels}: no line is a trace with `grounded` or `relevant`, true or false"
+        )
+    rows = compare_with_people(
+        LabelledScores(said, scorer_values(one.to_dict()["results"]))
+        for one, said in zip(score(traces, settings), people, strict=True)
     )
-    rows_of = compare_with_people(
-        LabelledScores({"grounded": row["grounded"]}, scorer_values(one.to_dict()["results"]))
-        for one, row in zip(scored, rows, strict=True)
-    )
-    grounded = sum(row["grounded"] for row in rows)
-    return agreement_table(rows_of, f"{len(rows)} labelled traces, {grounded} grounded")
+    if all(row.scorer == BUILTIN_SCORER for row in rows):
+        raise ModelError(f"{folder} scored none of the {len(people)} labelled traces")
+    counts = [f"{sum(s.get(name, False) for s in people)} {name}" for name in _LABELS
+              if any(name in said for said in people)]  # fmt: skip
+    return agreement_table(rows, f"{len(people)} labelled traces, {', '.join(counts)}")
 
 
 @model_app.command("fetch")

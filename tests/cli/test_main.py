@@ -246,3 +246,37 @@ def test_run_serves_until_it_is_interrupted(traces: Path, tmp_path: Path) -> Non
     _, rest = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, rest
     assert b"Traceback" not in rest
+
+
+def test_the_embedded_model_scores_relevance_of_files_and_of_replays(tmp_path: Path) -> None:
+    passages = [
+        {"id": "a", "text": "The museum in Paris opened in 1902."},
+        {"id": "b", "text": "It rained on the sea all week."},
+    ]
+    rows = [
+        {"trace_id": f"t{n}", "service": "s", "timestamp": 1_700_000_000 + n, "query": query,
+         "passages": passages, "answer": "I don't know."}
+        for n, query in enumerate(["When did the museum open?", None] * 6)
+    ]  # fmt: skip
+    file = tmp_path / "traces.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    on = {"RAGMETER_MODELS__CPU_SHARE": "0.2"}  # the tests turn it off
+    done = ragmeter("score", file, "--format", "jsonl", cwd=tmp_path, **on)
+    results = [json.loads(line)["results"] for line in done.stdout.splitlines()]
+    found = [
+        one
+        for of_trace in results
+        for one in of_trace
+        if (one["metric"], one["scorer"]) == ("relevance", "mini")
+    ]
+    assert [one["state"] for one in found] == ["scored", "unscored"] * 6
+    assert {one.get("reason") for one in found[1::2]} == {"no_query"}
+    graded = found[0]["detail"]["graded"]
+    assert graded["a"] > 1.5 > graded["b"]
+    config = tmp_path / "c.yaml"
+    config.write_text("sampling: {model: 1}\nhttp: {metrics_port: 0, otlp_port: 0}\n")
+    replay = ("run", "-c", config, "--replay", file, "--exit-after-replay")
+    done = ragmeter(*replay, "--state", tmp_path / "s.db", cwd=tmp_path, COLUMNS="160", **on)
+    line = next(one for one in done.stdout.decode().splitlines() if "mini " in one)
+    assert line.split()[:2] == ["relevance", "mini"], done.stdout
+    assert "6, 6 unscored" in line

@@ -229,3 +229,35 @@ def test_the_embedded_model_can_be_checked_and_labels_are_needed(
     result = run("check", "mini", "--labels", tmp_path / "none.jsonl")
     assert result.exit_code == 2
     assert "no line is a trace with `grounded`" in result.stderr
+    assert run("check", "mini").exit_code == 2
+    (tmp_path / "none.jsonl").write_text("\n{no\n")
+    result = run("check", "mini", "--labels", tmp_path / "none.jsonl")
+    assert (result.exit_code, "line 2: no JSON" in result.stderr) == (2, True)
+
+
+def test_the_agreement_about_relevance_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"The museum in Paris opened in 1902.": True, "It rained on the sea all week.": False}
+    rows = [
+        {"query": "When did the museum open?", "passages": [{"id": "a", "text": text}],
+         "answer": "I don't know.", "relevant": yes}
+        for text, yes in texts.items() for _ in range(5)
+    ]  # fmt: skip
+    path = tmp_path / "labels.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert run("check", "mini", "--labels", path).exit_code == 0
+    said = capfd.readouterr().out
+    assert "10 labelled traces, 5 relevant" in said
+    mini = next(line for line in said.splitlines() if "(mini)" in line)
+    assert mini.split()[:4] == ["relevance", "(mini)", "10", "0.50"]
+    assert "1.00 [" in mini
+
+
+def test_a_model_that_scores_no_trace_fails_the_check(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = write_folder(tmp_path / "own", "pairs", label=7)
+    result = run("check", own, "--labels", labelled(tmp_path / "labels.jsonl"))
+    assert result.exit_code == 1
+    assert "scored none of the 12 labelled traces" in result.stderr
