@@ -308,7 +308,7 @@ def _numbers(
 
     A number strays by the share of the stems near it that are not near it in any passage.
     """
-    missing, strayed, wide = 0, 0.0, NEAR + 1
+    missing, strayed, wide = 0, 0.0, 2 * NEAR
     for i, word in enumerate(stems):
         if word not in numbers:
             continue
