@@ -62,7 +62,7 @@ def worker(config: ConfigOption = None) -> None:
 
     with exit_on_error():
         settings = load_settings(config)
-        warn_unused_settings(settings, "worker", ["scorers"])
+        warn_unused_settings(settings, "worker")
         rules = load_configured_rules(settings)
         # a turn of uvloop, and a task, take half the time that asyncio's do
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
