@@ -97,11 +97,6 @@ class Alertmanager:
         self._wake = asyncio.Event()
         self._stopping = False
 
-    @property
-    def tracked_alerts(self) -> int:
-        """The number of alerts that are sent, ended ones included."""
-        return len(self._sent_alerts)
-
     def wake(self) -> None:
         """Send at once: an alert fired or resolved."""
         # A fast replay may have dropped the resolved alert by the next round.

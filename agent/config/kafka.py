@@ -120,7 +120,6 @@ class KafkaSettings(SettingsSection):
     retention: KafkaRetention = KafkaRetention()
     traces_encoding: TracesEncoding = "auto"
     traces_epoch: int = Field(0, ge=0)
-    feedback_epoch: int = Field(0, ge=0)
     feedback_service: str | None = Field(None, min_length=1, max_length=512)
     in_flight: int = Field(2000, ge=1, le=65_536)
     dedupe_hours: float = Field(48, gt=0)

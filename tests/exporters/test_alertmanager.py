@@ -218,7 +218,7 @@ def test_an_end_is_told_for_fifteen_minutes() -> None:
             assert len(made.stub.bodies) == count
             made.alerts = []
             await sender.send()
-            assert sender.tracked_alerts == 0
+            assert not sender._sent_alerts
 
     asyncio.run(scenario())
 

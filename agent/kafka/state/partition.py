@@ -26,7 +26,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, IndexRecord, ScoreRecord
+from ragmeter.kafka.score_records import SOURCE_LABELS, IndexRecord, ScoreRecord
 from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
@@ -43,10 +43,11 @@ from ragmeter.kafka.state.rows import (
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
+from ragmeter.store.pending import NewFeedback
 
 _BATCH = 200  # feedback that is joined at a time: what one record can set free
 
-ScoresRecord = ScoreRecord | IndexRecord | FeedbackRecord
+ScoresRecord = ScoreRecord | IndexRecord | NewFeedback
 """Any record of the scores topic."""
 
 
@@ -100,7 +101,7 @@ class PartitionState(ServiceState):
         self._spoiled = True
         if isinstance(record, IndexRecord):  # repetitions are recognised by their id
             self.aggregator.index(record.event, record.at)
-        elif isinstance(record, FeedbackRecord):
+        elif isinstance(record, NewFeedback):
             self._accept(record)
         else:
             self._apply(record)
@@ -132,11 +133,11 @@ class PartitionState(ServiceState):
         key = applied.trace.service, scored.trace_id
         self._counted[key] = ScoreRecord(applied.trace, record.source)
 
-    def _accept(self, record: FeedbackRecord) -> None:
+    def _accept(self, row: NewFeedback) -> None:
         """Join feedback, or let it wait."""
         self.aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
         now = self.aggregator.windows.now
-        self._labels.add(record.row if now is None else replace(record.row, since=now))
+        self._labels.add(row if now is None else replace(row, since=now))
         self._join_waiting()
 
     def _join_waiting(self) -> bool:
@@ -154,7 +155,7 @@ class PartitionState(ServiceState):
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter."""
         counters = self.aggregator.counters
-        if isinstance(record, FeedbackRecord):
+        if isinstance(record, NewFeedback):
             counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
             counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
         counters.inc("ragmeter_dead_letters_total", (("reason", "internal_error"),))
