@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ragmeter.aggregate.aggregator import evidence_trace_ids
@@ -312,17 +313,10 @@ def _reconcile_pairs(
     pairs = [(score.metric, score.scorer) for score in scored.results]
     if pairs == expected:
         return scored
-    present, wanted = set(pairs), set(expected)
-    results = list(scored.results)
-    if present - wanted:
-        results = [score for score in results if (score.metric, score.scorer) in wanted]
-        counters.inc("ragmeter_unexpected_results_total", by=len(pairs) - len(results))
-    if wanted - present:
-        results += [
-            Score(
-                *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
-            )
-            for pair in expected
-            if pair not in present
-        ]
-    return scored._replace(results=results)
+    by_pair = dict(zip(pairs, scored.results, strict=True))
+    if unexpected := len(by_pair.keys() - set(expected)):
+        counters.inc("ragmeter_unexpected_results_total", by=unexpected)
+    missing = partial(
+        Score, state=ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
+    )
+    return scored._replace(results=[by_pair.get(pair) or missing(*pair) for pair in expected])
