@@ -41,6 +41,7 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import ControlLearner, SamplingControl
+from ragmeter.store.rows import StateCommit
 from ragmeter.windows.bucket_builder import group_scores
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
@@ -544,31 +545,16 @@ class Aggregator:
         self._next_step = state["next_step"]
 
 
-class AggregatorChanges(NamedTuple):
-    """Rows for a store: a bucket or counter of None is deleted, a part of `meta` replaced.
-
-    `notifications` are the alerts to announce.
-    """
-
-    buckets: Sequence[BucketRow]
-    counters: Sequence[tuple[CounterKey, float | None]]
-    meta: dict[str, Any]
-    notifications: Sequence[Alert]
-
-
-def take_changes(aggregator: Aggregator, whole: bool = True) -> AggregatorChanges:
-    """Return all that changed since the last call.
+def take_changes(aggregator: Aggregator, whole: bool = True) -> StateCommit:
+    """Return all that changed since the last call but the notifications of alerts.
 
     It counts as saved: if writing it fails, give the aggregator up and restore a new one. `whole`
     is that of the windows' `drain`.
     """
     aggregator.settle()
-    return AggregatorChanges(
-        [*aggregator.windows.drain(whole), *aggregator.budgets.drain()],
-        aggregator.counters.drain(),
-        {**aggregator.drain(), **aggregator.dump()},
-        aggregator.engine.take_notifications(),
-    )
+    buckets = [*aggregator.windows.drain(whole), *aggregator.budgets.drain()]
+    meta = {**aggregator.drain(), **aggregator.dump()}
+    return StateCommit(0, buckets, aggregator.counters.drain(), meta=meta)
 
 
 def restore_aggregator(

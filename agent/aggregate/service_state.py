@@ -135,11 +135,12 @@ class ServiceState:
         `whole` is that of `Windows.drain`.
         """
         self._saved_at, self._committed_at = self.clocks.monotonic(), self.clocks.wall()
-        changes = take_changes(self.aggregator, whole)
+        step = take_changes(self.aggregator, whole)
         self.transitions = []
-        self._notifications = changes.notifications
-        meta = {**changes.meta, "wall_time": self._committed_at, "content": self._content}
-        return StateCommit(upto, changes.buckets, changes.counters, meta=meta)
+        self._notifications = self.aggregator.engine.take_notifications()
+        step.upto = upto
+        step.meta |= {"wall_time": self._committed_at, "content": self._content}
+        return step
 
     def notifications(self, evidence: Callable[[str, str], Results]) -> list[OutboxItem]:
         """Return the notifications that belong to the last `changes`.

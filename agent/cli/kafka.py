@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from ragmeter.cli import replay
 from ragmeter.cli.options import (
     ConfigOption,
     TableFormat,
@@ -62,7 +61,7 @@ def worker(config: ConfigOption = None) -> None:
 
     with exit_on_error():
         settings = load_settings(config)
-        warn_unused_settings(settings, "worker", ["scorers"])
+        warn_unused_settings(settings, "worker")
         rules = load_configured_rules(settings)
         # a turn of uvloop, and a task, take half the time that asyncio's do
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -232,20 +231,6 @@ def lag(config: ConfigOption = None, form: FormatOption = "table") -> None:
         padded += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
         typer.echo("  ".join(padded))
     typer.echo(f"{sum(row.lag for row in rows)} records wait for the group {settings.kafka.group}")
-
-
-@kafka_app.command("replay")
-def replay_file(
-    file: replay.ReplayFile,
-    rate: replay.RateOption = None,
-    start: replay.StartOption = 0,
-    shift: replay.ShiftOption = None,
-    id_suffix: replay.SuffixOption = "",
-    config: ConfigOption = None,
-) -> None:
-    """Do what `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
-    print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
-    replay.replay_to_kafka(replay.ReplayCall(file, rate, start, shift, id_suffix), config)
 
 
 @kafka_app.command("tail")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ragmeter.config.base import NameList, SettingsSection
+
+log = logging.getLogger(__name__)
 
 TOPIC_KINDS = ("traces", "spans", "scores", "dead", "feedback", "control")
 TracesEncoding = Literal["auto", "native", "otlp_proto", "otlp_json"]
@@ -120,7 +123,6 @@ class KafkaSettings(SettingsSection):
     retention: KafkaRetention = KafkaRetention()
     traces_encoding: TracesEncoding = "auto"
     traces_epoch: int = Field(0, ge=0)
-    feedback_epoch: int = Field(0, ge=0)
     feedback_service: str | None = Field(None, min_length=1, max_length=512)
     in_flight: int = Field(2000, ge=1, le=65_536)
     dedupe_hours: float = Field(48, gt=0)
@@ -128,6 +130,15 @@ class KafkaSettings(SettingsSection):
     evidence_bytes: int = Field(32 * 2**20, ge=0)
     timeout_seconds: float = Field(15, ge=1, le=300)
     security: KafkaSecurity = KafkaSecurity()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, value: Any) -> Any:
+        # it changed nothing; files of 0.1 may name it
+        if not isinstance(value, dict) or "feedback_epoch" not in value:
+            return value
+        log.warning("the setting kafka.feedback_epoch has no effect any more; remove it")
+        return {name: one for name, one in value.items() if name != "feedback_epoch"}
 
     @property
     def score_group(self) -> str:

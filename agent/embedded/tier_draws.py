@@ -28,7 +28,7 @@ from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.billing import count_canary
 from ragmeter.scoring.processes import SamplingTerms
 from ragmeter.scoring.scorer import CheapScores, TraceScores
-from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling, sampling_scale_gauges
+from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 
@@ -142,8 +142,7 @@ class TierDraws(TierSampling):
     def gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
         """Return the gauges of the tiers; `label` gives the bounded name of a service."""
         builtin = ("ragmeter_sampling_scale", _BUILTIN_LABELS, self.terms.scale)
-        scales = sampling_scale_gauges(self.tiers.controllers, label)
-        return [builtin, *scales, *self.tiers.gauges()]
+        return [builtin, *self.scale_gauges(label), *self.tiers.gauges()]
 
     def restore(self, meta: Mapping[str, Any]) -> Counter[MetricScorer]:
         """Start from what the store holds; return the number of pending results by pair."""

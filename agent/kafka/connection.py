@@ -30,6 +30,8 @@ OTHER_PROTOCOL = "is it a listener of another protocol (kafka.security.protocol)
 _SASL_UNKNOWN, _SASL_STATE, _SASL_FAILED = 33, 34, 58  # error codes of Kafka's protocol
 _REPEAT_SECONDS = 10.0  # between two equal lines of the clients: an outage writes thousands
 _MAX_REMEMBERED_LINES = 1000
+# An error of the client that is none for some seconds: a new cluster makes its topic of offsets.
+_TRANSIENT = "Group Coordinator Request failed: %s"
 
 
 class KafkaSecurityError(RagmeterError):
@@ -187,7 +189,8 @@ class _RepeatFilter(logging.Filter):
         if record.name.startswith("ragmeter"):
             return True
         key, now = (record.name, record.msg), time.monotonic()
-        if now - self._logged_at.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+        first = now if record.msg == _TRANSIENT else -_REPEAT_SECONDS
+        if now - self._logged_at.setdefault(key, first) < _REPEAT_SECONDS:
             return False
         if len(self._logged_at) > _MAX_REMEMBERED_LINES:
             self._logged_at.clear()

@@ -205,6 +205,8 @@ class _NoOffsets(dict[TP, int | None]):
 class ReadingConsumer(Consumer):
     """Faust's consumer with such a thread."""
 
+    logger = FAUST_LOG
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._read_offset = _NoOffsets()

@@ -114,14 +114,6 @@ class IndexRecord:
     at: float
 
 
-@dataclass(slots=True)
-class FeedbackRecord:
-    """Feedback; `row.since` is the time of the label, for use where no event time is known."""
-
-    row: NewFeedback
-    source: SourceOffset
-
-
 @dataclass
 class _Version:
     v: int
@@ -134,14 +126,10 @@ class _IndexWire:
     event: IndexEvent
 
 
-_Offset = Annotated[int, Field(ge=0)]
-
-
 @dataclass
 class _FeedbackWire:
     v: int
     labelled: Annotated[float, Field(ge=0, lt=_MAX_TIME)]
-    at: tuple[_Offset, _Offset, _Offset]
     trace: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
     service: Annotated[str, Field(min_length=1, max_length=MAX_ID)]
     scorer: Annotated[str, Field(min_length=1, max_length=64)]
@@ -321,23 +309,20 @@ def encode_index(raw: bytes, at: float) -> bytes:
     return _INDEX_PREFIX + json.dumps(at).encode() + b',"event":' + raw + b"}"
 
 
-def encode_feedback(record: FeedbackRecord) -> bytes:
-    """Return the JSON of feedback."""
-    row = record.row
-    tree = {
-        "at": record.source,
-        "trace": row.trace.hex(),
-        "service": row.service,
-        "scorer": row.scorer,
-        "word": row.body,
-    }
-    rest = json.dumps(tree, separators=(",", ":")).encode()
+def encode_feedback(row: NewFeedback) -> bytes:
+    """Return the JSON of feedback; `since` is the time of the label.
+
+    That time counts where no event time is known.
+    """
+    # programs before this one want an offset
+    tree = {"at": [0, 0, 0], "trace": row.trace.hex(), "service": row.service}
+    rest = _dump({**tree, "scorer": row.scorer, "word": row.body}).encode()
     return _FEEDBACK_PREFIX + json.dumps(row.since).encode() + b"," + rest[1:]
 
 
 def decode_scores_message(
     data: bytes, limit: int = _READ_BYTES
-) -> list[ScoreRecord] | IndexRecord | FeedbackRecord:
+) -> list[ScoreRecord] | IndexRecord | NewFeedback:
     """Decode any message of the topic; raises as `decode_scores`."""
     if data.startswith(_FEEDBACK_PREFIX) and len(data) <= limit:
         return _decode_feedback(data)
@@ -543,7 +528,7 @@ def _decode_index(data: bytes) -> IndexRecord:
     return IndexRecord(wire.event, wire.index_at)
 
 
-def _decode_feedback(data: bytes) -> FeedbackRecord:
+def _decode_feedback(data: bytes) -> NewFeedback:
     try:
         wire = _FEEDBACK_WIRE.validate_json(data)
         FeedbackLabels.load(wire.word)  # checked here, and not where a lock is held
@@ -553,8 +538,7 @@ def _decode_feedback(data: bytes) -> FeedbackRecord:
     except (ValueError, TypeError):
         raise BadRecord("invalid_record", "the labels of the feedback cannot be read") from None
     trace = bytes.fromhex(wire.trace)
-    row = NewFeedback(trace, wire.service, wire.scorer, wire.labelled, wire.word)
-    return FeedbackRecord(row, SourceOffset(*wire.at))
+    return NewFeedback(trace, wire.service, wire.scorer, wire.labelled, wire.word)
 
 
 def _trace_problem(scored: ScoredTrace) -> str | None:

@@ -84,21 +84,6 @@ def build_controllers(
     return controllers
 
 
-def sampling_scale_gauges(
-    controllers: Mapping[Tier, BudgetController], label: Callable[[str], str]
-) -> list[GaugeSample]:
-    """Return the scale of the sampling rates by tier and service.
-
-    `label` bounds the names of services; of services that share one, the lowest scale counts.
-    """
-    scales: dict[tuple[tuple[str, str], ...], float] = {}
-    for tier, controller in controllers.items():
-        for service, scale in controller.scales().items():
-            labels = (("tier", tier), ("service", label(service)))
-            scales[labels] = min(scale, scales.get(labels, scale))
-    return [("ragmeter_sampling_scale", *item) for item in scales.items()]
-
-
 class OverloadLog:
     """Logs that a tier draws less than configured without a budget to blame, once each time."""
 
@@ -160,6 +145,18 @@ class TierSampling:
     def apply_control(self, control: SamplingControl) -> None:
         """Draw by other knowledge of services, versions and segments."""
         self.strata.apply_control(control)
+
+    def scale_gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
+        """Return the scale of the sampling rates by tier and service.
+
+        `label` bounds the names of services; of services that share one, the lowest scale counts.
+        """
+        scales: dict[tuple[tuple[str, str], ...], float] = {}
+        for tier, controller in self._controllers.items():
+            for service, scale in controller.scales().items():
+                labels = (("tier", tier), ("service", label(service)))
+                scales[labels] = min(scale, scales.get(labels, scale))
+        return [("ragmeter_sampling_scale", *item) for item in scales.items()]
 
 
 class TierSpending:

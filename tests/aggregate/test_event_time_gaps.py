@@ -92,7 +92,8 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
                     moved += one.advance(number * STEP)
             moved += one.apply(trace).alerts
         one.settle()
-        notified += take_changes(one).notifications
+        take_changes(one)
+        notified += one.engine.take_notifications()
     held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
     monitor = one.drift.monitor.dump()
     return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())

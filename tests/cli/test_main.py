@@ -260,7 +260,7 @@ def test_the_embedded_model_scores_relevance_of_files_and_of_replays(tmp_path: P
     ]  # fmt: skip
     file = tmp_path / "traces.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    on = {"RAGMETER_MODELS__CPU_SHARE": "0.2"}  # the tests turn it off
+    on: dict[str, Any] = {"RAGMETER_MODELS__CPU_SHARE": "0.2"}  # the tests turn it off
     done = ragmeter("score", file, "--format", "jsonl", cwd=tmp_path, **on)
     results = [json.loads(line)["results"] for line in done.stdout.splitlines()]
     found = [

@@ -47,7 +47,6 @@ from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
     AnswerEmbedding,
     BadRecord,
-    FeedbackRecord,
     RecordTooLarge,
     ScoreRecord,
     SourceOffset,
@@ -296,8 +295,7 @@ class MessageProcessor:
         arrived = arrival_time(message, time.time())
         ahead = self._settings.limits.future_seconds
         (row,) = feedback_rows([feedback], None, math.inf if arrived is None else arrived, ahead)
-        source = SourceOffset(kafka.feedback_epoch, message.partition, message.offset)
-        return self._forward(message, service, encode_feedback(FeedbackRecord(row, source)))
+        return self._forward(message, service, encode_feedback(row))
 
     def _forward(self, message: Any, service: str, data: bytes) -> Outcome:
         return [OutRecord(self.scores_topic, data, service.encode("utf-8", "replace"))]

@@ -40,7 +40,6 @@ from ragmeter.scoring.slow_tiers import (
     ConfiguredTiers,
     TierSampling,
     build_controllers,
-    sampling_scale_gauges,
     score_live_tier,
 )
 from ragmeter.trace import Trace
@@ -236,11 +235,8 @@ class InlineTiers(TierSampling):
             controller.charge(service, cost, self._clock())
 
     def gauges(self) -> list[GaugeSample]:
-        """Return the state of the tiers, and the scale of sampling rates by tier and service.
-
-        Of services that share a bounded name the lowest scale counts.
-        """
-        scales = sampling_scale_gauges(self._controllers, self._names.service)
+        """Return the state of the tiers, and the scale of sampling rates by tier and service."""
+        scales = self.scale_gauges(self._names.service)
         alive = float(self.pool.alive) if self.pool is not None else 0.0
         processes = ("ragmeter_scorer_processes", (), alive)
         return [*scales, processes, *self.instruments.gauges()]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -27,7 +28,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, IndexRecord, ScoreRecord
+from ragmeter.kafka.score_records import SOURCE_LABELS, IndexRecord, ScoreRecord
 from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
@@ -44,10 +45,11 @@ from ragmeter.kafka.state.rows import (
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
+from ragmeter.store.pending import NewFeedback
 
 _BATCH = 200  # feedback that is joined at a time: what one record can set free
 
-ScoresRecord = ScoreRecord | IndexRecord | FeedbackRecord
+ScoresRecord = ScoreRecord | IndexRecord | NewFeedback
 """Any record of the scores topic."""
 
 
@@ -101,7 +103,7 @@ class PartitionState(ServiceState):
         self._spoiled = True
         if isinstance(record, IndexRecord):  # repetitions are recognised by their id
             self.aggregator.index(record.event, record.at)
-        elif isinstance(record, FeedbackRecord):
+        elif isinstance(record, NewFeedback):
             self._accept(record)
         else:
             self._apply(record)
@@ -164,11 +166,11 @@ class PartitionState(ServiceState):
             aggregator.embedded(scored.service, wording, scored.timestamp, *record.embedding)
         self._remember([record], [applied])
 
-    def _accept(self, record: FeedbackRecord) -> None:
+    def _accept(self, row: NewFeedback) -> None:
         """Join feedback, or let it wait."""
         self.aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
         now = self.aggregator.windows.now
-        self._labels.add(record.row if now is None else replace(record.row, since=now))
+        self._labels.add(row if now is None else replace(row, since=now))
         self._join_waiting()
 
     def _join_waiting(self) -> bool:
@@ -186,7 +188,7 @@ class PartitionState(ServiceState):
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter."""
         counters = self.aggregator.counters
-        if isinstance(record, FeedbackRecord):
+        if isinstance(record, NewFeedback):
             counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
             counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
         counters.inc("ragmeter_dead_letters_total", (("reason", "internal_error"),))
@@ -350,17 +352,10 @@ def _reconcile_pairs(
     pairs = list(map(_pair_of, scored.results))
     if pairs == expected:
         return scored
-    present, wanted = set(pairs), set(expected)
-    results = list(scored.results)
-    if present - wanted:
-        results = [score for score in results if (score.metric, score.scorer) in wanted]
-        counters.inc("ragmeter_unexpected_results_total", by=len(pairs) - len(results))
-    if wanted - present:
-        results += [
-            Score(
-                *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
-            )
-            for pair in expected
-            if pair not in present
-        ]
-    return scored._replace(results=results)
+    by_pair = dict(zip(pairs, scored.results, strict=True))
+    if unexpected := len(by_pair.keys() - set(expected)):
+        counters.inc("ragmeter_unexpected_results_total", by=unexpected)
+    missing = partial(
+        Score, state=ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
+    )
+    return scored._replace(results=[by_pair.get(pair) or missing(*pair) for pair in expected])

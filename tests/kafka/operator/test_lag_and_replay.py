@@ -1,4 +1,4 @@
-"""`ragmeter kafka replay` and `lag` on a real broker."""
+"""`ragmeter replay --to kafka` and `ragmeter kafka lag` on a real broker."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ragmeter.aggregate.feedback_records import trace_key
-from ragmeter.kafka.score_records import FeedbackRecord, SourceOffset, decode_scores_message
+from ragmeter.kafka.score_records import decode_scores_message
+from ragmeter.store.pending import NewFeedback
 from tests.kafka.messages import Processing, message
 from tests.kafka.settings import settings_of
 from tests.traces import START
@@ -33,20 +34,18 @@ class FakeProcessor(Processing):
         super().__init__(settings_of(kafka=kafka))
         self.records: list[tuple[bytes | None, bytes]] = []
 
-    def read(self, value: bytes, arrived: float | None = None) -> FeedbackRecord:
+    def read(self, value: bytes, arrived: float | None = None) -> NewFeedback:
         at = None if arrived is None else int(1000 * arrived)
         (record,) = self.take(message(value, timestamp=at), feedback=True)
         self.records.append((record.key, record.value or b""))
         found = decode_scores_message(record.value or b"")
-        assert isinstance(found, FeedbackRecord)
+        assert isinstance(found, NewFeedback)
         return found
 
 
 def test_it_goes_to_the_partition_of_its_service_without_ids_in_it() -> None:
-    processor = FakeProcessor(feedback_epoch=2)
-    found = processor.read(line())
-    assert found.source == SourceOffset(2, 3, 5)
-    row = found.row
+    processor = FakeProcessor()
+    row = processor.read(line())
     assert (row.trace, row.service, row.scorer, row.since) == (
         *(trace_key("t1"), "bot", "human"),
         START,
@@ -59,8 +58,8 @@ def test_it_goes_to_the_partition_of_its_service_without_ids_in_it() -> None:
 
 def test_a_label_from_the_future_is_one_of_its_arrival() -> None:
     """Of two words the later holds: one wrong clock must not have the last word for years."""
-    assert FakeProcessor().read(line(timestamp=START + 9e6), arrived=START).row.since == START
-    assert FakeProcessor().read(line(), arrived=START + 50).row.since == START
+    assert FakeProcessor().read(line(timestamp=START + 9e6), arrived=START).since == START
+    assert FakeProcessor().read(line(), arrived=START + 50).since == START
 
 
 def test_who_names_no_service_is_told_so_unless_there_is_only_one() -> None:
@@ -70,8 +69,8 @@ def test_who_names_no_service_is_told_so_unless_there_is_only_one() -> None:
     assert letter.headers["reason"] == b"invalid_feedback"
     assert json.loads(letter.headers["error"])[0]["field"] == "service"
     found = FakeProcessor(feedback_service="shop").read(line(service=None))
-    assert found.row.service == "shop"
-    assert FakeProcessor(feedback_service="shop").read(line()).row.service == "bot"
+    assert found.service == "shop"
+    assert FakeProcessor(feedback_service="shop").read(line()).service == "bot"
 
 
 @pytest.mark.parametrize(

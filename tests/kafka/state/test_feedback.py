@@ -20,7 +20,6 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.kafka.score_records import (
     BadRecord,
-    FeedbackRecord,
     ScoreRecord,
     SourceOffset,
     decode_score,
@@ -32,6 +31,7 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, split_row_key
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
+from ragmeter.store.pending import NewFeedback
 from ragmeter.store.sqlite import SqliteStore
 from tests.aggregate.test_feedback_join import agent, said
 from tests.kafka.state.partition import SCORER, apply, commit, crashing, flat, reloaded, state_of
@@ -53,9 +53,7 @@ def trace(number: int, offset: int | None = None, **changes: Any) -> bytes:
 
 def label(offset: int, item: Feedback, service: str = "bot") -> bytes:
     (row,) = feedback_rows([item], None)
-    return encode_feedback(
-        FeedbackRecord(replace(row, service=service), SourceOffset(0, 0, offset))
-    )
+    return encode_feedback(replace(row, service=service))
 
 
 def counted(state: PartitionState) -> dict[str, float]:
@@ -161,7 +159,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
         apply(state, [decode_scores_message(trace(1))])
     again = reloaded(rows, settings=settings_of())
     decoded_label = decode_scores_message(label(2, said(1)))
-    assert isinstance(decoded_label, FeedbackRecord)
+    assert isinstance(decoded_label, NewFeedback)
     assert again.give_up_feedback(decode_score(trace(1)))
     assert not again.give_up_feedback(decode_score(trace(1)))
     apply(again, [decode_scores_message(trace(1))])
@@ -176,7 +174,6 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
         (b'"trace":"', b'"trace":"x'),
         (b'"service":"bot"', b'"service":""'),
         (b'"word":"[', b'"word":"{['),
-        (b'"at":[0', b'"at":[-1'),
         (b'{"v":1,"labelled":', b'{"v":1,"labelled":-'),
     ],
 )

@@ -11,7 +11,7 @@ from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
-from ragmeter.kafka.score_records import FeedbackRecord, ScoreRecord, SourceOffset
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
 from ragmeter.store.pending import NewFeedback
@@ -54,8 +54,8 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
     return ScoreRecord(scored, SourceOffset(0, 0, number), ("0" * 16,))
 
 
-def messages(seed: int, count: int = 6_000) -> list[list[ScoreRecord] | FeedbackRecord]:
-    rng, made, at = random.Random(seed), list[list[ScoreRecord] | FeedbackRecord](), START
+def messages(seed: int, count: int = 6_000) -> list[list[ScoreRecord] | NewFeedback]:
+    rng, made, at = random.Random(seed), list[list[ScoreRecord] | NewFeedback](), START
     number = 0
     while number < count:
         service = rng.choices(["hot", "cold"], [9, 1])[0]
@@ -68,7 +68,7 @@ def messages(seed: int, count: int = 6_000) -> list[list[ScoreRecord] | Feedback
         for _ in range(rng.randrange(3)):  # labels of what came, of what comes, and of nothing
             name = f"t{rng.randrange(number + 400)}"
             row = NewFeedback(trace_key(name), service, "reviewers", at, LABELS)
-            made.append(FeedbackRecord(row, SourceOffset(0, 0, len(made))))
+            made.append(row)
     return made
 
 
@@ -88,7 +88,7 @@ def state(**overrides: object) -> PartitionState:
 
 def rows_after(
     one: PartitionState,
-    made: Sequence[list[ScoreRecord] | FeedbackRecord],
+    made: Sequence[list[ScoreRecord] | NewFeedback],
     count: Callable[[PartitionState, list[ScoreRecord]], None],
 ) -> list[Rows]:
     """The rows of a step every few messages."""
