@@ -75,10 +75,6 @@ records = st.builds(
         output_tokens=st.one_of(st.none(), st.integers(0, 2**53)),
         cost_usd=st.one_of(st.none(), st.floats(0, 1e9)),
         partial=st.booleans(),
-        canary=st.just(False),  # defaults of a named tuple are drawn, too
-        wording=st.none(),
-        wording_reason=st.just(""),
-        judging=st.none(),
         guessed=st.lists(st.sampled_from(GUESSED_FIELDS), unique=True).map(tuple),
         pending=st.lists(st.tuples(words, words, st.text(max_size=4), maybe), max_size=2).map(
             tuple
@@ -86,7 +82,7 @@ records = st.builds(
         canary=st.booleans(),
         wording=st.none(),
         wording_reason=st.text(max_size=8),
-        judging=st.none(),
+        judging=st.none(),  # defaults of a named tuple are drawn, too
     ),
     st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 3)),
     st.none(),
