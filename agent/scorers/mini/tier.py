@@ -20,13 +20,7 @@ from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
 from ragmeter.metrics.text_index import MAX_ANSWER, PassageIndex, QueryText, parse_answer
 from ragmeter.scorers.hhem.model import consistency_probability
-from ragmeter.scorers.hhem.tier import (
-    METRIC,
-    Finding,
-    LocalModelTier,
-    call_model,
-    passage_texts,
-)
+from ragmeter.scorers.hhem.tier import METRIC, Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
 from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
@@ -52,8 +46,7 @@ MAX_PASSAGE_CHARS = 250_000
 _MAX_REMEMBERED = 3_000
 _RELEVANCE = "relevance"
 _PAIR_WEIGHT = 50.0  # of a row with one passage
-# Passages of a trace that are graded, drawn at random: a row each. Where the model's time is short,
-# a third one would narrow the interval of the mean less than other traces do.
+# Passages of a trace that are graded: a third would narrow intervals less than more traces do.
 MAX_GRADED = 2
 
 _Place = tuple[int, int]
