@@ -23,8 +23,6 @@ _CONVERTED = Path(
     "hhem-onnx"
 )  # in the current directory: the checkpoint may be read-only or shared
 
-_LABELS = ("grounded", "relevant")  # of people about what a model may score
-
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
 
 
@@ -88,7 +86,7 @@ def score_pairs(
     from ragmeter.scorers.hhem.model import HhemModel, consistency_probability
 
     bad = 0
-    try:
+    with exit_on_error(model=""):
         model = HhemModel(folder, int8)
         if str(pairs) == "-":
             if sys.stdin is None:
@@ -106,12 +104,6 @@ def score_pairs(
                 typer.echo(
                     json.dumps({**pair, "score": consistency_probability(logits), "logits": logits})
                 )
-    except ModelError as error:
-        raise exit_error(str(error)) from None
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as error:
-        raise exit_error(f"{pairs}: {error.strerror or error}") from None
     if bad:
         raise typer.Exit(1)
 
@@ -174,24 +166,22 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
         except ValueError as error:
             raise UsageError(f"{labels}, line {number}: no JSON ({error})") from None
         row = row if isinstance(row, dict) else {}
-        said = {name: row[name] for name in _LABELS if isinstance(row.get(name), bool)}
+        said = {
+            name: row[name] for name in ("grounded", "relevant") if isinstance(row.get(name), bool)
+        }
         if said:
             row = {"service": "labels", "timestamp": 0, "trace_id": f"line {number}", **row}
             traces.append({k: v for k, v in row.items() if k in Trace.model_fields})
             people.append(said)
     if not people:
-        raise UsageError(
-            f"{labels}: no line is a trace with `grounded` or `relevant`, true or false"
-        )
+        raise UsageError(f"{labels}: no trace has `grounded` or `relevant`, true or false")
     rows = compare_with_people(
         LabelledScores(said, scorer_values(one.to_dict()["results"]))
         for one, said in zip(score(traces, settings), people, strict=True)
     )
     if all(row.scorer == BUILTIN_SCORER for row in rows):
         raise ModelError(f"{folder} scored none of the {len(people)} labelled traces")
-    counts = [f"{sum(s.get(name, False) for s in people)} {name}" for name in _LABELS
-              if any(name in said for said in people)]  # fmt: skip
-    return agreement_table(rows, f"{len(people)} labelled traces, {', '.join(counts)}")
+    return agreement_table(rows, f"{len(people)} labelled traces")
 
 
 @model_app.command("fetch")

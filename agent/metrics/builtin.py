@@ -44,6 +44,7 @@ from ragmeter.metrics.text_index import (
 from ragmeter.trace import Trace
 
 _CITATION_METRICS = ("citation_precision", "citation_recall", "citation_f1")
+_NO_PASSAGES = NoScore("no_passages", applies=False)
 _MAX_DETAIL_PAIRS = 10
 _MAX_DETAIL_GRADES = 100
 
@@ -116,9 +117,7 @@ def _relevance(
     name = "relevance"
     reason = relevance.find_relevance_reason(trace, pages, query)
     if reason is not None or pages is None:
-        return make_score(
-            name, trace, reason or NoScore("no_passages", applies=False), BUILTIN_SCORER
-        )
+        return make_score(name, trace, reason or _NO_PASSAGES, BUILTIN_SCORER)
     grades = relevance.grade_passages(pages, query.words, positions)
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}
@@ -130,7 +129,7 @@ def _no_evidence(trace: Trace, pages: PassageIndex | None, language: str) -> NoS
     if trace.passages is None:
         return NoScore("no_passages_captured")
     if pages is None:
-        return NoScore("no_passages", applies=False)
+        return _NO_PASSAGES
     if not pages.has_text or trace.answer is None:
         return NoScore("no_text")
     if not {language, pages.language} <= READ_BY_ENGLISH:
@@ -160,9 +159,7 @@ def _grounding(
     if reason is None and not answer.content:
         reason = NoScore("no_claims", applies=False)
     if reason is not None or pages is None:
-        return make_score(
-            name, trace, reason or NoScore("no_passages", applies=False), BUILTIN_SCORER
-        )
+        return make_score(name, trace, reason or _NO_PASSAGES, BUILTIN_SCORER)
     features = extract_features(pages, answer, positions, query)
     ids = [passage.id for passage in trace.passages or ()]
     detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)

@@ -27,12 +27,10 @@ def find_relevance_reason(
         return NoScore("no_passages_captured")
     if not trace.passages or pages is None:
         return NoScore("no_passages", applies=False)
-    if not query.text or query.text.isspace():
+    if not query.words:  # blank, or stop words alone
         return NoScore("no_query")
     if not pages.has_text:
         return NoScore("no_text")
-    if not query.words:  # stop words alone
-        return NoScore("no_query")
     spoken = {identify_language(query.text), pages.language}
     return None if spoken <= READ_BY_ENGLISH else NOT_MEASURED
 

@@ -276,7 +276,14 @@ def test_the_embedded_model_scores_relevance_of_files_and_of_replays(tmp_path: P
     config = tmp_path / "c.yaml"
     config.write_text("sampling: {model: 1}\nhttp: {metrics_port: 0, otlp_port: 0}\n")
     replay = ("run", "-c", config, "--replay", file, "--exit-after-replay")
-    done = ragmeter(*replay, "--state", tmp_path / "s.db", cwd=tmp_path, COLUMNS="160", **on)
+    done = ragmeter(
+        *replay,
+        "--state",
+        tmp_path / "s.db",
+        cwd=tmp_path,
+        COLUMNS="160",
+        RAGMETER_MODELS__CPU_SHARE="0.2",
+    )  # the tests turn it off
     line = next(one for one in done.stdout.decode().splitlines() if "mini " in one)
     assert line.split()[:2] == ["relevance", "mini"], done.stdout
     assert "6, 6 unscored" in line

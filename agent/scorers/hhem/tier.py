@@ -46,16 +46,14 @@ Finding = tuple[float, dict[str, Any]] | NoScore
 class LocalModelTier(ABC):
     """Scores `grounding` by a model in threads of this process; the base of the tiers with one.
 
-    Other metrics of a tier say themselves why they have no value.
-
     An async context manager that ends the workers' threads; they begin at the first trace.
     """
 
     tier: Tier = "model"
 
-    def __init__(self, workers: CpuWorkers, fingerprints: Mapping[str, str]) -> None:
+    def __init__(self, workers: CpuWorkers, fingerprints: Mapping[MetricScorer, str]) -> None:
         self._workers = workers
-        self._fingerprints = fingerprints  # by scorer
+        self._fingerprints = fingerprints
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,7 +64,7 @@ class LocalModelTier(ABC):
     @property
     def pairs(self) -> Sequence[MetricScorer]:
         """The (metric, scorer) pairs that every trace gets a result for."""
-        return [(METRIC, scorer) for scorer in self._fingerprints]
+        return list(self._fingerprints)
 
     @abstractmethod
     def _score_pair(
@@ -77,38 +75,31 @@ class LocalModelTier(ABC):
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         """Return one result for each of `pairs`; `cost` grows by the workers' busy seconds."""
         reason = find_missing_reason(trace)
-        if reason is not None and all(metric == METRIC for metric, _ in self.pairs):
-            return [_missing(pair, reason) for pair in self.pairs]
-        async with self._workers.turn() as turn:
-            runs = [
-                self._guarded(pair, trace, self._score_pair(pair, turn, trace, cost))
-                for pair in self.pairs
-                if reason is None or pair[0] != METRIC
-            ]
-            scores = list(await asyncio.gather(*runs))
-        if reason is not None:
-            scores += [_missing(pair, reason) for pair in self.pairs if pair[0] == METRIC]
+        scores = [_missing(pair, reason) for pair in self.pairs if reason and pair[0] == METRIC]
+        if len(scores) < len(self.pairs):
+            wanted = [pair for pair in self.pairs if not reason or pair[0] != METRIC]
+            async with self._workers.turn() as turn:
+                runs = [(pair, self._score_pair(pair, turn, trace, cost)) for pair in wanted]
+                scores += await asyncio.gather(*[self._guarded(p, trace, run) for p, run in runs])
         return scores
 
     async def _guarded(self, pair: MetricScorer, trace: Trace, run: Awaitable[Finding]) -> Score:
-        metric, scorer = pair
         try:
             result = await run
             if isinstance(result, NoScore):
                 return _missing(pair, result)
-            fingerprint = self._fingerprints[scorer]
             # the probability is that of the tier's draw, which is not known here
-            return Score(metric, scorer, ScoreState.SCORED, result[0], detail=result[1],
-                         fingerprint=fingerprint)  # fmt: skip
+            return Score(*pair, ScoreState.SCORED, result[0], detail=result[1],
+                         fingerprint=self._fingerprints[pair])  # fmt: skip
         except TextTooLong:
             return _missing(pair, NoScore("too_long"))
         except ModelError as error:
-            log.error("%s failed on trace %r: %.200s", scorer, trace.trace_id[:80], error)
+            log.error("%s failed on trace %r: %.200s", pair[1], trace.trace_id[:80], error)
             return _missing(pair, NoScore("model_error"))
         except WorkersClosed:
             raise
         except Exception:
-            log.exception("%s failed on trace %r", scorer, trace.trace_id[:80])
+            log.exception("%s failed on trace %r", pair[1], trace.trace_id[:80])
             return _missing(pair, NoScore("internal_error"))
 
 
@@ -144,7 +135,9 @@ class HhemTier(LocalModelTier):
         if settings.fulltext:
             methods[FULLTEXT] = f"fulltext {_FULLTEXT_CHARS}"
         fingerprints = {
-            scorer: hashlib.sha256(f"{model.fingerprint} {method}".encode()).hexdigest()[:12]
+            (METRIC, scorer): hashlib.sha256(f"{model.fingerprint} {method}".encode()).hexdigest()[
+                :12
+            ]
             for scorer, method in methods.items()
         }
         super().__init__(workers or CpuWorkers(settings.workers), fingerprints)

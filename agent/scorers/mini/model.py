@@ -321,10 +321,9 @@ class TokenModel(_FolderModel):
     def support_query(self, query: str, passage: str) -> float:
         """Return the log odds that a passage supports a query, by its most promising window."""
         reading = self.read("", [passage], query[:_MAX_QUERY])
-        limits = self.manifest
-        room = max(_PASSAGE_WINDOW, limits.overlap + 1)
-        room = min(room, limits.window - limits.chunk - 4)
-        windows = cut_evenly(len(reading.context), room, limits.overlap)
+        limits, overlap = self.manifest, self.manifest.overlap
+        room = min(max(_PASSAGE_WINDOW, overlap + 1), limits.window - limits.chunk - 4)
+        windows = cut_evenly(len(reading.context), room, overlap)
         for chunk in reading.chunks:
             (best, *_) = _rank_windows(windows, reading.context, chunk.ids)
             self.score_window(reading, chunk, best)

@@ -20,7 +20,7 @@ from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
 from ragmeter.metrics.text_index import MAX_ANSWER, PassageIndex, QueryText, parse_answer
 from ragmeter.scorers.hhem.model import consistency_probability
-from ragmeter.scorers.hhem.tier import Finding, LocalModelTier, call_model, passage_texts
+from ragmeter.scorers.hhem.tier import METRIC, Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
 from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
@@ -46,8 +46,7 @@ MAX_PASSAGE_CHARS = 250_000
 _MAX_REMEMBERED = 3_000
 _RELEVANCE = "relevance"
 _PAIR_WEIGHT = 50.0  # of a row with one passage
-# Passages of a trace that are graded, drawn at random: a row each. Where the model's time is short,
-# a third one would narrow the interval of the mean less than other traces do.
+# Passages of a trace that are graded: a third would narrow intervals less than more traces do.
 MAX_GRADED = 2
 
 _Place = tuple[int, int]
@@ -55,10 +54,9 @@ T = TypeVar("T")
 
 
 class TokenTier(LocalModelTier):
-    """Scores `grounding` and `relevance` by a model of the kind `tokens`.
+    """Scores `grounding`, and `relevance` if the manifest has a rule, by a model of `tokens`.
 
-    The model is opened at the first trace. Relevance is scored where the manifest has a rule for
-    it. Texts that were scored lately are not scored again.
+    It is opened at the first trace. Texts that it has scored lately it does not score again.
 
     Args:
         model: The model.
@@ -66,16 +64,12 @@ class TokenTier(LocalModelTier):
     """
 
     def __init__(self, model: TokenModel, workers: CpuWorkers | None = None) -> None:
-        super().__init__(workers or CpuWorkers(1), {model.manifest.name: model.fingerprint})
+        name = model.manifest.name
+        pairs = [(METRIC, name), *[(_RELEVANCE, name)] * (model.manifest.relevance is not None)]
+        super().__init__(workers or CpuWorkers(1), dict.fromkeys(pairs, model.fingerprint))
         self._model = model
         self._flights: SingleFlight[Any] = SingleFlight()
         self._remembered: OrderedDict[bytes, Any] = OrderedDict()  # the latest used last
-
-    @property
-    def pairs(self) -> Sequence[MetricScorer]:
-        """Grounding, and relevance if the manifest has a rule for it."""
-        manifest = self._model.manifest
-        return [*super().pairs, *[(_RELEVANCE, manifest.name)] * (manifest.relevance is not None)]
 
     def _score_pair(
         self, pair: MetricScorer, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
@@ -128,19 +122,13 @@ class TokenTier(LocalModelTier):
             return lexical
         grades = []
         for passage, grade in draw_passages(trace, lexical):
-            score = partial(self._support_query, turn, query, passage.text or "")
-            support = await self._score_once((query, passage.text), score, cost)
+            call = partial(call_model, self._model.support_query, query, passage.text or "")
+            run = partial(turn.run, [CpuTask(_PAIR_WEIGHT, call)])
+            (support,) = await self._score_once((query, passage.text), run, cost)
             odds = combine(weights, support, LexicalFacts(grade))
             grades.append((passage.id, 3 * consistency_probability((0.0, odds))))
         detail = {"graded": {name: round(grade, 3) for name, grade in grades}}
         return sum(grade for _, grade in grades) / len(grades), detail
-
-    async def _support_query(
-        self, turn: AdmittedTrace, query: str, text: str, cost: ScoringCost
-    ) -> float:
-        support = partial(call_model, self._model.support_query, query, text)
-        (odds,) = await turn.run([CpuTask(_PAIR_WEIGHT, support)], cost)
-        return odds
 
 
 def grade_by_words(trace: Trace) -> list[float | None] | NoScore:
