@@ -16,6 +16,7 @@ from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
 from ragmeter.cli.kafka import kafka_app
+from ragmeter.cli.main import app
 from ragmeter.config.settings import Settings
 from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.operator.administration import PartitionLag, provision
@@ -25,6 +26,8 @@ from tests.kafka_server import KafkaServer
 from tests.waiting import until
 
 pytestmark = pytest.mark.real
+
+TO_KAFKA = ["--to", "kafka", "-c"]
 
 
 def traces(count: int) -> str:
@@ -94,7 +97,7 @@ def test_a_file_is_sent_keyed_by_trace_id_and_the_lag_says_so(
     file = tmp_path / "traces.jsonl"
     file.write_text(traces(50) + "{broken\n" + "{}\n")
     began = time.time()
-    done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config)])
+    done = CliRunner().invoke(app, ["replay", str(file), *TO_KAFKA, str(config)])
     assert done.exit_code == 0, done.output
     assert "50 traces sent, 2 items unreadable" in done.output
     found = read(settings, settings.kafka.topics.traces)
@@ -156,13 +159,13 @@ def test_an_interrupted_replay_says_where_it_goes_on(
 
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
     monkeypatch.setattr("ragmeter.kafka.operator.clients.time", clock)
-    done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config), "--rate", "8"])
+    done = CliRunner().invoke(app, ["replay", str(file), *TO_KAFKA, str(config), "--rate", "8"])
     assert done.exit_code != 0
     assert "--start" in done.output, done.output
     start = int(done.output.split("--start ")[1].split()[0])
     monkeypatch.undo()
-    again = ["replay", str(file), "-c", str(config), "--start", str(start)]
-    assert CliRunner().invoke(kafka_app, again).exit_code == 0
+    again = ["replay", str(file), *TO_KAFKA, str(config), "--start", str(start)]
+    assert CliRunner().invoke(app, again).exit_code == 0
     keys = [key for key, _ in read(settings, settings.kafka.topics.traces)]
     assert {f"t{n}".encode() for n in range(10)} == set(keys)
 
@@ -173,8 +176,8 @@ def test_without_topics_the_way_out_is_named(broker: KafkaServer, tmp_path: Path
     config.write_text(yaml.safe_dump({"kafka": tree}))
     file = tmp_path / "traces.jsonl"
     file.write_text(traces(1))
-    for call in (["lag"], ["replay", str(file)]):
-        done = CliRunner().invoke(kafka_app, [*call, "-c", str(config)])
+    for call in (["kafka", "lag", "-c"], ["replay", str(file), *TO_KAFKA]):
+        done = CliRunner().invoke(app, [*call, str(config)])
         assert done.exit_code == 1
         assert "`ragmeter kafka init` makes it" in done.output, done.output
 
