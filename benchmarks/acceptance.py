@@ -572,11 +572,8 @@ def main() -> None:
     parser.add_argument("--draws", action="store_true", help="bursts without the windows")
     parser.add_argument("--grid", action="store_true", help="cells of uniform draws")
     options = parser.parse_args()
-    if options.draws:
-        print("\n".join(measure_draws(options.seed, options.runs).table()))
-        return
-    if options.grid:
-        report = measure_grid(options.seed, options.runs)
+    if options.draws or options.grid:
+        report = (measure_grid if options.grid else measure_draws)(options.seed, options.runs)
         low = sum(tally.coverage < 0.93 for tally in report.cells.values())
         print("\n".join([*report.table(), f"\n{low} of {len(report.cells)} cells below .93"]))
         return

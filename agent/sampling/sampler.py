@@ -8,7 +8,6 @@ estimate. A ratio is at least 1 and at most 5: from 10 on it costs more width th
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -263,12 +262,14 @@ class Sampler:
         self,
         settings: SamplingSettings,
         controllers: Mapping[Tier, BudgetController] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         replays: Mapping[Tier, ReplayBudget] | None = None,
     ) -> None:
+        if controllers and clock is None:
+            raise ValueError("controllers need a clock")
         self._controllers = dict(controllers or {})
         self._replays = dict(replays or {})
-        self._clock = clock
+        self._clock = clock or (lambda: 0.0)
         self.paced = True
         self.builtin_scale = 1.0
         self.update(settings)

@@ -99,8 +99,8 @@ def test_a_collapse_of_a_young_service_pages_within_ten_minutes() -> None:
     assert page.baseline > 0.85
 
 
-def test_a_collapse_needs_fifty_traces_and_a_calm_service_never_pages() -> None:
-    assert play(load_rules(), grounded(2, 9, 120, 150), START + 150 * 60) == []
+def test_a_collapse_needs_forty_traces_and_a_calm_service_never_pages() -> None:
+    assert play(load_rules(), grounded(2, 7, 120, 150), START + 150 * 60) == []
     assert play(load_rules(), grounded(3, 20, 1e9, 240), START + 240 * 60) == []
 
 
