@@ -94,7 +94,7 @@ def estimate_sample(cell: ScoreSums | None, kind: SeriesKind) -> MeanSample | No
     else:
         error = (interval.upper - interval.lower) / (2 * Z_95)
         variance, freedom = error * error * effective, max(1.0, cell.scored - 1)
-    lost = (cell.unscored_share() or 0.0) if cell.unscored or cell.shed else 0.0
+    lost = cell.unscored_share() or 0.0
     bounded = widen_for_missing(interval, lost, low, high)
     return MeanSample(
         value=value,

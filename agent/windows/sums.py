@@ -329,8 +329,12 @@ class ScoreSums:
             The share (0..1) of what was drawn, that is, neither left out by sampling nor not
             applicable; None if nothing was drawn.
         """
+        strata = self.strata or {}
+        # most series lack no value, and a page asks for all of them
+        if not (self.unscored or self.shed or any(sums.no_value for sums in strata.values())):
+            return 0.0 if self.scored else None
         lost = total = 0.0
-        for name, sums in self.sums().items() if self.strata else ():
+        for name, sums in self.sums().items() if strata else ():
             drawn = sums.w + sums.no_value
             if name and drawn:
                 total += sums.size

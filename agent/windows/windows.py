@@ -162,10 +162,9 @@ class Windows:
         if not samples:
             return None
         bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
-        missing = 0.0
+        missing = cell.unscored_share() or 0.0
         interval = estimate_interval(cell, *bounds, is_assisted(scorer))
-        if cell.unscored or cell.shed:
-            missing = cell.unscored_share() or 0.0
+        if missing:
             interval = widen_for_missing(interval, missing, *bounds)
         return Estimate(*interval, samples, cell.states(), missing)
 
@@ -180,7 +179,7 @@ class Windows:
         number = cell.scored + cell.unscored + cell.shed if cell else 0
         if cell is None or number < self.min_samples:
             return None
-        return (cell.unscored_share() or 0.0) if cell.unscored or cell.shed else 0.0, number
+        return cell.unscored_share() or 0.0, number
 
     def failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
