@@ -63,14 +63,7 @@ from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, StratumClassifier, dr
 from ragmeter.scoring.scorer import Scorer, complete_results
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import estimate_interval
-from ragmeter.windows.sums import (
-    WIDTH,
-    ScoreSums,
-    StrataSums,
-    StratumSums,
-    add_strata,
-    stratum_key,
-)
+from ragmeter.windows.sums import WIDTH, ScoreSums, StrataSums, StratumSums, add_strata, stratum_key
 from ragmeter.windows.windows import Windows
 
 __all__ = ["Cell", "Report", "main", "measure", "uniform_width"]
@@ -592,10 +585,10 @@ def main() -> None:
             print(json.dumps({**cell._asdict(), **tally.to_dict()}))
     command = f"--set {options.set} --seed {options.seed} --runs {options.runs:g}"
     lines = [f"`python -m benchmarks.acceptance {command}`:", "", *report.table()]
-    if options.write:
-        options.write.write_text(write_table(options.write.read_text("utf-8"), lines), "utf-8")
-    else:
+    if not options.write:
         print("\n".join(lines))
+        return
+    options.write.write_text(write_table(options.write.read_text("utf-8"), lines), "utf-8")
 
 
 if __name__ == "__main__":

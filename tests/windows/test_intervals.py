@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -206,6 +207,19 @@ def test_unscored_traces_widen_the_interval_and_leave_the_point() -> None:
     assert other.upper == pytest.approx(0.8 * one.upper + 0.2)
     assert holed.unscored(*key) == (0.2, 250)
     assert whole.unscored(*key) == (0.0, 200)
+
+
+def test_what_no_version_of_a_judge_could_score_is_missing_for_each_version() -> None:
+    w = windows()
+    for n in range(40):
+        one = judged(n, 1.0, 0.5, "rest", 0.5)
+        named = [replace(score, scorer=f"{score.scorer}@v1") for score in one.results]
+        w.add(one._replace(results=named), "bot")
+        w.add(left_out(judged(40 + n, 0.0, 0.5, "rest", 0.5), ScoreState.SHED), "bot")
+    for scorer in ("judge@v1", "judge"):
+        missing = w.unscored("bot", "", "answered", scorer, "5m")
+        assert missing is not None, scorer
+        assert missing[0] == pytest.approx(0.5 if scorer == "judge@v1" else 1.0), scorer
 
 
 def test_where_nothing_could_be_scored_the_share_is_known_all_the_same() -> None:
