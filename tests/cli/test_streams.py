@@ -175,8 +175,8 @@ def test_streams_that_cannot_be_used_are_one_line(folder: Path, command: str, sa
     assert done.returncode == 1
     assert said in done.stderr
     assert b"Traceback" not in done.stderr
-    told = [line for line in done.stderr.splitlines() if not line.startswith(b"replayed until")]
-    assert len(told) <= 2  # progress is shown after a second, which a busy machine takes
+    messages = [line for line in done.stderr.splitlines() if not line.startswith(b"replayed until")]
+    assert len(messages) <= 2  # progress is shown after a second, which a busy machine takes
 
 
 @pytest.mark.parametrize(
