@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
-import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tests.cli.test_main import ROOT, ragmeter, replay
 from tests.crash import RAGMETER
 from tests.traces import trace_line
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 def lines(count: int, **changes: object) -> bytes:
@@ -33,6 +34,18 @@ def shell(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess
         timeout=PATIENCE,
         check=False,
     )
+
+
+def received(folder: Path) -> float:
+    """Traces that the state file of an agent in `folder` counts so far."""
+    try:
+        with closing(
+            sqlite3.connect(f"file:{folder}/.ragmeter/state.sqlite?mode=ro", uri=True)
+        ) as db:
+            sql = "SELECT sum(value) FROM counters WHERE name = 'ragmeter_traces_received_total'"
+            return float(db.execute(sql).fetchone()[0] or 0)
+    except sqlite3.OperationalError:
+        return 0.0  # it is being made
 
 
 @pytest.fixture
@@ -91,13 +104,9 @@ def test_a_silent_input_does_not_hold_up_a_stop(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(lines(3))
     process.stdin.flush()
-    deadline = time.monotonic() + PATIENCE
-    while not (tmp_path / ".ragmeter" / "state.sqlite-wal").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(2)
+    until(lambda: received(tmp_path) == 3)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(12) == 0
+    assert process.wait(PATIENCE) == 0
     assert process.stderr is not None
     assert b"stopped after 3 items" in process.stderr.read()
     for stream in (process.stdin, process.stdout, process.stderr):
@@ -114,11 +123,7 @@ def test_an_interrupted_replay_ends_in_order(folder: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + PATIENCE
-    while not (folder / ".ragmeter" / "state.sqlite-wal").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.5)
+    until(lambda: received(folder) > 0)
     process.send_signal(signal.SIGINT)
     _, talk = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, talk

@@ -31,6 +31,7 @@ from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 from tests.traces import START, good
+from tests.waiting import until
 
 ERRORS = {
     "rules": [
@@ -241,13 +242,10 @@ def test_time_follows_the_events_in_a_replay_and_the_clock_when_live(tmp_path: P
             clock.now = START + 100
             feed(instrument, [good(n, timestamp=START + n) for n in range(100)])
             clock.now += 600
-            deadline = time.monotonic() + 10
-            while live and time.monotonic() < deadline:
-                if instrument.windows.now == START + 99 + 600:
-                    break
-                time.sleep(0.05)
+            if live:
+                until(lambda: instrument.windows.now == START + 99 + 600)
             else:
-                time.sleep(0 if live else 1.5)
+                time.sleep(1.5)
             with instrument.lock():
                 five = instrument.windows.estimate("bot", "", "error", "builtin", "5m")
                 hour = instrument.windows.estimate("bot", "", "error", "builtin", "1h")
@@ -303,10 +301,7 @@ def test_room_on_the_disk_is_noticed_without_traffic(tmp_path: Path) -> None:
         assert not instrument.health().ready
         with instrument._store._mutex:
             database.execute("PRAGMA max_page_count=1000000")
-        deadline = time.monotonic() + 30
-        while not instrument.health().ready:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: instrument.health().ready)
     with running(tmp_path) as instrument:  # nothing of it is left
         assert instrument.counters.get("ragmeter_state_quarantined_total") == 0
 

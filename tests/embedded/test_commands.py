@@ -7,10 +7,11 @@ import pytest
 
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
+from tests.waiting import PATIENCE
 
 
 def asking(
-    orders: CommandQueue[str | None, Any], service: str | None, patience: float = 20.0
+    orders: CommandQueue[str | None, Any], service: str | None, patience: float = PATIENCE
 ) -> tuple[Any, list[Any]]:
     """A thread that asks, and what it will have been told."""
     told: list[Any] = []
@@ -30,9 +31,9 @@ def test_an_order_is_answered_with_what_came_of_it() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
     thread, told = asking(orders, "bot")
-    assert woken.wait(20)
+    assert woken.wait(PATIENCE)
     orders.execute_pending(lambda service: {"service": service})
-    thread.join(20)
+    thread.join(PATIENCE)
     assert told == [{"service": "bot"}]
 
 
@@ -40,13 +41,13 @@ def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
     thread, told = asking(orders, "x")
-    assert woken.wait(20)
+    assert woken.wait(PATIENCE)
 
     def promote(service: str | None) -> dict[str, Any]:
         raise UnknownService("no x")
 
     orders.execute_pending(promote)
-    thread.join(20)
+    thread.join(PATIENCE)
     assert [type(one) for one in told] == [UnknownService]
 
 
@@ -54,14 +55,14 @@ def test_what_ends_the_worker_is_told_and_goes_on() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
     thread, told = asking(orders, None)
-    assert woken.wait(20)
+    assert woken.wait(PATIENCE)
 
     def promote(service: str | None) -> dict[str, Any]:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
         orders.execute_pending(promote)
-    thread.join(20)
+    thread.join(PATIENCE)
     assert [type(one) for one in told] == [StateUnavailable]
 
 
@@ -80,7 +81,7 @@ def test_orders_to_a_worker_that_has_ended_are_refused() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
     thread, told = asking(orders, None)
-    assert woken.wait(20)
+    assert woken.wait(PATIENCE)
     orders.reject_pending("the agent is stopping")
-    thread.join(20)
+    thread.join(PATIENCE)
     assert [str(one) for one in told] == ["the agent is stopping"]

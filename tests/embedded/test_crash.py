@@ -133,7 +133,7 @@ class Live:
         self.port, self.page = free_port(), free_port()
         self.config = settings_file(folder, otlp_port=self.port, metrics_port=self.page)
         self.process: subprocess.Popen[bytes] | None = None
-        self.client = httpx.Client()
+        self.client = httpx.Client(timeout=PATIENCE)
 
     def __enter__(self) -> Live:
         self.start()

@@ -13,6 +13,7 @@ import pytest
 from tests.crash import left_behind, settings_file, start
 from tests.embedded.test_crash import Live, assert_counted_once, finished, wait_for_work
 from tests.traces import START, trace_dict
+from tests.waiting import until
 
 TRACES = 300
 HEARD = ("ragmeter_feedback_received_total", "ragmeter_feedback_total")
@@ -104,11 +105,9 @@ def test_what_was_answered_is_counted_after_a_kill(tmp_path: Path) -> None:
             live.kill()
             live.start()
             live.post_until_accepted(lines[0].encode())  # it is up again
-        deadline = time.monotonic() + 60
         gauge = 'rag_helpfulness_ratio{service="bot",scorer="human",window="24h"} 0.75'
-        while gauge not in live.client.get(f"http://127.0.0.1:{live.page}/metrics").text:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        page = f"http://127.0.0.1:{live.page}/metrics"
+        until(lambda: gauge in live.client.get(page).text)
         assert live.terminate() == 0
     counters = left_behind(live.folder)["counters"]
     assert_counted_once(counters)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import ImportResult, import_traces
 from ragmeter.embedded.intake import QueueFull
+from ragmeter.ingest.files import ReadAhead
 from ragmeter.store import sqlite
 from tests.traces import good, trace_line
 from tests.waiting import PATIENCE, until
@@ -63,14 +65,25 @@ def test_a_pipe_that_pauses_is_handed_over_meanwhile(tmp_path: Path) -> None:
         assert replaying.done == ImportResult(items=3)
 
 
-def test_a_silent_pipe_is_left_when_a_stop_comes(tmp_path: Path) -> None:
+def test_a_silent_pipe_is_left_when_a_stop_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = threading.Event()
+    get = ReadAhead.get
+
+    def noting(self: ReadAhead) -> Any:
+        item = get(self)
+        taken.set()
+        return item
+
+    monkeypatch.setattr(ReadAhead, "get", noting)
     with running(tmp_path) as instrument:
         replaying = Replaying(instrument, tmp_path)
         with replaying.path.open("wb", buffering=0) as pipe:
             pipe.write(trace_line(1) + b"\n")
-            time.sleep(0.05)
+            assert taken.wait(PATIENCE)
             replaying.stop.set()
-            replaying.thread.join(10)
+            replaying.thread.join(PATIENCE)
             assert not replaying.thread.is_alive()
         assert replaying.done == ImportResult(items=1)  # what came is kept
         assert received(instrument) == 1
@@ -81,7 +94,7 @@ def test_a_pipe_that_nobody_opens_is_left_when_a_stop_comes(tmp_path: Path) -> N
         replaying = Replaying(instrument, tmp_path)
         time.sleep(0.3)
         replaying.stop.set()
-        replaying.thread.join(10)
+        replaying.thread.join(PATIENCE)
         assert not replaying.thread.is_alive()
         os.close(os.open(replaying.path, os.O_RDWR))  # let the reader go
 
@@ -122,14 +135,19 @@ def test_the_reason_of_a_wait_is_said_at_once_and_not_always(tmp_path: Path) -> 
     path.write_bytes(b"nonsense\n")
     (tmp_path / "file").touch()
     said: list[str] = []
-    begun = time.monotonic()
+    said_at: list[float] = []
+
+    def warn(line: str) -> None:
+        said.append(line)
+        said_at.append(time.monotonic())
+
     with running(tmp_path, dead_letters="file/d.jsonl") as instrument:
         done = import_traces(
             instrument,
             path,
             LIMIT,
-            warn=said.append,
-            stopped=lambda: time.monotonic() - begun > 1.5,
+            warn=warn,
+            stopped=lambda: bool(said) and time.monotonic() - said_at[0] > 1.0,
         )
     assert done.items == 0
     (line,) = said

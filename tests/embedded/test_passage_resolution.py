@@ -115,7 +115,7 @@ def test_what_waits_survives_the_end_of_the_process(tmp_path: Path, slow: Slow) 
         feed(agent, bare(1))
         until(lambda: ("ragmeter_held_traces", (), 1.0) in agent.gauges())
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "less than a source may take"
     slow.open = True
     with running(tmp_path) as agent:
         agent.wait_idle()

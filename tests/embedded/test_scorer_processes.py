@@ -266,9 +266,9 @@ def test_ctrl_c_goes_to_the_agent_alone_and_no_process_stays(tmp_path: Path) -> 
     talk = tmp_path / "talk.txt"
     until(lambda: "serving until" in talk.read_text())
     found = {
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/stat")
-        if path.read_text().rpartition(") ")[2].split()[1] == str(process.pid)
+        int(pid)
+        for path in Path(f"/proc/{process.pid}/task").glob("*/children")  # of each thread
+        for pid in path.read_text().split()
     }
     assert len(found) == 2
     process.send_signal(signal.SIGINT)

@@ -194,7 +194,8 @@ def test_a_trace_that_ends_two_processes_is_given_up_and_no_other(
     own_metric: Path, query: str
 ) -> None:
     bodies = [trace_line(n, query=query if n == 13 else "How?") for n in range(32)]
-    with running(1, seconds=1.0 if query == "hang" else PATIENCE) as pool:
+    # a process that waits for a processor must not seem to hang: the count of restarts is exact
+    with running(1, seconds=3.0 if query == "hang" else PATIENCE) as pool:
         results = scored(pool, bodies)
         assert pool.restarts == 2
     given_up = [n for n, result in enumerate(results) if isinstance(result, Unscorable)]
@@ -274,14 +275,14 @@ def test_the_processes_end_with_their_parent_however_it_ends(own_metric: Path, q
     assert all(_lives(pid) for pid in children)
     parent.kill()
     parent.wait()
-    until(lambda: not any(map(_lives, children)), 20)
+    until(lambda: not any(map(_lives, children)))
     parent.stdout.close()
 
 
 def _lives(pid: int) -> bool:
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before or after the file was opened
         return False
 
 
