@@ -22,7 +22,7 @@ from ragmeter.ingest.files import GZIP, STDIN
 from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
-from ragmeter.ingest.otlp.limits import DecodedRequest, UndecodableBody
+from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
 from ragmeter.trace import Guess, Trace

@@ -16,8 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pydantic_core import to_json
 
 from ragmeter.ingest.otlp.json_format import decode_json
-from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits
 from ragmeter.ingest.otlp.protobuf import Status, decode_protobuf
+from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits
 
 _DEFAULTS = OtlpLimits()
 BodyForm = Literal["protobuf", "json"]
