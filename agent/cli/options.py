@@ -179,16 +179,13 @@ def query_agent(
     return document
 
 
-def stream_agent(
-    settings: Settings, url: str | None, path: str, waiting: str
-) -> Iterator[dict[str, Any]]:
+def stream_agent(settings: Settings, url: str | None, path: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects that a running agent streams; its end or an error ends the command.
 
     Args:
         settings: They name the port and its token.
         url: Base URL to use instead.
         path: Path of the stream.
-        waiting: What to do meanwhile, printed once the stream is open.
     """
     # late: most commands need no client
     import httpx
@@ -202,7 +199,7 @@ def stream_agent(
         with client, client.stream("GET", f"{base}{path}") as reply:
             if reply.status_code != 200:
                 raise exit_error(f"{base}: {reply.status_code} {reply.reason_phrase}")
-            print_message(f"watching {base}; {waiting}")
+            print_message(f"watching {base}; send traffic")
             for line in filter(str.strip, reply.iter_lines()):
                 try:
                     item = json.loads(line)
