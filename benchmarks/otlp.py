@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json
 
 from benchmarks import otlp_stages
 from ragmeter.ingest.otlp.bodies import decode_traces
-from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.stored_spans import dump_span, load_span
 
 __all__ = ["main"]

@@ -88,7 +88,7 @@ def body_of(spans: Sequence[Span], copies: Iterable[int]) -> bytes:
                 resource = request.resource_spans.add()
                 resource.resource.attributes.extend(_pairs(span.resource))
                 group = groups[key] = resource.scope_spans.add()
-                group.scope.name, group.scope.version = span.scope, span.scope_version
+                group.scope.name = span.scope
             trace = copy.to_bytes(4, "big") + bytes.fromhex(span.trace_id)[4:]
             group.spans.append(_wire(span, trace))
     return request.SerializeToString()

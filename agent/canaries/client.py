@@ -88,7 +88,7 @@ class CanaryClient:
         self._monotonic = monotonic
         names = {f"env.{name}": value for name, value in (environ or {}).items()}
         request = suite.request
-        self._headers = _fill_headers("request.headers", request.headers, names)
+        self._headers = _fill_headers(request.headers, names)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         for question in suite.questions:
@@ -174,13 +174,11 @@ class CanaryClient:
             return response, b"".join(parts)
 
 
-def _fill_headers(
-    where: str, template: Mapping[str, str], names: Mapping[str, str]
-) -> dict[str, str]:
+def _fill_headers(template: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     try:
         return {str(key): str(value) for key, value in fill_template(dict(template), names).items()}
     except KeyError as error:
-        raise UnknownTemplateName(f"{where}: {error.args[0]} is not set") from None
+        raise UnknownTemplateName(f"request.headers: {error.args[0]} is not set") from None
 
 
 def _template_values(question: CanaryQuestion) -> dict[str, Any]:

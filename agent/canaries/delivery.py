@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -22,6 +21,7 @@ from ragmeter.core.clocks import backoff_seconds, parse_retry_after
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.files import replacing
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
+from ragmeter.server.client import reply_object
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,8 @@ class TraceDelivery:
             )
         except (httpx.HTTPError, httpx.InvalidURL):
             return 0.0
-        if reply.status_code == 200 and not _rejected(reply):
+        document = reply_object(reply)  # None: another server
+        if reply.status_code == 200 and document is not None and not document.get("rejected"):
             self.sent += 1
             return None
         if reply.status_code == 200 or reply.status_code in _PERMANENT_STATUSES:
@@ -228,11 +229,3 @@ class TraceDelivery:
             self._spooled = bool(self._waiting)
         except OSError as error:
             log.error("%s: %s; the waiting traces are in memory only", self._spool, error.strerror)
-
-
-def _rejected(reply: httpx.Response) -> bool:
-    try:
-        document: Any = reply.json()
-    except (ValueError, RecursionError):
-        return True  # another server
-    return not isinstance(document, dict) or bool(document.get("rejected"))

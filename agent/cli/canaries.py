@@ -14,6 +14,7 @@ import typer
 from ragmeter.cli.options import (
     OFFLINE_UNUSED,
     ConfigOption,
+    check_url,
     exit_on_error,
     load_or_exit,
     warn_unused_settings,
@@ -174,9 +175,7 @@ def run(
         model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
     with exit_on_error():
         try:
-            url = httpx.URL(endpoint)
-            if url.scheme not in ("http", "https") or not url.host:
-                raise ValueError("--endpoint: http:// or https:// and a host are needed")
+            check_url("--endpoint", endpoint)
             http = settings.http
             agent = agent_client(http, base, FINISH_SECONDS, sending=True) if base else None
             client = CanaryClient(suite, endpoint, seconds=limit, token=token, environ=os.environ)

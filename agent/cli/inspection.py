@@ -70,7 +70,7 @@ def inspect(
     out = stdout_console(120)
     if live:
         shown = 0
-        for item in stream_agent(settings, url, "/v1/inspect", "send traffic"):
+        for item in stream_agent(settings, url, "/v1/inspect"):
             shown += _show_item(item, form, out)
             if shown == count:
                 return

@@ -117,6 +117,18 @@ def warn_unused_settings(settings: Settings, command: str, unused: Sequence[str]
         print_message(f"without effect in `ragmeter {command}`: {', '.join(names)}{because}")
 
 
+def check_url(option: str, text: str) -> None:
+    """End the command unless an option holds an http or https URL with a host."""
+    import httpx  # late: most commands need no client
+
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise exit_error(f"{option}: {error}", 2) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise exit_error(f"{option}: http:// or https:// and a host are needed", 2)
+
+
 def query_agent(
     settings: Settings,
     url: str | None,
@@ -141,7 +153,7 @@ def query_agent(
     # late: most commands need no client
     import httpx
 
-    from ragmeter.server.client import agent_client, agent_url
+    from ragmeter.server.client import agent_client, agent_url, reply_object
 
     base = (url or agent_url(settings.http)).rstrip("/")
     where = f"{base}{path}"
@@ -159,27 +171,21 @@ def query_agent(
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"{error or type(error).__name__}; is `ragmeter run` up?"
         raise exit_error(f"{where}: {problem}") from None
-    try:
-        document = reply.json()
-    except (ValueError, RecursionError):
-        document = None
-    if isinstance(document, dict) and reply.status_code != 200:
+    document = reply_object(reply)
+    if document is not None and reply.status_code != 200:
         raise exit_error(f"{where}: {document.get('error') or f'status {reply.status_code}'}")
-    if not isinstance(document, dict) or key not in document:
+    if document is None or key not in document:
         raise exit_error(f"{where}: no answer of an agent (status {reply.status_code})")
     return document
 
 
-def stream_agent(
-    settings: Settings, url: str | None, path: str, waiting: str
-) -> Iterator[dict[str, Any]]:
+def stream_agent(settings: Settings, url: str | None, path: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects that a running agent streams; its end or an error ends the command.
 
     Args:
         settings: They name the port and its token.
         url: Base URL to use instead.
         path: Path of the stream.
-        waiting: What to do meanwhile, printed once the stream is open.
     """
     # late: most commands need no client
     import httpx
@@ -193,7 +199,7 @@ def stream_agent(
         with client, client.stream("GET", f"{base}{path}") as reply:
             if reply.status_code != 200:
                 raise exit_error(f"{base}: {reply.status_code} {reply.reason_phrase}")
-            print_message(f"watching {base}; {waiting}")
+            print_message(f"watching {base}; send traffic")
             for line in filter(str.strip, reply.iter_lines()):
                 try:
                     item = json.loads(line)

@@ -4,71 +4,53 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ragmeter.cli.options import ConfigOption, connected_settings, exit_on_error, load_or_exit
+from ragmeter.cli.options import (
+    ConfigOption,
+    check_url,
+    connected_settings,
+    exit_on_error,
+    load_or_exit,
+)
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 
 TIMEOUT_SECONDS = 70.0  # longer than the agent waits for its own disk
 
-ReplayFile = Annotated[
-    Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
-]
-RateOption = Annotated[
-    float | None,
-    typer.Option("--rate", min=0.001, help="Traces a second; none: as fast as possible."),
-]
-StartOption = Annotated[
-    int,
-    typer.Option(
-        "--start", min=0, help="Position to go on from, as an interrupted replay printed."
-    ),
-]
-ShiftOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shift",
-        metavar="sent|last|DURATION",
-        help="Change the times of the traces: sent: each to the time of sending; last: all by the"
-        " same, the latest to now; or by a duration (30d). None: leave them.",
-    ),
-]
-SuffixOption = Annotated[
-    str,
-    typer.Option(
-        "--id-suffix", help="Append this to each trace id, so that a file counts as new traces."
-    ),
-]
-
 # The receivers of replayed traces.
 ReplayTarget = Literal["http", "kafka"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCall:
-    """The options that all targets share."""
-
-    file: Path
-    rate: float | None
-    start: int
-    shift: str | None
-    suffix: str
-
-
 def replay(
-    file: ReplayFile,
+    file: Annotated[
+        Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
+    ],
     to: Annotated[
         ReplayTarget, typer.Option(help="http: a running agent; kafka: the topic of the traces.")
     ],
-    rate: RateOption = None,
-    start: StartOption = 0,
-    shift: ShiftOption = None,
-    id_suffix: SuffixOption = "",
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Traces a second; none: as fast as possible.")
+    ] = None,
+    start: Annotated[
+        int,
+        typer.Option(min=0, help="Position to go on from, as an interrupted replay printed."),
+    ] = 0,
+    shift: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sent|last|DURATION",
+            help="Change the times of the traces: sent: each to the time of sending; last: all by"
+            " the same, the latest to now; or by a duration (30d). None: leave them.",
+        ),
+    ] = None,
+    id_suffix: Annotated[
+        str,
+        typer.Option(help="Append this to each trace id, so that a file counts as new traces."),
+    ] = "",
     url: Annotated[
         str | None,
         typer.Option(help="With http: the agent's port for traces; none: as the settings say."),
@@ -80,27 +62,24 @@ def replay(
     A trace id that was counted before is not counted again. While the agent is full or restarts,
     the command waits; it drops no trace and does not catch up with a burst.
     """
-    call = ReplayCall(file, rate, start, shift, id_suffix)
+    run = _ReplayRun(file, start, shift, id_suffix)
     if to == "http":
-        _replay_to_agent(call, url, config)
-    elif url is not None:
-        raise exit_error("--url is for --to http; brokers are kafka.bootstrap_servers", 2)
-    else:
-        replay_to_kafka(call, config)
-
-
-def replay_to_kafka(call: ReplayCall, config: Path | None) -> None:
-    """Send a file to the traces topic."""
+        _replay_to_agent(run, rate, url, config)
+        return
     from ragmeter.kafka.operator.clients import send_traces
 
-    with _ReplayRun(call) as run, connected_settings(config) as settings:
+    if url is not None:
+        raise exit_error("--url is for --to http; brokers are kafka.bootstrap_servers", 2)
+    with run, connected_settings(config) as settings:
         run.move(settings)
         send_traces(
-            run.source, settings, print_message, rate=call.rate, moving=run.moving, done=run.done
+            run.source, settings, print_message, rate=rate, moving=run.moving, done=run.done
         )
 
 
-def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> None:
+def _replay_to_agent(
+    run: _ReplayRun, rate: float | None, url: str | None, config: Path | None
+) -> None:
     from ragmeter.offline.replay_client import replay_to_agent
     from ragmeter.server.client import agent_client, agent_url
 
@@ -109,51 +88,40 @@ def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> 
     if url is None and http.otlp_port == 0:
         raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
     base = (url or agent_url(http, http.otlp_port)).rstrip("/")
-    _check_url(base)
+    check_url("--url", base)
     with exit_on_error():
         client = agent_client(http, base, TIMEOUT_SECONDS, sending=True)
-    with _ReplayRun(call) as run, client, exit_on_error():
+    with run, client, exit_on_error():
         run.move(settings)
         replay_to_agent(
             run.source, settings, client, base, print_message,
-            rate=call.rate, moving=run.moving, done=run.done,
+            rate=rate, moving=run.moving, done=run.done,
         )  # fmt: skip
-
-
-def _check_url(base: str) -> None:
-    import httpx
-
-    try:
-        url = httpx.URL(base)
-    except httpx.InvalidURL as error:
-        raise exit_error(f"--url: {error}", 2) from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise exit_error("--url: http:// or https:// and a host are needed", 2)
 
 
 class _ReplayRun:
     """A replay from opening its file to the last line printed, however it ends."""
 
-    def __init__(self, call: ReplayCall) -> None:
+    def __init__(self, file: Path, start: int, shift: str | None, suffix: str) -> None:
         # late: other commands need neither
         from ragmeter.ingest.files import InputFile
         from ragmeter.offline.replay import SHIFT_TO_LAST, ReplayState, TraceShift, parse_shift
 
         try:
-            shift = parse_shift(call.shift) if call.shift is not None else 0.0
+            moved = parse_shift(shift) if shift is not None else 0.0
         except ValueError as error:
             raise exit_error(f"--shift: {error}; or `sent`, or `last`", 2) from None
         with exit_on_error():
-            self.source = InputFile(call.file)
+            self.source = InputFile(file)
         once = self.source.identity is None
-        if once and (call.start or shift == SHIFT_TO_LAST):
-            what = "--start" if call.start else "--shift last"
+        if once and (start or moved == SHIFT_TO_LAST):
+            what = "--start" if start else "--shift last"
             raise exit_error(f"{what} needs a file; {self.source.name} can be read only once", 2)
-        if self.source.size is not None and call.start > self.source.size:
+        if self.source.size is not None and start > self.source.size:
             raise exit_error(f"--start: {self.source.name} ends at {self.source.size}", 2)
-        self.done = ReplayState(position=call.start)
-        self._last = shift == SHIFT_TO_LAST
-        self.moving = TraceShift(shift if isinstance(shift, float) else None, call.suffix)
+        self.done = ReplayState(position=start)
+        self._last = moved == SHIFT_TO_LAST
+        self.moving = TraceShift(moved if isinstance(moved, float) else None, suffix)
 
     def move(self, settings: Settings) -> None:
         """Read the file for `--shift last`. Raises OSError."""

@@ -168,7 +168,7 @@ def tail(
     bounds = dict(map(_parse_bound, below or []))
     settings = load_or_exit(config)
     shown = 0
-    for item in stream_agent(settings, url, "/v1/results", "send traffic"):
+    for item in stream_agent(settings, url, "/v1/results"):
         try:
             if "missed" in item:
                 print_message(f"missed: {item['missed']}")

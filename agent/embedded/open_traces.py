@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 TRACES, LOGS = "traces", "logs"
 
 # The bytes that a span takes in memory besides its text, as measured: itself, two texts for each
-# attribute, event or link, and the values in lists and maps.
+# attribute or event, and the values in lists and maps.
 _SPAN_BYTES = 400
 _ATTRIBUTE_BYTES = 150
 _VALUE_BYTES = 100
@@ -195,7 +195,7 @@ class SpanCopies:
 
 
 def _measure_span(line: bytes, span: Span) -> int:
-    size = len(line) + _SPAN_BYTES + _ATTRIBUTE_BYTES * (len(span.links) + len(span.events))
+    size = len(line) + _SPAN_BYTES + _ATTRIBUTE_BYTES * len(span.events)
     for attributes in (span.attributes, *(event.attributes for event in span.events)):
         size += _ATTRIBUTE_BYTES * len(attributes)
         for value in attributes.values():

@@ -44,7 +44,6 @@ class Span:
         kind: Number of the OTLP enumeration.
         start: Unix time in nanoseconds, as `end`.
         status: 0 unset, 1 ok, 2 error.
-        links: Trace and span ids.
         dropped: Number of attributes and events lost to limits of the sender.
     """
 
@@ -59,10 +58,8 @@ class Span:
     status_message: str = ""
     attributes: dict[str, AttributeValue] = field(default_factory=dict)
     events: list[SpanEvent] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
     trace_state: str = ""
     scope: str = ""
-    scope_version: str = ""
     resource: dict[str, AttributeValue] = field(default_factory=dict)
     dropped: int = 0
 

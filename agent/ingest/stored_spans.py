@@ -20,7 +20,7 @@ from ragmeter.core.counters import Counts
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BodyLimitExceeded, has_values_over
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
-from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent, is_own_span, is_result_event
 
@@ -167,8 +167,7 @@ def dump_span(span: Span) -> bytes:
             *(span.trace_id, span.span_id, span.parent_id, span.name, span.kind),
             *(span.start, span.end, span.status, span.status_message, span.attributes),
             [[event.name, event.time, event.attributes] for event in span.events],
-            *(span.links, span.trace_state, span.scope, span.scope_version, span.resource),
-            span.dropped,
+            *([], span.trace_state, span.scope, "", span.resource, span.dropped),
         ]
     )
 
@@ -176,9 +175,10 @@ def dump_span(span: Span) -> bytes:
 def load_span(data: bytes) -> Span:
     """Return the span of `dump_span`; raise ValueError for any other data."""
     try:
-        span = Span(*_load(data))
+        values = _load(data)
+        del values[14:15], values[11:12]  # the scope's version and links, which nothing reads
+        span = Span(*values)
         span.events = [SpanEvent(*event) for event in span.events]  # type: ignore[misc]
-        span.links = [(trace_id, span_id) for trace_id, span_id in span.links]
     except TypeError as error:
         raise ValueError(f"no stored span: {error}") from None
     return span

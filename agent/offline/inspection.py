@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +14,13 @@ from rich.text import Text
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.console.terminal import escape_control
-from ragmeter.ingest.files import GZIP, STDIN
 from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
-from ragmeter.ingest.otlp.limits import DecodedRequest, UndecodableBody
+from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
+from ragmeter.offline.scored_lines import open_input
 from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
@@ -96,18 +92,8 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _bodies(path: Path) -> Iterator[bytes]:
-    # bounded, since a file may be endless
-    if path == STDIN:
-        data = sys.stdin.buffer.read(MAX_BODY + 1)
-    else:
-        with path.open("rb") as file:
-            data = file.read(MAX_BODY + 1)
-    if data.startswith(GZIP) and len(data) <= MAX_BODY:
-        try:
-            with gzip.open(BytesIO(data)) as packed:
-                data = packed.read(MAX_BODY + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise OSError(f"{path}: broken gzip: {error}") from None
+    with open_input(path) as file:
+        data = file.read(MAX_BODY + 1)  # bounded, since a file may be endless
     if len(data) > MAX_BODY:
         raise OSError(f"{path}: more than {MAX_BODY} bytes")
     if not is_json_body(data):

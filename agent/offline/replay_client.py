@@ -15,6 +15,7 @@ from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.files import InputFile
 from ragmeter.offline import replay
+from ragmeter.server.client import reply_object
 
 BATCH = 256  # traces in one body
 BATCH_BYTES = 4 * 2**20  # of one body, unless a single trace is larger
@@ -163,7 +164,7 @@ class _Sender:
     def _is_decided(self, reply: httpx.Response, batch: Sequence[_BatchItem]) -> bool:
         """Return whether the agent has decided; if not, the batch is sent again."""
         status = reply.status_code
-        document = _reply_json(reply)
+        document = reply_object(reply) or {}
         if status in (200, 400) and "rejected" in document:
             new, known, refused = (
                 _count(document, name) for name in ("accepted", "duplicates", "rejected")
@@ -206,19 +207,11 @@ class _Sender:
             self._reporter.say(f"{self._url}: {why}; waiting")
 
 
-def _reply_json(reply: httpx.Response) -> dict[str, Any]:
-    try:
-        document = reply.json()
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
 def _count(document: dict[str, Any], name: str) -> int:
     value = document.get(name)
     return value if isinstance(value, int) else 0
 
 
 def _error_text(reply: httpx.Response) -> str:
-    text = _reply_json(reply).get("error")
+    text = (reply_object(reply) or {}).get("error")
     return f": {text[:300]}" if isinstance(text, str) else ""

@@ -144,7 +144,6 @@ def estimate_people(
     cheap: Sequence[Mapping[str, float]],
     labels: Mapping[int, tuple[Verdict, float]],
     helper: str,
-    min_samples: int = 1,
 ) -> list[PeopleEstimate]:
     """Estimate people's rates over all traces from the labels of some, as the windows do.
 
@@ -152,12 +151,11 @@ def estimate_people(
         cheap: The helping scores of every trace by metric (`read_cheap_scores`).
         labels: The labels and the probability of the labelled traces, by their index.
         helper: Whose the helping scores of grounding are, for the name of the scorer.
-        min_samples: Labels below which there is no estimate.
 
     Returns:
         For each question the estimate of the labels alone, then that with the help of the scores.
     """
-    windows = Windows(["24h"], min_samples=min_samples)
+    windows = Windows(["24h"], min_samples=1)
     traces = [
         ScoredTrace(str(at), "", 0.0, "ok", unlabelled_results(_PEOPLE_METRICS, scores))
         for at, scores in enumerate(cheap)

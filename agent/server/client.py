@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from contextlib import suppress
+from typing import Any
 
 import httpx
 
@@ -39,6 +40,15 @@ def agent_client(
         headers["Authorization"] = f"Bearer {token}"
     # trust_env would send requests for the loopback address to a proxy
     return httpx.Client(timeout=seconds, trust_env=False, headers=headers, verify=_trust(http, url))
+
+
+def reply_object(reply: httpx.Response) -> dict[str, Any] | None:
+    """Return the JSON object of a reply, None for any other body."""
+    try:
+        document = reply.json()
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _token(http: HttpSettings, name: str) -> str | None:

@@ -22,10 +22,7 @@ A, B, C = bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\3"
 
 
 def parts(number: int = 1, **attributes: Any) -> list[StoredPart]:
-    spans = [
-        Span(f"{1:032x}", f"{n + 1:016x}", attributes=attributes, links=[("a" * 32, "b" * 16)])
-        for n in range(number)
-    ]
+    spans = [Span(f"{1:032x}", f"{n + 1:016x}", attributes=attributes) for n in range(number)]
     return serialise_spans(spans, Counter())
 
 
@@ -45,7 +42,7 @@ def test_of_a_trace_that_was_open_before_there_is_no_copy() -> None:
 
 
 def test_what_does_not_fit_is_left_out_whole() -> None:
-    one = parts(text="x" * 1000)
+    one = parts(text="x" * 1300)
     copies = SpanCopies(5_000)
     copies.add(A, one, new=True)
     copies.add(B, one, new=True)

@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from ragmeter.config.inputs import ResolverSettings, ResolverSource
-from ragmeter.ingest.passage_lookup import (
+from ragmeter.ingest.passage_resolver import (
     FileLookup,
     HttpLookup,
     InvalidPassageId,

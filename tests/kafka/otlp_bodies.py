@@ -87,10 +87,9 @@ def as_json(spans: Iterable[Span]) -> bytes:
 
 
 def _hex(span: dict[str, Any]) -> None:
-    for one in (span, *span.get("links", ())):
-        for name in ("traceId", "spanId", "parentSpanId"):
-            if name in one:
-                one[name] = base64.b64decode(one[name]).hex()
+    for name in ("traceId", "spanId", "parentSpanId"):
+        if name in span:
+            span[name] = base64.b64decode(span[name]).hex()
 
 
 def _request(spans: Iterable[Span]) -> ExportTraceServiceRequest:
@@ -99,7 +98,7 @@ def _request(spans: Iterable[Span]) -> ExportTraceServiceRequest:
         resource = request.resource_spans.add()
         resource.resource.attributes.extend(_pairs(span.resource))
         scope = resource.scope_spans.add()
-        scope.scope.name, scope.scope.version = span.scope, span.scope_version
+        scope.scope.name = span.scope
         one = scope.spans.add(
             trace_id=bytes.fromhex(span.trace_id),
             span_id=bytes.fromhex(span.span_id),
@@ -117,8 +116,6 @@ def _request(spans: Iterable[Span]) -> ExportTraceServiceRequest:
             one.events.add(
                 name=event.name, time_unix_nano=event.time, attributes=_pairs(event.attributes)
             )
-        for trace_id, span_id in span.links:
-            one.links.add(trace_id=bytes.fromhex(trace_id), span_id=bytes.fromhex(span_id))
     return request
 
 

@@ -84,9 +84,10 @@ def test_fields_are_graded_and_tools_named_with_the_setting_that_changes_them() 
 
 
 def test_the_standard_input_is_a_minus() -> None:
-    result = CliRunner().invoke(app, ["inspect", "-"], input=LANGCHAIN.read_bytes())
-    assert result.exit_code == 0
-    assert "4 requests in" in result.stdout
+    with LANGCHAIN.open("rb") as file:
+        done = subprocess.run([*RAGMETER, "inspect", "-"], stdin=file, capture_output=True)
+    assert done.returncode == 0
+    assert b"4 requests in" in done.stdout
 
 
 def test_a_huge_file_is_not_read_to_its_end(

@@ -34,7 +34,7 @@ from ragmeter.ingest.otlp.bodies import (
     parse_content_type,
 )
 from ragmeter.ingest.otlp.json_format import is_json_body
-from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, decode_parts, iterate_parts
 

@@ -24,6 +24,7 @@ from ragmeter.ingest.conventions.values import (
     is_python_form,
     is_repr,
     is_truncated,
+    key_list,
     looks_like_json,
     parse_json_or_literal,
     parse_nested_json,
@@ -31,7 +32,6 @@ from ragmeter.ingest.conventions.values import (
     repr_text,
     scalar_text,
     unquote_repr,
-    value_keys,
 )
 from ragmeter.trace import MAX_ID
 
@@ -41,11 +41,6 @@ _MAX_METADATA = 32  # keys of one document
 _MAX_METADATA_TEXT = 512  # characters of one value
 _MAX_HEADING = 200  # characters that a tool writes before the first of its joined documents
 
-_INNER_KEYS = ("node", "document", "chunk", "payload", "_source", "properties", "entity")
-_METADATA_KEYS = ("document.metadata", "metadata", "meta", "extra_info", "payload", "_source")
-_METADATA_ID_KEYS = ("chunk_id", "id", "doc_id", "_id", "doc_uri")
-_DISTANCE_KEYS = ("distance", "_distance")  # searched after `document_similarity`
-_TOOL_TEXT_KEYS = ("content", "result", "output", "text")
 _END_TAG = re.compile(r"</\w+>$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
@@ -114,7 +109,7 @@ def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
     if isinstance(kwargs, dict) and isinstance(value.get("id"), list):  # LangChain's dumps
         value = kwargs
     layers: list[Mapping[str, Any]] = [value]
-    for key in _INNER_KEYS:
+    for key in key_list("document_inside"):
         if key in value:
             inner = parse_nested_json(value[key])
             if isinstance(inner, dict):
@@ -122,7 +117,7 @@ def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
     metadata: dict[str, Any] = {}
     raw: list[Mapping[str, Any]] = []
     for layer in layers:
-        for key in _METADATA_KEYS:
+        for key in key_list("document_metadata"):
             inner = parse_nested_json(layer[key]) if key in layer else None
             if isinstance(inner, dict):
                 raw.append(inner)
@@ -140,7 +135,7 @@ def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
 
 
 def _text(layers: list[Mapping[str, Any]]) -> str | None:
-    keys = value_keys().document_text
+    keys = key_list("document_text")
     for layer in layers:
         for key in keys:
             if key not in layer:
@@ -158,12 +153,11 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
 
 
 def _id(layers: list[Mapping[str, Any]], metadata: list[Mapping[str, Any]]) -> str:
-    keys = value_keys()
     for group, names in (
-        (layers, keys.document_id),
-        (metadata, _METADATA_ID_KEYS),
-        (layers, keys.document_source),
-        (metadata, keys.document_source),
+        (layers, key_list("document_id")),
+        (metadata, key_list("metadata_id")),
+        (layers, key_list("document_source")),
+        (metadata, key_list("document_source")),
     ):
         for layer in group:
             identity = first_text(layer, names)
@@ -173,10 +167,9 @@ def _id(layers: list[Mapping[str, Any]], metadata: list[Mapping[str, Any]]) -> s
 
 
 def _score(layers: list[Mapping[str, Any]]) -> tuple[float | None, str]:
-    similarity = value_keys().document_similarity
     for layer in layers:
-        for keys, kind in ((similarity, "similarity"), (_DISTANCE_KEYS, "distance")):
-            for key in keys:
+        for kind in ("similarity", "distance"):
+            for key in key_list(f"document_{kind}"):
                 score = parse_number(layer[key]) if key in layer else None
                 if score is not None:
                     return score, kind
@@ -230,7 +223,7 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
     columns = _columns(value)
     if columns is not None:
         return columns
-    for key in value_keys().document_lists:
+    for key in key_list("document_lists"):
         inner = parse_nested_json(value.get(key))
         if isinstance(inner, (list, dict)) and not is_embedding(inner):
             documents = read_documents(inner, depth=depth + 1)
@@ -260,7 +253,7 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
     if documents is not None:
         return documents
     if isinstance(opened, dict):  # a message of LangChain, or the one field that a tool returns
-        texts = (opened[key] for key in _TOOL_TEXT_KEYS if isinstance(opened.get(key), str))
+        texts = (opened[key] for key in key_list("tool_text") if isinstance(opened.get(key), str))
         opened = next(texts, None)
     return _read_tool_text(opened) if isinstance(opened, str) else None
 
@@ -292,7 +285,7 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
     kept = text.strip()
     if not kept:
         return None
-    if kept.lower().startswith(value_keys().nothing_found) or (
+    if kept.lower().startswith(key_list("nothing_found")) or (
         kept.endswith(":") and "\n" not in kept
     ):
         return []  # said in words, or a heading without anything below it
@@ -301,7 +294,7 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
 
 @cache
 def _joints() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern, re.MULTILINE) for pattern in value_keys().joined_documents)
+    return tuple(re.compile(pattern, re.MULTILINE) for pattern in key_list("joined_documents"))
 
 
 def split_joined_documents(text: str) -> list[RetrievedDocument] | None:

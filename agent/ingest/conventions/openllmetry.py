@@ -37,6 +37,8 @@ from ragmeter.ingest.conventions.values import (
     has_flattened_items,
     is_hidden,
     is_truncated,
+    key_list,
+    key_set,
     parse_count,
     parse_json_or_literal,
     parse_literal,
@@ -172,31 +174,16 @@ def _tags(span: Span) -> dict[str, str]:
     return tags
 
 
-_SYSTEMS = frozenset(
-    (
-        *("chroma", "chromadb", "pinecone", "qdrant", "milvus", "weaviate", "lancedb", "marqo"),
-        *("astra", "pgvector", "pg_vector", "opensearch_vector", "vespa", "turbopuffer"),
-    )
-)
 _RESULTS = {"db.query.result": "db.query.result.", "db.search.result": "db.search.result."}
-# beginnings of operation names that write; all others of a vector database read
-_WRITES = (
-    *("add", "insert", "upsert", "update", "delete", "create", "modify"),
-    *("upload", "replace", "drop", "put"),
-)
-# words in the names of operations that search nothing, such as "get_collection"
-_ADMINISTERS = ("collection", "index", "schema", "count", "describe", "flush", "list", "andmodify")
 _OPERATION = ("db.operation", "db.operation.name")
 _COLLECTION = ("db.collection.name", "db.milvus.search.collection_name")
-_SIMILARITIES = ("cosine", "ip", "dot", "bm25")
-_DISTANCES = ("l2", "euclid", "hamming", "jaccard", "manhattan")
 
 
 def matches_vector_db(span: Span) -> bool:
     """Return whether a span is of a vector database or has its result events."""
     attributes = span.attributes
     system = attributes.get("db.system") or attributes.get("db.system.name")
-    if isinstance(system, str) and system.lower() in _SYSTEMS:
+    if isinstance(system, str) and system.lower() in key_set("vector_databases"):
         return True
     return bool(span.events) and any(event.name in _RESULTS for event in span.events)
 
@@ -206,9 +193,9 @@ def read_vector_db(span: Span, full: bool = True) -> SpanContent:
     attributes = span.attributes
     operation = (first_text(attributes, _OPERATION) or "").lower()
     content = SpanContent(role=SpanRole.VECTOR_DB, convention="vector_db")
-    if operation.startswith(_WRITES):
+    if operation.startswith(key_list("writing_operations")):
         return content  # index building
-    if any(word in operation for word in _ADMINISTERS):
+    if any(word in operation for word in key_list("administering_operations")):
         return SpanContent(convention="vector_db")
     add_tag(content, "collection", first_text(attributes, _COLLECTION))
     content.query, content.query_gap = find_question(attributes.get("db.marqo.search.query"))
@@ -261,9 +248,9 @@ def _milvus_score_kind(attributes: Mapping[str, Any]) -> str:
     """Return the kind of Milvus's `distance`, "" if no search parameter names the metric."""
     parameters = _object(attributes.get("db.milvus.search.search_params"))
     metric = str(parameters.get("metric_type") or "").lower()
-    if metric.startswith(_SIMILARITIES):
+    if metric.startswith(key_list("milvus_similarities")):
         return "similarity"
-    return "distance" if metric.startswith(_DISTANCES) else ""
+    return "distance" if metric.startswith(key_list("milvus_distances")) else ""
 
 
 def _only_first_hits(attributes: Mapping[str, Any], events: int) -> bool:

@@ -22,24 +22,21 @@ from ragmeter.ingest.conventions.values import (
     is_python_form,
     is_repr,
     is_truncated,
+    key_list,
+    key_set,
     looks_like_json,
     parse_json_or_literal,
     parse_nested_json,
     repr_role,
     repr_text,
+    role_names,
     scalar_text,
-    value_keys,
 )
 
 _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
-_USER = frozenset({"user", "human", "humanmessage", "humanmessagechunk", "chatrole.user"})
-_ASSISTANT = frozenset(
-    {"assistant", "ai", "aimessage", "aimessagechunk", "model", "chatrole.assistant", "bot"}
-)
 _MAX_SEARCH_DEPTH = 12  # of a search; real ones need 5
 _MAX_VISITS = 2_000  # containers that one search looks at
-_DOCUMENT_KEYS = frozenset(("page_content", "score", "metadata", "meta", "document", "node"))
 
 
 @dataclass(slots=True)
@@ -165,16 +162,8 @@ def last_text_of(messages: Sequence[ChatMessage], *roles: str) -> str | None:
 
 
 def _role(value: object) -> str:
-    name = str(value).strip().lower() if isinstance(value, str) else ""
-    if name in _USER:
-        return "user"
-    if name in _ASSISTANT:
-        return "assistant"
-    if name in ("systemmessage", "developer", "chatrole.system"):
-        return "system"
-    if name in ("toolmessage", "function", "tool_result", "chatrole.tool"):
-        return "tool"
-    return name
+    name = value.strip().lower() if isinstance(value, str) else ""
+    return role_names().get(name, name)
 
 
 def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
@@ -223,12 +212,12 @@ def _any(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
 
 def find_question(value: Any) -> tuple[str | None, ContentGap | None]:
     """Return the question that an input holds, and why there is none or not all of it."""
-    return _find(value, value_keys().question, "user", ContentGap.QUERY_TRUNCATED)
+    return _find(value, key_list("question"), "user", ContentGap.QUERY_TRUNCATED)
 
 
 def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
     """Return the answer that an output holds, and why there is none or not all of it."""
-    return _find(value, value_keys().answer, "assistant", ContentGap.ANSWER_TRUNCATED)
+    return _find(value, key_list("answer"), "assistant", ContentGap.ANSWER_TRUNCATED)
 
 
 _MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
@@ -240,19 +229,14 @@ _NUMBERED = re.compile(r"^\[[1-9]\]:? ", re.MULTILINE)
 @cache
 def _labels() -> re.Pattern[str]:
     """Return the pattern of the labels and tags that stand before the parts of a prompt."""
-    keys = value_keys()
-    groups = (
-        ("question", keys.question_labels),
-        ("context", keys.context_labels),
-        ("other", keys.other_labels),
-    )
     names = "|".join(
-        f"(?P<{group}>" + "|".join(sorted(map(re.escape, labels), key=len, reverse=True)) + ")"
-        for group, labels in groups
+        f"(?P<{group}>{'|'.join(sorted(map(re.escape, labels), key=len, reverse=True))})"
+        for group in ("question", "context", "other")
+        for labels in [key_list(f"{group}_labels")]
     )
     start = r"[ \t]*(?:\[\[ )?(?:[#*>-]+[ \t]*)?(?:the |your )?"
     words = rf"{start}(?:{names})\**(?: ## \]\]|[ \xa0]?[:：]\**|\.?[ \t]*$)"
-    tags = "|".join(re.escape(label) for label in keys.question_labels + keys.context_labels)
+    tags = "|".join(map(re.escape, key_list("question_labels") + key_list("context_labels")))
     return re.compile(rf"^{words}|</?(?P<tag>{tags})>", re.MULTILINE | re.IGNORECASE)
 
 
@@ -311,7 +295,7 @@ def _label_kind(mark: re.Match[str]) -> str:
         return mark.lastgroup or ""
     if mark[0].startswith("</"):
         return "other"
-    return "question" if tag.lower() in value_keys().question_labels else "context"
+    return "question" if tag.lower() in key_list("question_labels") else "context"
 
 
 def _count_held(text: str, passages: Sequence[str]) -> tuple[int, int]:
@@ -409,7 +393,7 @@ class _Search:
         for key in self.keys:
             if key in value and value[key] is not None and not isinstance(value[key], bool):
                 yield from self.texts(value[key], depth + 1)
-        skipped = value_keys().skipped
+        skipped = key_set("skipped")
         rest = [k for k in value if k not in self.keys and str(k).lower() not in skipped]
         for key in rest[:64]:
             if isinstance(value[key], (dict, list)) and not _several_texts(value[key]):
@@ -433,7 +417,7 @@ def _holds_documents(value: list[Any]) -> bool:
     return (
         isinstance(first, dict)
         and "role" not in first
-        and not _DOCUMENT_KEYS.isdisjoint(first)
+        and not key_set("document_marks").isdisjoint(first)
         and "message" not in first
         and "data" not in first
     )

@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,14 +24,6 @@ _MAX_LITERAL = 100_000  # characters; Python's parser is slow and deep, so it se
 _MAX_REPR = 65_536  # characters searched for the text in a repr
 _MAX_VALUES = 200_000  # of one JSON text: about 20 MB of objects, as of a native trace
 
-# what the instrumentors write in the place of content that is switched off
-_HIDDEN = frozenset(
-    (
-        *("__redacted__", "[redacted]", "<redacted>", "redacted", "***"),
-        *("<hidden>", "[hidden]", "[filtered]"),
-        "<masked due to enable_langfuse being set to false>",
-    )
-)
 _OPENING = frozenset(("{", "[", '"'))
 _JSON_START = re.compile(r'\s*(?:\{\s*(?:"|\}\s*$)|\[\s*(?:[\[{"]|\]\s*$|-?\d[\d.eE+-]*\s*,))')
 # "[0.1, -0.2, 0.3" and the repr of an OpenAI embedding; "[1, 2] say so" is text
@@ -70,35 +61,28 @@ _ROLE_BY_CLASS = {"HumanMessage(": "user", "SystemMessage(": "system", "ToolMess
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and infinities become None
 
 
-@dataclass(frozen=True, slots=True)
-class ValueKeys:
-    """The keys at which frameworks put content in their values, as `value_keys.yaml` has them."""
-
-    question: tuple[str, ...]
-    answer: tuple[str, ...]
-    skipped: frozenset[str]
-    document_lists: tuple[str, ...]
-    document_text: tuple[str, ...]
-    document_id: tuple[str, ...]
-    document_source: tuple[str, ...]
-    document_similarity: tuple[str, ...]
-    joined_documents: tuple[str, ...]
-    nothing_found: tuple[str, ...]
-    retrieval_tools: tuple[str, ...]
-    other_tools: frozenset[str]
-    question_labels: tuple[str, ...]
-    context_labels: tuple[str, ...]
-    other_labels: tuple[str, ...]
+@cache
+def _value_keys() -> dict[str, Any]:
+    tables: dict[str, Any] = load_yaml(__package__, "value_keys.yaml")
+    return tables
 
 
 @cache
-def value_keys() -> ValueKeys:
-    """Return the lists of `value_keys.yaml`, which is read at the first call."""
-    keys: dict[str, Any] = {
-        name: (frozenset if name in ("skipped", "other_tools") else tuple)(names)
-        for name, names in load_yaml(__package__, "value_keys.yaml").items()
-    }
-    return ValueKeys(**keys)
+def key_list(name: str) -> tuple[str, ...]:
+    """Return a list of `value_keys.yaml`, which is read at the first call."""
+    return tuple(_value_keys()[name])
+
+
+@cache
+def key_set(name: str) -> frozenset[str]:
+    """Return a list of `value_keys.yaml` as a set."""
+    return frozenset(_value_keys()[name])
+
+
+@cache
+def role_names() -> dict[str, str]:
+    """Return the role that each of the frameworks' words for it stands for."""
+    return {word: role for role, words in _value_keys()["roles"].items() for word in words}
 
 
 def parse_number(value: object) -> float | None:
@@ -150,7 +134,7 @@ def is_hidden(value: object) -> bool:
     """Return whether text stands for content that the sender hides."""
     if not isinstance(value, str) or len(value) >= 64:
         return False
-    return value.strip().lower() in _HIDDEN
+    return value.strip().lower() in key_set("hidden")
 
 
 def is_truncated(text: str) -> bool:

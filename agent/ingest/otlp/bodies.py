@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from pydantic_core import to_json
 
 from ragmeter.ingest.otlp.json_format import decode_json
-from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits
 from ragmeter.ingest.otlp.protobuf import Status, decode_protobuf
+from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits
 
 _DEFAULTS = OtlpLimits()
 BodyForm = Literal["protobuf", "json"]
@@ -72,27 +73,18 @@ def encode_success(
 ) -> OtlpResponse:
     """Encode the body of a 200, empty or with the number of records that are rejected for good."""
     response = ExportLogsServiceResponse() if logs else ExportTraceServiceResponse()
-    if not rejected and not message:
-        return _encode(form, response, {})
-    message = message[:MAX_MESSAGE]
-    partial = {"errorMessage": message} if message else {}
-    if isinstance(response, ExportLogsServiceResponse):
-        response.partial_success.rejected_log_records = rejected
-        partial["rejectedLogRecords"] = str(rejected)
-    else:
-        response.partial_success.rejected_spans = rejected
-        partial["rejectedSpans"] = str(rejected)
-    response.partial_success.error_message = message
-    return _encode(form, response, {"partialSuccess": partial})
+    if rejected or message:
+        name = "rejected_log_records" if logs else "rejected_spans"
+        setattr(response.partial_success, name, rejected)
+        response.partial_success.error_message = message[:MAX_MESSAGE]
+    return _encode(form, response)
 
 
 def encode_failure(form: BodyForm, status: int, message: str) -> OtlpResponse:
     """Encode the body of a response with that HTTP status as a google.rpc.Status."""
-    code = _CODES.get(status, 2)
-    message = message[:MAX_MESSAGE]
-    return _encode(form, Status(code=code, message=message), {"code": code, "message": message})
+    return _encode(form, Status(code=_CODES.get(status, 2), message=message[:MAX_MESSAGE]))
 
 
-def _encode(form: BodyForm, message: Message, plain: object) -> OtlpResponse:
-    body = message.SerializeToString() if form == "protobuf" else to_json(plain)
+def _encode(form: BodyForm, message: Message) -> OtlpResponse:
+    body = message.SerializeToString() if form == "protobuf" else to_json(MessageToDict(message))
     return OtlpResponse(body, _TYPES[form])

@@ -8,38 +8,27 @@ and `instrumentationLibrarySpans` are layers of a request under older names.
 from __future__ import annotations
 
 import binascii
-import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 from pydantic_core import from_json
 
 from ragmeter.ingest.native import BOM
-from ragmeter.ingest.otlp.limits import (
-    MAX_NAME,
-    MAX_STATUS,
-    MAX_TRACE_STATE,
+from ragmeter.ingest.otlp.reader import (
     DecodedRequest,
     OtlpLimits,
+    RecordForm,
     RecordScope,
     RejectedRecord,
-    RequestDecoder,
+    RequestReader,
     SpanAllowance,
     UndecodableBody,
-    is_vector,
-    trim_attributes,
+    read_nested,
 )
-from ragmeter.ingest.spans import (
-    AttributeValue,
-    LogEvent,
-    Span,
-    SpanEvent,
-    may_carry_content,
-    read_log_event,
-)
+from ragmeter.ingest.spans import AttributeValue
 
 # What the parsed objects of one body may take, by the estimate below: 20 MB of the shortest
 # attributes that occur (70 bytes each) come to 190 MB, of RAG spans to 40 MB.
@@ -121,7 +110,7 @@ def _check_size(body: bytes) -> None:
                 raise UndecodableBody("too_large", "too many JSON values in one body")
 
 
-def get_field(item: dict[str, Any], *names: str) -> Any:
+def _field(item: dict[str, Any], *names: str) -> Any:
     """Return the first value that is not null; names in camel case may be in snake case too."""
     for name in names:
         value = item.get(name)
@@ -137,41 +126,24 @@ def _snake_case(name: str) -> str:
     return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
-def get_list(item: dict[str, Any], *names: str) -> list[Any]:
+def _list(item: dict[str, Any], *names: str) -> list[Any]:
     """Return the list under the first of `names` that is present, empty for any other value."""
-    value = get_field(item, *names)
+    value = _field(item, *names)
     return value if isinstance(value, list) else []
 
 
-def get_text(raw: object, most: int) -> str:
-    """Return the first `most` characters of text, "" for any other value."""
-    return raw[:most] if isinstance(raw, str) else ""
-
-
-def parse_id(raw: object, size: int, reason: str) -> str:
-    """Return an id of `size` bytes as lower-case hex, "" for none or zeros.
-
-    Raises:
-        RejectedRecord: It is no id; the text is `reason`.
-    """
-    if raw is None or raw == "":
-        return ""
+def _id(raw: object, size: int) -> bytes:
+    """Return an id of `size` bytes in hex or base64; other values become one that is no id."""
     if not isinstance(raw, str):
-        raise RejectedRecord(reason)
+        return b"?"
     try:
-        if len(raw) == 2 * size:
-            read = bytes.fromhex(raw)
-        else:  # base64, in either alphabet, padded or not
-            letters = raw.rstrip("=")
-            if len(raw) > 2 * size or len(letters) != -(-size * 4 // 3):
-                raise RejectedRecord(reason)
-            letters = letters.replace("-", "+").replace("_", "/")
-            read = binascii.a2b_base64(letters + "=" * (-len(letters) % 4), strict_mode=True)
+        if len(raw) == 2 * size or not raw:
+            return bytes.fromhex(raw)
+        letters = raw.rstrip("=") if len(raw) <= 2 * size else ""
+        letters = letters.replace("-", "+").replace("_", "/")  # either alphabet, padded or not
+        return binascii.a2b_base64(letters + "=" * (-len(letters) % 4), strict_mode=True) or b"?"
     except ValueError:
-        raise RejectedRecord(reason) from None
-    if len(read) != size:
-        raise RejectedRecord(reason)
-    return read.hex() if any(read) else ""
+        return b"?"
 
 
 def _integer(raw: object) -> int | None:
@@ -202,53 +174,100 @@ def _float(raw: object) -> float | None:
         return None
 
 
-def parse_nanoseconds(raw: object) -> int:
+def _nanoseconds(raw: object) -> int:
     """Return a Unix time in nanoseconds, 0 for any value that is no time."""
     value = _integer(raw)
     return value if value is not None and 0 <= value < _UINT64 else 0
 
 
-def parse_count(raw: object) -> int:
+def _count(raw: object) -> int:
     """Return a count within 32 bits, 0 for any value that is no number."""
     value = _integer(raw)
     return min(max(value or 0, 0), 2**32 - 1)
 
 
-def parse_enum(raw: object, prefix: str, names: tuple[str, ...]) -> int:
-    """Return the number of an enum value, given as number or name; 0 for an unknown one."""
+def _enum(raw: object, prefix: str, names: tuple[str, ...]) -> int:
+    """Return the number of an enum value, given as number or name; 0 for an unknown name."""
     if isinstance(raw, str):
         name = raw.strip().upper().removeprefix(prefix)
         if name in names:
             return names.index(name)
-    value = _integer(raw)
-    return value if value is not None and 0 <= value < len(names) else 0
+    return _integer(raw) or 0
 
 
-def parse_attributes(raw: object, allowance: SpanAllowance) -> dict[str, AttributeValue]:
-    """Read a list of key and value; if a key occurs twice, the last value counts."""
-    if not isinstance(raw, list):
-        allowance.dropped += raw is not None
-        return {}
-    taken = allowance.take(len(raw), allowance.limits.attributes)
-    return _pairs(raw if taken == len(raw) else raw[:taken], allowance, allowance.limits.depth)
+def _text(raw: object) -> str:
+    return raw if isinstance(raw, str) else ""
 
 
-def parse_value(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
-    """Read an `AnyValue`, with `depth` levels of lists and maps, or a bare scalar as it is."""
-    if isinstance(raw, dict):
-        for key, inner in raw.items():
-            read = _SCALARS.get(key)
-            if read is not None:
-                return read(inner)
-            if key in _NESTED_IS_MAP:
-                return _nested(inner, allowance, depth, _NESTED_IS_MAP[key])
-        return None
-    if isinstance(raw, int) and not -_INT64 <= raw < _INT64:
-        return None
-    return raw if isinstance(raw, str | int | float) else None
+def _pair_list(raw: object) -> Sequence[Any]:
+    """Return a list of attributes; anything else but null counts as one that is lost."""
+    return raw if isinstance(raw, list) else () if raw is None else (None,)
 
 
-def _pairs(items: list[Any], allowance: SpanAllowance, depth: int) -> dict[str, AttributeValue]:
+def _event_list(raw: object) -> Sequence[JsonMessage | None]:
+    events = raw if isinstance(raw, list) else ()
+    return [JsonMessage(event) if isinstance(event, dict) else None for event in events]
+
+
+class _Field:
+    """A field of a message: its name in JSON, how it is read, and what it is without a value."""
+
+    __slots__ = ("_empty", "_key", "_name", "_read")
+
+    def __init__(self, key: str, read: Callable[[Any], Any], empty: object) -> None:
+        self._key, self._read, self._empty = key, read, empty
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, message: JsonMessage, owner: type) -> Any:
+        value = message.item.get(self._key)
+        if value is None:
+            value = message.item.get(self._name)
+        return self._empty if value is None else self._read(value)
+
+
+class JsonMessage:
+    """A JSON object with the fields of its protobuf message; absent and odd ones are empty.
+
+    Raises:
+        RejectedRecord: It is no JSON object.
+    """
+
+    __slots__ = ("item",)
+
+    trace_id = _Field("traceId", partial(_id, size=16), b"")
+    span_id = _Field("spanId", partial(_id, size=8), b"")
+    parent_span_id = _Field("parentSpanId", partial(_id, size=8), b"")
+    name = _Field("name", _text, "")
+    kind = _Field("kind", partial(_enum, prefix="SPAN_KIND_", names=_KINDS), 0)
+    start_time_unix_nano = _Field("startTimeUnixNano", _nanoseconds, 0)
+    end_time_unix_nano = _Field("endTimeUnixNano", _nanoseconds, 0)
+    time_unix_nano = _Field("timeUnixNano", _nanoseconds, 0)
+    observed_time_unix_nano = _Field("observedTimeUnixNano", _nanoseconds, 0)
+    code = _Field("code", partial(_enum, prefix="STATUS_CODE_", names=_STATUSES), 0)
+    message = _Field("message", _text, "")
+    attributes = _Field("attributes", _pair_list, ())
+    dropped_attributes_count = _Field("droppedAttributesCount", _count, 0)
+    events = _Field("events", _event_list, ())
+    dropped_events_count = _Field("droppedEventsCount", _count, 0)
+    trace_state = _Field("traceState", _text, "")
+    event_name = _Field("eventName", _text, "")
+    body = _Field("body", lambda raw: raw, None)
+
+    def __init__(self, item: object) -> None:
+        if not isinstance(item, dict):
+            raise RejectedRecord("unreadable")
+        self.item = item
+
+    @property
+    def status(self) -> JsonMessage:
+        """The status, without fields where there is none."""
+        status = self.item.get("status")
+        return JsonMessage(status if isinstance(status, dict) else {})
+
+
+def _pairs(items: Sequence[Any], allowance: SpanAllowance, depth: int) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {}
     for item in items:
         try:
@@ -257,28 +276,37 @@ def _pairs(items: list[Any], allowance: SpanAllowance, depth: int) -> dict[str, 
             allowance.dropped += 1
             continue
         if isinstance(key, str):
-            attributes[key] = parse_value(inner, allowance, depth)
+            attributes[key] = _value(inner, allowance, depth)
         else:
             allowance.dropped += 1
     return attributes
 
 
-def _nested(raw: object, allowance: SpanAllowance, depth: int, is_map: bool) -> AttributeValue:
-    """Read a list or map; None if it is too deep or a vector."""
-    items = raw.get("values") if isinstance(raw, dict) else raw
-    if depth <= 0:
-        allowance.dropped += 1
+def _value(raw: object, allowance: SpanAllowance, depth: int) -> AttributeValue:
+    """Read an `AnyValue`, with `depth` levels of lists and maps, or a bare scalar as it is."""
+    if isinstance(raw, dict):
+        for key, inner in raw.items():
+            read = _SCALARS.get(key)
+            if read is not None:
+                return read(inner)
+            if key in _NESTED_IS_MAP:
+                items = inner.get("values") if isinstance(inner, dict) else inner
+                items = items if isinstance(items, list) else []
+                return read_nested(items, allowance, depth, FORM, is_map=_NESTED_IS_MAP[key])
         return None
-    if not isinstance(items, list):
-        items = []
-    if items and not is_map:
-        none_left = SpanAllowance(0, allowance.limits)
-        if is_vector(len(items), parse_value(items[0], none_left, 0)):
-            return None
-    items = items[: allowance.take(len(items), len(items))]
-    if is_map:
-        return _pairs(items, allowance, depth - 1)
-    return [parse_value(item, allowance, depth - 1) for item in items]
+    if isinstance(raw, int) and not -_INT64 <= raw < _INT64:
+        return None
+    return raw if isinstance(raw, str | int | float) else None
+
+
+def _text_at(items: Sequence[Any], key: str) -> str:
+    for item in items:
+        if isinstance(item, dict) and item.get("key") == key:
+            return _text(_value(item.get("value"), SpanAllowance(0, OtlpLimits()), 0))
+    return ""
+
+
+FORM = RecordForm(_pairs, _value, _text_at)
 
 
 def _string(raw: object) -> AttributeValue:
@@ -318,12 +346,12 @@ _NESTED_IS_MAP = {
 
 def decode_json(body: bytes, limits: OtlpLimits, *, logs: bool) -> DecodedRequest:
     """Decode a trace or log request; raise `UndecodableBody` if nothing can be read."""
-    request = RequestDecoder(limits)
-    return request.decode(_records(body, request, logs), _log if logs else _span)
+    reader = RequestReader(limits, FORM)
+    return reader.read(_records(body, reader, logs), JsonMessage, logs=logs)
 
 
 def _records(
-    body: bytes, request: RequestDecoder, logs: bool
+    body: bytes, reader: RequestReader, logs: bool
 ) -> Iterator[tuple[Any, RecordScope, int]]:
     """Yield every record with its scope; broken layers above the records are counted."""
     resource_keys, scope_keys, record_keys = _LOGS if logs else _SPANS
@@ -332,129 +360,24 @@ def _records(
     del body
     if not isinstance(content, dict):
         raise UndecodableBody("bad_json", "the body is no JSON object")
-    resources = get_field(content, *resource_keys)
+    resources = _field(content, *resource_keys)
     if not isinstance(resources, list | None):
         raise UndecodableBody("bad_json", f"{resource_keys[0]} is no list")
     for item in resources or ():
         if not isinstance(item, dict):
-            request.decoded.reject("unreadable")
+            reader.decoded.reject("unreadable")
             continue
-        resource = _resource(item, request)
-        for group in get_list(item, *scope_keys):
+        resource = item.get("resource")
+        attributes = resource.get("attributes") if isinstance(resource, dict) else None
+        read = reader.resource(_pair_list(attributes))
+        for group in _list(item, *scope_keys):
             if not isinstance(group, dict):
-                request.decoded.reject("unreadable")
+                reader.decoded.reject("unreadable")
                 continue
-            raw_scope = get_field(group, "scope", "instrumentationLibrary")
-            scope = RecordScope(resource)
-            if isinstance(raw_scope, dict):
-                scope.name = get_text(raw_scope.get("name"), MAX_NAME)
-                scope.version = get_text(raw_scope.get("version"), MAX_NAME)
-            records = get_list(group, *record_keys)
+            scope = _field(group, "scope", "instrumentationLibrary")
+            name = _text(scope.get("name")) if isinstance(scope, dict) else ""
+            record_scope = RecordScope(read, name)
+            records = _list(group, *record_keys)
             records.reverse()
             while records:  # each is taken off the list, so that its memory is freed once read
-                yield records.pop(), scope, size
-
-
-def _resource(item: dict[str, Any], request: RequestDecoder) -> dict[str, AttributeValue]:
-    resource = item.get("resource")
-    allowance = request.allow()
-    raw = resource.get("attributes") if isinstance(resource, dict) else None
-    attributes = parse_attributes(raw, allowance)
-    trim_attributes((attributes,), request.limits.resource_text)
-    request.settle(allowance)
-    return attributes
-
-
-def _span(item: Any, scope: RecordScope, allowance: SpanAllowance) -> Span:
-    if not isinstance(item, dict):
-        raise RejectedRecord("unreadable")
-    status = item.get("status")
-    if not isinstance(status, dict):
-        status = {}
-    parent = get_field(item, "parentSpanId")
-    attributes = parse_attributes(item.get("attributes"), allowance)
-    events = _events(get_list(item, "events"), allowance)
-    links = _links(get_list(item, "links"), allowance)
-    allowance.dropped += parse_count(get_field(item, "droppedAttributesCount"))
-    allowance.dropped += parse_count(get_field(item, "droppedEventsCount"))
-    return Span(
-        trace_id=_trace_id(item),
-        span_id=_span_id(item),
-        parent_id=parse_id(parent, 8, "bad_parent_id"),
-        name=get_text(item.get("name"), MAX_NAME),
-        kind=parse_enum(item.get("kind"), "SPAN_KIND_", _KINDS),
-        start=parse_nanoseconds(get_field(item, "startTimeUnixNano")),
-        end=parse_nanoseconds(get_field(item, "endTimeUnixNano")),
-        status=parse_enum(status.get("code"), "STATUS_CODE_", _STATUSES),
-        status_message=get_text(status.get("message"), MAX_STATUS),
-        attributes=attributes,
-        events=events,
-        links=links,
-        trace_state=get_text(get_field(item, "traceState"), MAX_TRACE_STATE),
-        scope=scope.name,
-        scope_version=scope.version,
-        resource=scope.resource,
-        dropped=allowance.dropped,
-    )
-
-
-def _required_id(item: dict[str, Any], name: str, size: int, reason: str) -> str:
-    identity = parse_id(get_field(item, name), size, reason)
-    if not identity:
-        raise RejectedRecord(reason)
-    return identity
-
-
-def _trace_id(item: dict[str, Any]) -> str:
-    return _required_id(item, "traceId", 16, "bad_trace_id")
-
-
-def _span_id(item: dict[str, Any]) -> str:
-    return _required_id(item, "spanId", 8, "bad_span_id")
-
-
-def _events(raw: list[Any], allowance: SpanAllowance) -> list[SpanEvent]:
-    events = []
-    for event in raw[: allowance.take(len(raw), allowance.limits.events)]:
-        if not isinstance(event, dict):
-            allowance.dropped += 1
-            continue
-        allowance.dropped += parse_count(get_field(event, "droppedAttributesCount"))
-        time = parse_nanoseconds(get_field(event, "timeUnixNano"))
-        attributes = parse_attributes(event.get("attributes"), allowance)
-        events.append(SpanEvent(get_text(event.get("name"), MAX_NAME), time, attributes))
-    return events
-
-
-def _links(raw: list[Any], allowance: SpanAllowance) -> list[tuple[str, str]]:
-    links = []
-    for link in raw[: allowance.take(len(raw), allowance.limits.links)]:
-        if isinstance(link, dict):
-            with contextlib.suppress(RejectedRecord):
-                links.append((_trace_id(link), _span_id(link)))
-    return links
-
-
-def _log(item: Any, scope: RecordScope, allowance: SpanAllowance) -> LogEvent | None:
-    if not isinstance(item, dict):
-        raise RejectedRecord("unreadable")
-    name = get_text(get_field(item, "eventName"), MAX_NAME)
-    if not name:
-        for pair in get_list(item, "attributes"):
-            if isinstance(pair, dict) and pair.get("key") == "event.name":
-                none_left = SpanAllowance(0, allowance.limits)
-                name = get_text(parse_value(pair.get("value"), none_left, 0), MAX_NAME)
-    if not may_carry_content(name):
-        return None
-    if not get_field(item, "traceId") or not get_field(item, "spanId"):
-        return None
-    time = parse_nanoseconds(get_field(item, "timeUnixNano"))
-    observed = parse_nanoseconds(get_field(item, "observedTimeUnixNano"))
-    return read_log_event(
-        _trace_id(item),
-        _span_id(item),
-        name,
-        time or observed,
-        parse_attributes(item.get("attributes"), allowance),
-        parse_value(item.get("body"), allowance, allowance.limits.depth),
-    )
+                yield records.pop(), record_scope, size

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,28 +25,18 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from ragmeter.ingest.otlp.limits import (
-    MAX_NAME,
-    MAX_STATUS,
-    MAX_TRACE_STATE,
+from ragmeter.ingest.otlp.reader import (
     DecodedRequest,
     OtlpLimits,
+    RecordForm,
     RecordScope,
     RejectedRecord,
-    RequestDecoder,
+    RequestReader,
     SpanAllowance,
     UndecodableBody,
-    is_vector,
-    trim_attributes,
+    read_nested,
 )
-from ragmeter.ingest.spans import (
-    AttributeValue,
-    LogEvent,
-    Span,
-    SpanEvent,
-    may_carry_content,
-    read_log_event,
-)
+from ragmeter.ingest.spans import AttributeValue
 
 # Messages in one body: 20 MB of the smallest spans that occur (plain HTTP, a dozen attributes of
 # 35 bytes) have 1.6 million, of RAG spans 300,000. Only their bytes are held, 16 for each.
@@ -54,8 +45,6 @@ MAX_MESSAGES = 2_000_000
 MAX_SPAN_MESSAGES = 500_000
 MAX_GROUPS = 100_000  # resources, or scopes of one: 100 bytes each once taken apart
 _SMALL = 32  # bytes; a body of 20 MB has at most 620,000 messages that are not small
-_KINDS = 6  # span kinds 0 to 5, status codes 0 to 2; an unknown one is read as unset
-_STATUSES = 3
 # A message is a tag and a length. These are the tags of all fields that repeat, followed by a
 # length below SMALL; either may be written longer than need be (then it ends in a zero byte).
 _SMALL_MESSAGE = re.compile(
@@ -94,10 +83,12 @@ Layer, Status = _types()
 
 def decode_protobuf(body: bytes, limits: OtlpLimits, *, logs: bool) -> DecodedRequest:
     """Decode a trace or log request; raise `UndecodableBody` if nothing can be read."""
-    request = RequestDecoder(limits)
-    decoded = request.decode(_records(body, request), _log if logs else _span)
+    reader = RequestReader(limits, FORM)
+    message_type = LogRecord if logs else WireSpan
+    parse = partial(_parse, message_type)
+    decoded = reader.read(_records(body, reader), parse, logs=logs)
     broken = decoded.rejected and decoded.reasons["unreadable"] == decoded.rejected
-    if broken and not request.records:
+    if broken and not reader.records:
         raise UndecodableBody("bad_protobuf", "nothing in the body can be read")
     return decoded
 
@@ -152,40 +143,29 @@ def _iterate_scopes(
             yield head, scopes
 
 
-def _records(body: bytes, request: RequestDecoder) -> Iterator[tuple[bytes, RecordScope, int]]:
+def _records(body: bytes, reader: RequestReader) -> Iterator[tuple[bytes, RecordScope, int]]:
     """Yield every record's bytes with its scope; broken layers above the records are counted."""
     for head, scopes in _iterate_scopes(body):
         if scopes is None:  # the number of spans in it is unknown
-            request.decoded.reject("unreadable")
+            reader.decoded.reject("unreadable")
             continue
         try:
-            resource = _resource(head, request)
-        except RejectedRecord as error:
-            request.decoded.reject(str(error), sum(len(records) for _, records in scopes))
+            resource = reader.resource(Resource.FromString(head).attributes)
+        except DecodeError:
+            reader.decoded.reject("bad_resource", sum(len(records) for _, records in scopes))
             continue
         for scope_data, records in scopes:
-            scope = _scope(resource, scope_data)
+            scope = RecordScope(resource, _scope_name(scope_data))
             for data in records:
                 yield data, scope, len(data)
 
 
-def _scope(resource: dict[str, AttributeValue], data: bytes) -> RecordScope:
+def _scope_name(data: bytes) -> str:
     try:
-        scope = InstrumentationScope.FromString(data)
+        name: str = InstrumentationScope.FromString(data).name
+        return name
     except DecodeError:  # an unreadable name is no reason to lose the spans
-        scope = InstrumentationScope()
-    return RecordScope(resource, scope.name[:MAX_NAME], scope.version[:MAX_NAME])
-
-
-def _resource(data: bytes, request: RequestDecoder) -> dict[str, AttributeValue]:
-    allowance = request.allow()
-    try:
-        attributes = _attributes(Resource.FromString(data).attributes, allowance)
-    except DecodeError:
-        raise RejectedRecord("bad_resource") from None
-    trim_attributes((attributes,), request.limits.resource_text)
-    request.settle(allowance)
-    return attributes
+        return ""
 
 
 def _parse(message_type: Any, data: bytes) -> Any:
@@ -197,81 +177,9 @@ def _parse(message_type: Any, data: bytes) -> Any:
         raise RejectedRecord("unreadable") from None
 
 
-def _span(data: bytes, scope: RecordScope, allowance: SpanAllowance) -> Span:
-    wire = _parse(WireSpan, data)
-    attributes = _attributes(wire.attributes, allowance)
-    kind, status = wire.kind, wire.status.code
-    return Span(
-        trace_id=_id(wire.trace_id, 16, "bad_trace_id"),
-        span_id=_id(wire.span_id, 8, "bad_span_id"),
-        parent_id=_id(wire.parent_span_id, 8, "bad_parent_id") if any(wire.parent_span_id) else "",
-        name=wire.name[:MAX_NAME],
-        kind=kind if 0 <= kind < _KINDS else 0,
-        start=wire.start_time_unix_nano,
-        end=wire.end_time_unix_nano,
-        status=status if 0 <= status < _STATUSES else 0,
-        status_message=wire.status.message[:MAX_STATUS],
-        attributes=attributes,
-        events=_events(wire.events, allowance) if wire.events else [],
-        links=_links(wire.links, allowance) if wire.links else [],
-        trace_state=wire.trace_state[:MAX_TRACE_STATE],
-        scope=scope.name,
-        scope_version=scope.version,
-        resource=scope.resource,
-        dropped=allowance.dropped + wire.dropped_attributes_count + wire.dropped_events_count,
-    )
-
-
-def _log(data: bytes, scope: RecordScope, allowance: SpanAllowance) -> LogEvent | None:
-    wire = _parse(LogRecord, data)
-    if not any(wire.trace_id) or not any(wire.span_id):
-        return None
-    name = wire.event_name or next(
-        (kv.value.string_value for kv in wire.attributes if kv.key == "event.name"), ""
-    )
-    if not may_carry_content(name):
-        return None
-    return read_log_event(
-        _id(wire.trace_id, 16, "bad_trace_id"),
-        _id(wire.span_id, 8, "bad_span_id"),
-        name[:MAX_NAME],
-        wire.time_unix_nano or wire.observed_time_unix_nano,
-        _attributes(wire.attributes, allowance),
-        _value(wire.body, allowance, allowance.limits.depth),
-    )
-
-
-def _id(raw: bytes, size: int, reason: str) -> str:
-    if len(raw) != size or not any(raw):
-        raise RejectedRecord(reason)
-    return raw.hex()
-
-
-def _events(wire: Any, allowance: SpanAllowance) -> list[SpanEvent]:
-    events = []
-    for event in wire[: allowance.take(len(wire), allowance.limits.events)]:
-        allowance.dropped += event.dropped_attributes_count
-        attributes = _attributes(event.attributes, allowance)
-        events.append(SpanEvent(event.name[:MAX_NAME], event.time_unix_nano, attributes))
-    return events
-
-
-def _links(wire: Any, allowance: SpanAllowance) -> list[tuple[str, str]]:
-    return [
-        (link.trace_id.hex(), link.span_id.hex())
-        for link in wire[: allowance.take(len(wire), allowance.limits.links)]
-        if len(link.trace_id) == 16 and len(link.span_id) == 8
-    ]
-
-
-def _attributes(wire: Any, allowance: SpanAllowance) -> dict[str, AttributeValue]:
-    size = len(wire)
-    if not size:
-        return {}
-    taken = allowance.take(size, allowance.limits.attributes)
-    depth = allowance.limits.depth
+def _pairs(wire: Any, allowance: SpanAllowance, depth: int) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {}
-    for kv in wire if taken == size else wire[:taken]:
+    for kv in wire:
         value = kv.value
         # nearly all are strings, and asking for one is cheaper than asking which it is
         attributes[kv.key] = value.string_value or _value(value, allowance, depth)
@@ -285,15 +193,12 @@ def _value(wire: Any, allowance: SpanAllowance, depth: int) -> AttributeValue:
         return scalar
     if kind not in ("array_value", "kvlist_value"):  # bytes, nothing, or newer than we are
         return None
-    if depth <= 0:
-        allowance.dropped += 1
-        return None
-    items = getattr(wire, kind).values
-    size = len(items)
-    if kind == "kvlist_value":
-        taken = allowance.take(size, size)
-        return {kv.key: _value(kv.value, allowance, depth - 1) for kv in items[:taken]}
-    none_left = SpanAllowance(0, allowance.limits)
-    if is_vector(size, _value(items[0], none_left, 0) if size else None):
-        return None
-    return [_value(item, allowance, depth - 1) for item in items[: allowance.take(size, size)]]
+    is_map = kind == "kvlist_value"
+    return read_nested(getattr(wire, kind).values, allowance, depth, FORM, is_map=is_map)
+
+
+def _text_at(wire: Any, key: str) -> str:
+    return next((kv.value.string_value for kv in wire if kv.key == key), "")
+
+
+FORM = RecordForm(_pairs, _value, _text_at)

@@ -31,27 +31,14 @@ from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
 )
-from ragmeter.ingest.conventions.values import value_keys
+from ragmeter.ingest.conventions.values import key_list, key_set
 from ragmeter.ingest.spans import Span, is_evaluation_span, is_own_span
 
-# operations of a vector database that read; all others write
-_READ_OPERATIONS = (
-    *("query", "search", "retrieve", "find", "knn"),
-    *("match", "fetch", "get", "scroll"),
-)
-_KINDS = (
-    *("openinference.span.kind", "traceloop.span.kind", "gen_ai.operation.name"),
-    *("langfuse.observation.type", "mlflow.spanType"),
-)
 # spans searched below one for a question or a model call; real traces have it among three
 _MAX_SEARCHED = 100
 MISSING = Span("", "")  # in the place of a span that is not there
 
 
-_TOOL_NAMES = (
-    *("tool.name", "gen_ai.tool.name", "traceloop.entity.name"),
-    *("ai.toolCall.name", "spring.ai.tool.definition.name"),
-)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _MAX_NAME = 200  # characters of a tool's name
 # Words that a text of a list has on average, at least. Lists of names and categories have two or
@@ -69,7 +56,7 @@ class ToolUse(StrEnum):
 
 def tool_name(span: Span) -> str:
     """Return the name of a tool: that of an attribute, else the last word of the span's name."""
-    values = (span.attributes.get(key) for key in _TOOL_NAMES)
+    values = (span.attributes.get(key) for key in key_list("tool_names"))
     name = next((value for value in values if isinstance(value, str) and value), None)
     # GenAI conventions name the span "execute_tool search"
     return (name or span.name.rpartition(" ")[2])[:_MAX_NAME]
@@ -97,11 +84,10 @@ def _is_listed(names: set[str], patterns: Sequence[str]) -> bool:
 
 def _find_verbs(words: Sequence[str]) -> tuple[bool, bool]:
     """Return whether a name tells a retrieval, and whether it tells something else before that."""
-    keys = value_keys()
     for n, word in enumerate(words):
-        if word in keys.other_tools:
+        if word in key_set("other_tools"):
             return False, True
-        if "_".join(words[n : n + 2]).startswith(keys.retrieval_tools):
+        if "_".join(words[n : n + 2]).startswith(key_list("retrieval_tools")):
             return True, False
     return False, False
 
@@ -362,7 +348,7 @@ def _reads_database(node: SpanNode) -> bool:
     for key in ("db.operation.name", "db.operation"):
         operation = node.span.attributes.get(key)
         if isinstance(operation, str):
-            return any(name in operation.lower() for name in _READ_OPERATIONS)
+            return any(name in operation.lower() for name in key_list("reading_operations"))
     return False
 
 
@@ -448,7 +434,7 @@ def is_run(node: SpanNode) -> bool:
 
 
 def _is_agent(node: SpanNode) -> bool:
-    for key in _KINDS:
+    for key in key_list("span_kinds"):
         kind = node.span.attributes.get(key)
         if isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow"):
             return True

@@ -23,7 +23,7 @@ from ragmeter.embedded.open_traces import LOGS, TRACES, SpanBatch, parts_total
 from ragmeter.embedded.trace_closer import extract_traces
 from ragmeter.ingest.assembler import ClosingTrace
 from ragmeter.ingest.native import DecodeFailure
-from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.stored_spans import StoredPart

@@ -241,7 +241,7 @@ def _check_series(rule: AlertRule, name: str, series: RunSeries, on: GateStatist
     # of the scored traces alone: what is missing must not excuse what was measured
     plain = series.plain
     ends = (plain.lower, plain.upper) if plain else (estimate.lower, estimate.upper)
-    value = _Value(estimate.value, *ends, estimate.samples)
+    value = _measured(estimate.value, *ends, estimate.samples)
     worst = [bound_label(one.trace_id, _MAX_ID) for one in series.worst[:_MAX_TRACES]]
     return _check_value(rule, name, value, series.spec, on, worst)
 
@@ -256,22 +256,21 @@ def _check_latency(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Ite
         for one in quantiles:
             if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):
                 name = f"p{100 * one.quantile:g} of {bound_label(stage, _MAX_ID)} seconds"
-                value = _Value(one.value, one.lower, one.upper, one.samples)
+                value = _measured(one.value, one.lower, one.upper, one.samples)
                 yield _check_value(rule, name, value, None, on, ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    value: float
-    lower: float | None
-    upper: float | None
-    samples: int
+def _measured(
+    value: float, lower: float | None, upper: float | None, samples: int
+) -> ConditionValue:
+    """Return a value that is tested by its mean; the rule has the threshold."""
+    return ConditionValue(value, value, lower, upper, samples, 0.0)
 
 
 def _check_value(
     rule: AlertRule,
     name: str,
-    value: _Value,
+    value: ConditionValue,
     spec: MetricSpec | None,
     on: GateStatistic,
     worst: Sequence[str],
@@ -289,9 +288,8 @@ def _check_value(
     text += f" of {value.samples:,} traces, wanted {limit} {shown(rule.threshold)}"
     if tested is None:
         return _missing(rule, f"{text}; too few traces for an interval")
-    measured = ConditionValue(tested, value.value, value.lower, value.upper, value.samples, 0.0)
-    failed = condition_holds(rule, measured)
-    if not failed and condition_holds(rule, replace(measured, tested=value.value)):
+    failed = condition_holds(rule, replace(value, tested=tested))
+    if not failed and condition_holds(rule, value):
         text += "; the mean misses it, the interval does not exclude it"
     return GateCheck(
         rule.name,

@@ -91,7 +91,7 @@ class TraceTexts:
 def read_scored_file(
     path: Path, limit: int, summary: ReportInputSummary, say: Callable[[str], None]
 ) -> Iterator[ReportTrace]:
-    """Read the scored traces of a file; the first line tells the format.
+    """Read the scored traces of a file; its beginning tells the format.
 
     The file is JSON Lines, Parquet or CSV, plain or gzip; a CSV has no details of scores. `summary`
     receives counts and notes while it is read.
@@ -105,37 +105,12 @@ def read_scored_file(
             lines = read_parquet_lines(file, name)
             yield from _read_jsonl(lines, name, limit, summary, say)
             return
-        first = _first_line(file, name, limit)
-        if first.lstrip()[:1] in (b"{", b""):
-            rewound = cast(IO[bytes], _RewoundFile(first, file))
-            lines = scored_lines.iterate_lines(rewound, name, limit)
+        head: bytes = file.peek(1)  # type: ignore[attr-defined]
+        if head.removeprefix(BOM).lstrip()[:1] in (b"{", b"") or is_utf16(head):
+            lines = scored_lines.iterate_lines(file, name, limit)
             yield from _read_jsonl(lines, name, limit, summary, say)
         else:
-            yield from _read_csv(_RewoundFile(first, file), name, limit, summary, say)
-
-
-def _first_line(file: IO[bytes], name: str, limit: int) -> bytes:
-    """Read the first line that is not blank."""
-    while line := file.readline(limit + 1):
-        if is_utf16(line):
-            raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
-        line = line.removeprefix(BOM)
-        if line.strip():
-            return line
-    return b""
-
-
-class _RewoundFile:
-    """File whose first line was read already, from its start."""
-
-    def __init__(self, first: bytes, file: IO[bytes]) -> None:
-        self._first, self._file = first, file
-
-    def readline(self, limit: int = -1) -> bytes:
-        if self._first:
-            line, self._first = self._first, b""
-            return line
-        return self._file.readline(limit)
+            yield from _read_csv(file, name, limit, summary, say)
 
 
 def _read_jsonl(
@@ -159,7 +134,7 @@ def _read_jsonl(
 
 
 def _read_csv(
-    file: _RewoundFile,
+    file: IO[bytes],
     name: str,
     limit: int,
     summary: ReportInputSummary,
@@ -236,15 +211,17 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], l
     return make
 
 
-def _csv_rows(file: _RewoundFile, name: str, limit: int) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[int, list[str]]]:
     """Yield each row of a CSV with the number of its last line."""
 
     def lines() -> Iterator[str]:
+        encoding = "utf-8-sig"  # of the first line alone
         while line := file.readline(limit + 1):
             if len(line) > limit:
                 raise OSError(f"{name}: a line over the limit of {limit} bytes")
             try:
-                yield line.decode("utf-8")
+                yield line.decode(encoding)
+                encoding = "utf-8"
             except UnicodeDecodeError:
                 raise OSError(f"{name}: not UTF-8") from None
 

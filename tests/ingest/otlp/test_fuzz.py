@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
-from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits, UndecodableBody
+from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue
 from ragmeter.ingest.stored_spans import dump_log_event, dump_span, load_log_event, load_span
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, WIRE

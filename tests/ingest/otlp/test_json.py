@@ -11,7 +11,7 @@ import pytest
 
 from ragmeter.ingest.otlp.bodies import decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
-from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces, proto_traces
 
@@ -75,10 +75,8 @@ def test_every_field_of_a_span() -> None:
             status_message="boom",
             attributes={"text": "a"},
             events=[SpanEvent("e", 7, {"k": 8})],
-            links=[("01" * 16, "02" * 8)],
             trace_state="ot=th:8",
             scope="a.scope",
-            scope_version="2",
             resource={"service.name": "shop"},
             dropped=8,
         )
@@ -247,12 +245,11 @@ def test_names_in_snake_case() -> None:
         "dropped_attributes_count": 1,
         "dropped_events_count": 1,
         "events": [{"time_unix_nano": 7}],
-        "links": [{"trace_id": TRACE_ID, "span_id": SPAN_ID}],
     }
     body = {"resource_spans": [{"scope_spans": [{"spans": [span]}]}]}
     (read,) = decode_traces(json.dumps(body).encode(), json=True).spans
     assert (read.parent_id, read.start, read.end, read.trace_state) == ("09" * 8, 5, 6, "a=b")
-    assert (read.dropped, read.events[0].time, read.links) == (2, 7, [(TRACE_ID, SPAN_ID)])
+    assert (read.dropped, read.events[0].time) == (2, 7)
 
 
 def test_tempos_older_names() -> None:

@@ -10,7 +10,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValu
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmeter.ingest.otlp.bodies import decode_logs
-from ragmeter.ingest.otlp.limits import DecodedRequest, UndecodableBody
+from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue, LogEvent, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_logs, proto_logs
 

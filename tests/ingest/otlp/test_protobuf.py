@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmeter.ingest.otlp.bodies import decode_traces
-from ragmeter.ingest.otlp.limits import OtlpLimits, UndecodableBody
+from ragmeter.ingest.otlp.reader import OtlpLimits, UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, proto_span, proto_traces
 
@@ -91,10 +91,8 @@ def test_every_field_of_a_span() -> None:
                 "list": [{"role": "user"}, "b"],
             },
             events=[SpanEvent("e", 7, {"k": "v"})],
-            links=[("01" * 16, "02" * 8)],
             trace_state="ot=th:8",
             scope="a.scope",
-            scope_version="2",
             resource={"service.name": "shop"},
             dropped=7,
         )

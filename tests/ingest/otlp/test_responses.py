@@ -62,7 +62,7 @@ def test_partial_success_of_log_records() -> None:
 
 def test_a_warning_rejects_nothing() -> None:
     assert json.loads(encode_success("json", message="careful").body) == {
-        "partialSuccess": {"rejectedSpans": "0", "errorMessage": "careful"}
+        "partialSuccess": {"errorMessage": "careful"}
     }
 
 
