@@ -96,10 +96,13 @@ def _copy_estimates(snapshot: Snapshot, windows: Windows, service: str, segment:
                 snapshot.estimates.append((service, segment, metric, series, window, estimate))
             if segment or is_assisted(series):
                 continue
-            # There is a share, too, where nothing at all could be scored and no estimate is.
-            missing = windows.unscored(service, "", metric, series, window)
-            if missing is not None:
-                snapshot.unscored.append((service, metric, series, window, missing[0]))
+            if estimate is not None and series == scorer:
+                share: float | None = estimate.unscored
+            else:  # nothing at all could be scored, or results without a version count, too
+                missing = windows.unscored(service, "", metric, series, window)
+                share = missing and missing[0]
+            if share is not None:
+                snapshot.unscored.append((service, metric, series, window, share))
 
 
 def split_segment(segment: str, tags: Sequence[str]) -> tuple[str, str]:

@@ -220,16 +220,18 @@ def mean_interval(
     if low is None or high is None:
         return _unbounded_interval(cells, low, high)
     span = high - low
-    total = sum([cell.size for cell in cells])
-    unit = [
-        Cell(size, n, effective, (mean - low) / span, variance / (span * span), sampled)
-        for size, n, effective, mean, variance, sampled in cells
-    ]
+    unit = cells
+    if low or span != 1:
+        unit = [
+            Cell(size, n, effective, (mean - low) / span, variance / (span * span), sampled)
+            for size, n, effective, mean, variance, sampled in cells
+        ]
     if len(cells) == 1:
         (cell,) = unit
         value, effective = cell.mean, cell.effective / max(1 - cell.sampled, 1 / cell.n)
         lower, upper = _bounded_limits(cell, cell.effective, _variance_ratio(cell, 1.0))
     else:
+        total = sum([cell.size for cell in cells])
         shares = [cell.size / total for cell in cells]
         pooled = _pool(unit, shares)
         overall = _variance_ratio(pooled, 1.0)

@@ -8,7 +8,7 @@ traces are summed under the scorer's plain name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragmeter.windows.buckets import Bucket, SeriesKey, SeriesSlots, WindowTotal
 from ragmeter.windows.intervals import (
@@ -20,8 +20,7 @@ from ragmeter.windows.intervals import (
 from ragmeter.windows.sums import ScoreSums
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A 95 % interval of a mean over all traffic.
 
     `effective_samples` is the number of equal-weight samples that carry as much information,
@@ -39,8 +38,7 @@ class Estimate:
     unscored: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Quantile:
+class Quantile(NamedTuple):
     """A latency quantile in seconds, within 1 %; a limit is None if samples do not support it."""
 
     quantile: float

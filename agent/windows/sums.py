@@ -331,7 +331,8 @@ class ScoreSums:
         """
         strata = self.strata or {}
         # most series lack no value, and a page asks for all of them
-        if not (self.unscored or self.shed or any(sums.no_value for sums in strata.values())):
+        lacks = strata and any(sums.no_value for sums in strata.values())
+        if not (self.unscored or self.shed or lacks):
             return 0.0 if self.scored else None
         lost = total = 0.0
         for name, sums in self.sums().items() if strata else ():

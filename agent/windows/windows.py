@@ -150,7 +150,7 @@ class Windows:
             return None
         key = self._resolver.cache_key(metric, scorer)
         if key not in total.cache:
-            cell = self._resolver.cell(total, metric, scorer)
+            cell = self._resolver.sum_cells([total], metric, scorer)
             enough = cell is not None and cell.scored >= self.min_samples
             total.cache[key] = self._estimate(cell, metric, scorer) if cell and enough else None
         estimate: Estimate | None = total.cache[key]

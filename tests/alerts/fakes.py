@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
@@ -15,16 +15,14 @@ from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
 
 
-@dataclass(frozen=True)
-class Estimate(real.Estimate):
-    effective_samples: float = 90.0
-    samples: int = 100
-    states: Mapping[str, int] = field(default_factory=dict)
+def make_estimate(value: float, lower: float, upper: float, samples: int = 100) -> real.Estimate:
+    return real.Estimate(value, lower, upper, 90.0, samples, {})
 
 
-@dataclass(frozen=True)
-class Quantile(real.Quantile):
-    samples: int = 100
+def make_quantile(
+    quantile: float, value: float, lower: float | None, upper: float | None, samples: int = 100
+) -> real.Quantile:
+    return real.Quantile(quantile, value, lower, upper, samples)
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,8 @@ class Worst(RankedTrace):
     timestamp: float = 0.0
 
 
-def around(value: float, half: float = 0.02) -> Estimate:
-    return Estimate(value, value - half, value + half)
+def around(value: float, half: float = 0.02) -> real.Estimate:
+    return make_estimate(value, value - half, value + half)
 
 
 class FakeWindows(Windows):
@@ -149,7 +147,7 @@ def rule(**changes: object) -> AlertRule:
     return made
 
 
-READINGS: Mapping[str, Estimate | None] = {
+READINGS: Mapping[str, real.Estimate | None] = {
     "#": around(0.2),  # true
     ".": around(0.01),  # false
     "?": None,  # no data

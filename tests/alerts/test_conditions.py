@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ragmeter.alerts.conditions import condition_holds, read_condition
-from tests.alerts.fakes import Estimate, FakeWindows, Quantile, rule
+from tests.alerts.fakes import FakeWindows, make_estimate, make_quantile, rule
 
 
 @pytest.mark.parametrize(("statistic", "tested"), [("value", 0.5), ("lower", 0.4), ("upper", 0.7)])
 def test_the_statistic_chooses_what_is_compared(statistic: str, tested: float) -> None:
     windows = FakeWindows()
-    windows.estimates["bot", "", "error", "builtin"] = Estimate(0.5, 0.4, 0.7)
+    windows.estimates["bot", "", "error", "builtin"] = make_estimate(0.5, 0.4, 0.7)
     found = read_condition(rule(statistic=statistic), windows, "bot", "")
     assert found is not None
     assert found.tested == tested
@@ -21,7 +21,7 @@ def test_the_statistic_chooses_what_is_compared(statistic: str, tested: float) -
 def test_operators_at_below_and_above_the_threshold(op: str, at: str) -> None:
     made, windows = rule(op=op, statistic="value"), FakeWindows()
     for sign, value in zip(at, (0.04, 0.05, 0.06), strict=True):
-        windows.estimates["bot", "", "error", "builtin"] = Estimate(value, 0.0, 1.0)
+        windows.estimates["bot", "", "error", "builtin"] = make_estimate(value, 0.0, 1.0)
         found = read_condition(made, windows, "bot", "")
         assert found is not None
         assert condition_holds(made, found) == (sign == "#")
@@ -29,7 +29,7 @@ def test_operators_at_below_and_above_the_threshold(op: str, at: str) -> None:
 
 def test_too_few_samples_are_no_data() -> None:
     windows = FakeWindows()
-    windows.estimates["bot", "", "error", "builtin"] = Estimate(0.9, 0.8, 1.0, samples=19)
+    windows.estimates["bot", "", "error", "builtin"] = make_estimate(0.9, 0.8, 1.0, samples=19)
     assert read_condition(rule(min_samples=20), windows, "bot", "") is None
     assert read_condition(rule(min_samples=19), windows, "bot", "") is not None
 
@@ -39,6 +39,6 @@ def test_a_missing_quantile_or_bound_is_no_data() -> None:
     on_value = rule(latency={"quantile": 0.95}, op=">", threshold=1)
     on_lower = rule(latency={"quantile": 0.95}, op=">", threshold=1, statistic="lower")
     assert read_condition(on_value, windows, "bot", "") is None
-    windows.latency["bot", "", "total"] = [Quantile(0.95, 2.0, None, None)]
+    windows.latency["bot", "", "total"] = [make_quantile(0.95, 2.0, None, None)]
     assert read_condition(on_value, windows, "bot", "") is not None
     assert read_condition(on_lower, windows, "bot", "") is None

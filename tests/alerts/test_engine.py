@@ -10,7 +10,7 @@ import pytest
 from ragmeter.alerts.alert import alert_id
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.config.loader import load_settings
-from tests.alerts.fakes import FakeWindows, Quantile, Worst, around, look, play, rule
+from tests.alerts.fakes import FakeWindows, Worst, around, look, make_quantile, play, rule
 
 NO_DATA = {"no_data_for": "3m"}
 
@@ -263,8 +263,8 @@ def test_a_latency_alert_says_stage_and_quantile() -> None:
     made = rule(latency={"stage": "retrieval", "quantile": 0.99}, threshold=2, op=">")
     engine, windows = AlertEngine([made]), FakeWindows()
     windows.latency["bot", "", "retrieval"] = [
-        Quantile(0.5, 0.1, 0.1, 0.1),
-        Quantile(0.99, 3.0, 2.5, 4.0),
+        make_quantile(0.5, 0.1, 0.1, 0.1),
+        make_quantile(0.99, 3.0, 2.5, 4.0),
     ]
     (fired,) = engine.evaluate(windows, 0.0)
     assert (fired.metric, fired.scorer, fired.value, fired.lower) == ("latency", "", 3.0, 2.5)

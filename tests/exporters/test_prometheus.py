@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,8 +55,8 @@ def test_an_estimate_gives_four_gauges(openmetrics: bool) -> None:
 def test_the_share_without_a_value_is_a_gauge_of_whole_services() -> None:
     agent = everything()
     fake = agent.fake
-    fake.table["bot", "", "grounding", "umbrela@3f", "1h"] = estimate_missing = replace(
-        estimate(), unscored=0.25
+    fake.table["bot", "", "grounding", "umbrela@3f", "1h"] = estimate_missing = estimate()._replace(
+        unscored=0.25
     )
     fake.table["bot", "", "grounding", "umbrela+builtin@3f", "1h"] = estimate_missing
     found = samples(agent)
