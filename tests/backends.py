@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.loader import load_settings
@@ -33,9 +32,9 @@ __all__ = ["BACKENDS", "Backend", "settings_of"]
 
 
 class Backend(Protocol):
-    """`view` is what the exporters read. All that is fed is counted and durable on return."""
+    """`view` is the `AgentView` of the exporters. All that is fed is counted and durable on return."""
 
-    view: AgentView
+    view: Any
 
     def feed(self, lines: Sequence[bytes]) -> None: ...
 
@@ -133,7 +132,7 @@ class Partition:
 
     def _commit(self) -> None:
         commit(self.state, self._rows)
-        self.state.outbox.settled()
+        self.state.committed()
 
     def feed(self, lines: Sequence[bytes]) -> None:
         self._take(lines)
@@ -153,6 +152,8 @@ class Partition:
         return samples(PrometheusExporter(self.view).render().decode())
 
     def restart(self, settings: Settings | None = None) -> None:
+        if self.state.changed:  # as a worker that drains
+            self._commit()
         self._start(settings or self._processing.settings)
 
     def stop(self) -> None: ...

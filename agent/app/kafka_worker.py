@@ -29,7 +29,7 @@ from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
-from ragmeter.kafka.worker_view import WorkerBaselines, WorkerView
+from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
@@ -76,7 +76,6 @@ async def run_worker(
             *(worker.app.gauges() if worker.app else ()),
         ],
     )
-    baselines = WorkerBaselines()
     status = 0
     async with contextlib.AsyncExitStack() as stack:
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
@@ -85,14 +84,13 @@ async def run_worker(
         outputs = senders.notify, senders.announced
         app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
         view.aggregate, view.assemble = app.aggregate, app.assemble
-        baselines.processor = app.aggregate
         worker.signals.reload = SettingsReload(
             settings, reread, _LiveSettings(app, tiers, preparer), access
         )
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""
         page = metrics_app(view, refused=access.refused, trace_url=trace_url)
-        BaselinesEndpoint(baselines).add_to(page)
+        BaselinesEndpoint(view).add_to(page)
         http = settings.http
         await stack.enter_async_context(access.watch_files())
         connections = settings.limits.connections

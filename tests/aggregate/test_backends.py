@@ -18,6 +18,7 @@ from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_answer_embedding import MEAN, lines, table
 from tests.scorers.llm.stub_embedding_server import stub_embeddings
 from tests.traces import START, trace_line
+from tests.waiting import until
 
 Build = Callable[..., Backend]
 
@@ -98,6 +99,34 @@ def test_nothing_is_embedded_where_no_text_may_be_kept(build: Build) -> None:
         backend.feed(lines())
         assert stub.bodies == []
         assert chosen(backend, EMBEDDED) == {}
+
+
+def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build: Build) -> None:
+    backend = build()
+    backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(1500)])
+    (firing,) = backend.sent()  # `resolved` waits behind it
+    backend.view.outbox.retry(firing.id, START + 10**7, "503")
+    assert backend.sent() == []
+    backend.restart()
+    assert [one.id for one in backend.sent()] == [firing.id], "of a clock that nobody knows"
+    backend.view.outbox.done(firing.id)
+    backend.restart()
+    (resolved,) = backend.sent()
+    assert (resolved.key, resolved.id) == (firing.key, firing.id.replace("firing", "resolved"))
+    backend.view.outbox.done(resolved.id)
+    backend.restart()
+    assert backend.sent() == []
+
+
+def test_the_embedded_agent_writes_deliveries_down_while_nothing_arrives(tmp_path: Path) -> None:
+    backend = Embedded(settings_of(tmp_path), parse_rules([ERRORS]))
+    backend.feed([trace_line(n, status="error") for n in range(200)])
+    (firing,) = backend.sent()
+    store = backend.view._store
+    assert [one.id for one in store.saved().outbox] == [firing.id]
+    backend.view.outbox.done(firing.id)
+    until(lambda: not store.saved().outbox)
+    backend.stop()
 
 
 # What each counts of its own way in and out, which the other has not.
