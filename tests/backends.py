@@ -32,7 +32,7 @@ __all__ = ["BACKENDS", "Backend", "settings_of"]
 
 
 class Backend(Protocol):
-    """`view` is the `AgentView` of the exporters. All that is fed is counted and durable on return."""
+    """`view` is an `AgentView`. All that is fed is counted and durable on return."""
 
     view: Any
 

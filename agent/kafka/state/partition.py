@@ -36,11 +36,11 @@ from ragmeter.kafka.state.rows import (
     CommitRows,
     EvidenceRows,
     Rows,
+    RowsByKind,
     SeenIdRows,
     dump_json,
     load_rows,
     row_key,
-    split_row_key,
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
@@ -306,22 +306,16 @@ class PartitionState(ServiceState):
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""
-        load_rows(rows, "the state", lambda head: self._load(rows, head))
+        load_rows(rows, "the state", self._load)
 
-    def _load(self, rows: Mapping[bytes, bytes], head: dict[str, Any]) -> None:
-        by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
-        for row, data in rows.items():
-            if row == HEAD:
-                continue
-            kind, parts = split_row_key(row)
-            by_kind.setdefault(kind, []).append((parts, data))
-        self._labels.load(head["labels"], by_kind)
-        saved = self._rows.load(by_kind)
+    def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
+        self._labels.load(head["labels"], rows)
+        saved = self._rows.load(rows)
         saved.meta["wall_time"] = head["wall_time"]
         self.restore(saved)
-        self._ids.load(head["seen"], by_kind.get("s", ()))
-        self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
-        self.evidence.load(by_kind.get("e", ()), str(head.get("content", "full")))
+        self._ids.load(head["seen"], rows.get("s", ()))
+        self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
+        self.evidence.load(rows.get("e", ()), str(head.get("content", "full")))
         remembered = self._labels.count_remembered()
         self._labels.apply(self.feedback.remember([], self.aggregator))
         # new settings may bound them otherwise

@@ -56,14 +56,8 @@ def row_key(kind: str, *parts: str | int) -> bytes:
     return dump_json([kind, *parts])
 
 
-def split_row_key(key: bytes) -> tuple[str, list[Any]]:
-    """Return kind and parts of a `row_key`. Raises ValueError."""
-    kind, *parts = json.loads(key)
-    return kind, parts
-
-
 def load_rows(
-    rows: Mapping[bytes, bytes], what: str, load: Callable[[dict[str, Any]], object]
+    rows: Mapping[bytes, bytes], what: str, load: Callable[[dict[str, Any], RowsByKind], object]
 ) -> None:
     """Call `load` with the parsed head of a state, the row `HEAD`; an empty state has none.
 
@@ -79,7 +73,12 @@ def load_rows(
             raise UnknownVersion(
                 f"{what} of format version {head['v']}; this program reads up to {STATE_VERSION}"
             )
-        load(head)
+        by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
+        for row, data in rows.items():
+            if row != HEAD:
+                kind, *key = json.loads(row)
+                by_kind.setdefault(kind, []).append((key, data))
+        load(head, by_kind)
     except UnknownVersion:
         raise
     except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
