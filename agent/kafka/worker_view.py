@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
-from ragmeter.core.counters import CounterKey, Counters, GaugeSample, add_counts
+from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCounters
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
@@ -22,76 +22,9 @@ from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.otlp import AssembleProcessor
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.windows.windows import Windows
+from ragmeter.windows.windows import JoinedWindows, Windows
 
 _POLL_SECONDS = 0.05  # between two looks whether a promotion is durable
-
-# methods of `Windows` whose first argument is a service; the last three are of breakdowns
-_BY_SERVICE = {
-    *("segments", "series", "stages", "count_traces", "estimate", "unscored", "quantiles"),
-    *("states", "history", "newest_trace", "worst", "cell", "sums_before", "series_history"),
-}
-
-
-class _OwnedWindows:
-    """`Windows` of all partitions; `empty` answers for a service that none of them has."""
-
-    def __init__(self, states: Callable[[], list[PartitionState]], empty: Windows) -> None:
-        self._states = states
-        self._empty = empty
-        self.names = empty.names
-        self.min_samples = empty.min_samples
-
-    def _all(self) -> Iterator[Windows]:
-        return (state.aggregator.windows for state in self._states())
-
-    def services(self) -> list[str]:
-        return sorted({name for windows in self._all() for name in windows.services()})
-
-    @property
-    def now(self) -> float | None:
-        """The newest event time: partitions without traffic stand still."""
-        return max((one.now for one in self._all() if one.now is not None), default=None)
-
-    def current_scorer(self, metric: str, scorer: str) -> str:
-        current = (windows.current_scorer(metric, scorer) for windows in self._all())
-        return next((name for name in current if name != scorer), scorer)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _BY_SERVICE:
-            raise AttributeError(name)
-
-        def call(service: str, *args: Any, **options: Any) -> Any:
-            own = (windows for windows in self._all() if service in windows.services())
-            return getattr(next(own, self._empty), name)(service, *args, **options)
-
-        return call
-
-
-class _OwnedCounters(Counters):
-    """Counters of the process and all partitions; `inc` counts for the process."""
-
-    def __init__(self, view: WorkerView) -> None:
-        super().__init__()
-        self._view = view
-
-    def items(self) -> Iterator[tuple[CounterKey, float]]:
-        total: dict[CounterKey, float] = defaultdict(float, super().items())
-        counters = [state.aggregator.counters for state in self._view.states()]
-        counters += [state.counters for state in self._view.assembly_states()]
-        for key, value in (item for one in counters for item in one.items()):
-            total[key] = add_counts(key[0], total[key], value)
-        yield from total.items()
-
-    def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:
-        return dict(self.items()).get((name, labels), 0)
-
-    def update_exemplars(self) -> None:
-        self.exemplars = {
-            key: value
-            for state in self._view.states()
-            for key, value in state.aggregator.counters.exemplars.items()
-        }
 
 
 class WorkerView(ServicesView):
@@ -119,8 +52,15 @@ class WorkerView(ServicesView):
         self._problems = problems
         self._labels = labels
         self._gauges = gauges
-        self._counters = _OwnedCounters(self)
-        self._windows = _OwnedWindows(self.states, empty)
+        self._counters = JoinedCounters(
+            lambda: [
+                *(state.aggregator.counters for state in self.states()),
+                *(state.counters for state in self.assembly_states()),
+            ]
+        )
+        self._windows = JoinedWindows(
+            lambda: [state.aggregator.windows for state in self.states()], empty
+        )
 
     def states(self) -> list[PartitionState]:
         """Return the states of the scores topic."""

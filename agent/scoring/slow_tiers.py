@@ -28,6 +28,7 @@ from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
+from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.cache import SqliteVerdictStore
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
@@ -103,6 +104,18 @@ class OverloadLog:
                 log.warning("the %s tier draws at %.2g of its rates: %s", tier, scale, reason)
             else:
                 log.info("the %s tier draws at its rates again", tier)
+
+
+def tier_places(settings: Settings) -> dict[Tier, int]:
+    """Return how many traces each tier scores at a time.
+
+    All tiers, always: one that is no longer configured may have pending draws.
+    """
+    return {
+        "judge": settings.judge.concurrency,
+        "model": MAX_ADMITTED_TRACES,  # the shortest of so many goes first
+        "embedding": settings.consistency.embeddings.concurrency,
+    }
 
 
 class TierSampling:

@@ -160,11 +160,6 @@ class MessageProcessor:
         """Return what comes of a message; `scores` are of `score_ahead`."""
         value = message.value or b""
         if isinstance(scores, TraceScores):
-            wording = scores.wording
-            if isinstance(wording, HashedWording) and not self._offer(
-                message, scores, wording.query
-            ):
-                scores.wording = "sampled_out"
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
             return self._letter(message, scores.reason, scores.errors)
@@ -197,13 +192,12 @@ class MessageProcessor:
 
     def _score(self, message: Any, trace: Trace) -> _Handled:
         scores = self._tiers.scorer.score_alone(trace)
-        scores.wording = self._wordings.hash(trace, partial(self._offer, message, scores))
         if self._settings.feedback.traces:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
 
-    def _offer(self, message: Any, scores: TraceScores, query: str) -> bool:
-        at = self._limit_time(message, scores.summary.timestamp)
+    def _offer(self, scores: TraceScores, query: str) -> bool:
+        at = scores.summary.timestamp
         now = max(at, self._tiers.newest or at)
         service = self._tiers.bound_service(scores.service)
         # each owner has as many names of services, so it may name one that this worker cannot
@@ -216,10 +210,11 @@ class MessageProcessor:
         if timestamp != sent_at:
             scores.summary = scores.summary._replace(timestamp=timestamp)
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
-        if isinstance(scores.wording, HashedWording) and not scores.wording.words:
-            scores.wording = "no_answer"
         if trace is None:  # rarely wanted: another process has it
             scores.prepare = lambda: PreparedTrace(_decode(message))
+        scores.wording = self._wordings.settle(
+            scores.wording, lambda: scores.prepare().trace, partial(self._offer, scores)
+        )
         cheap = self._tiers.draw(scores)
         if not cheap.draws and not self._embeds(scores):
             return self._record(message, scores, cheap.trace)

@@ -26,7 +26,6 @@ from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.scoring.processes import (
@@ -41,6 +40,7 @@ from ragmeter.scoring.slow_tiers import (
     TierSampling,
     build_controllers,
     score_live_tier,
+    tier_places,
 )
 from ragmeter.trace import Trace
 
@@ -97,9 +97,7 @@ class InlineTiers(TierSampling):
             tier: CircuitBreaker(TIMEOUT_POLICY, time.monotonic) for tier in scorers
         }
         self._places = {
-            "judge": asyncio.Semaphore(settings.judge.concurrency),
-            "model": asyncio.Semaphore(MAX_ADMITTED_TRACES),
-            "embedding": asyncio.Semaphore(settings.consistency.embeddings.concurrency),
+            tier: asyncio.Semaphore(number) for tier, number in tier_places(settings).items()
         }
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
