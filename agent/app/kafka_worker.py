@@ -26,10 +26,10 @@ from ragmeter.exporters.web import metrics_app
 from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
 from ragmeter.kafka.jobs import run_jobs
 from ragmeter.kafka.processors.delivery import TracePreparer
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors

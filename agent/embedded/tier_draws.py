@@ -126,9 +126,7 @@ class TierDraws(TierSampling):
         taken = []
         for scored, cost in self.tiers.probes.take():
             taken += scored
-            controller = self.tiers.controllers.get("judge")
-            if controller is not None:
-                controller.charge(PROBE_SERVICE, cost, self._clock())
+            self.charge(PROBE_SERVICE, cost)
         return taken
 
     def gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
@@ -231,13 +229,10 @@ class TierDraws(TierSampling):
         Call it before `state` is taken for the commit that removes the draw from the table: a kill
         in between would forget the cost.
         """
-        controller = self.tiers.controllers.get(tier)
         if canary:
             count_canary(self.tiers.spending.add, cost)
-        if controller is None or not self.live:  # a replay costs live traffic nothing
-            return
-        settle = controller.settle_canary if canary else controller.settle
-        settle(service, cost, self._clock())
+        if self.live:  # a replay costs live traffic nothing
+            self.settle(tier, service, cost, canary=canary)
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` and the tiers need after a restart, JSON-able."""

@@ -38,9 +38,9 @@ from ragmeter.kafka.processors.otlp import (
     OtlpSplitter,
 )
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
+from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.store.rows import OutboxItem
 
 log = logging.getLogger(__name__)

@@ -171,6 +171,19 @@ class TierSampling:
                 scales[labels] = min(scale, scales.get(labels, scale))
         return [("ragmeter_sampling_scale", *item) for item in scales.items()]
 
+    def settle(self, tier: Tier, service: str, cost: ScoringCost, *, canary: bool) -> None:
+        """Take the cost of a draw that is done off the budget of its tier."""
+        controller = self._controllers.get(tier)
+        if controller is not None:
+            settle = controller.settle_canary if canary else controller.settle
+            settle(service, cost, self._clock())
+
+    def charge(self, service: str, cost: ScoringCost) -> None:
+        """Charge the judge's budget with requests beside the traces."""
+        controller = self._controllers.get("judge")
+        if controller is not None:
+            controller.charge(service, cost, self._clock())
+
 
 class TierSpending:
     """Counts of calls, tokens and money of the slow tiers; safe from any thread."""

@@ -14,9 +14,9 @@ from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.processors.score import MessageProcessor, Outcome
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord
 from ragmeter.kafka.transactions import OutRecord
+from ragmeter.scoring.inline_tiers import InlineTiers
 
 __all__ = ["Processing", "message"]
 

@@ -42,7 +42,6 @@ from ragmeter.kafka.processors.delivery import (
     without_body,
 )
 from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
     AnswerEmbedding,
@@ -58,6 +57,7 @@ from ragmeter.kafka.score_records import (
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
 from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import ScoredBody
 from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.trace import Trace
