@@ -16,6 +16,7 @@ from ragmeter.exporters.page.views import service_view
 from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_answer_embedding import MEAN, lines, table
+from tests.embedded.test_privacy import MAIL
 from tests.scorers.llm.stub_embedding_server import stub_embeddings
 from tests.traces import START, trace_line
 from tests.waiting import until
@@ -127,6 +128,17 @@ def test_the_embedded_agent_writes_deliveries_down_while_nothing_arrives(tmp_pat
     backend.view.outbox.done(firing.id)
     until(lambda: not store.saved().outbox)
     backend.stop()
+
+
+def test_results_are_handed_on_for_export(build: Build) -> None:
+    backend = build(privacy={"redact": ["email"]})
+    backend.feed([trace_line(n, query=f"Who is {MAIL}?") for n in range(20)] + [trace_line(3)])
+    exported = {trace.trace_id: (trace, scored) for trace, scored in backend.results}
+    assert sorted(exported) == sorted(f"t{n}" for n in range(20))
+    trace, scored = exported["t7"]
+    assert trace.query == "Who is [email]?"
+    assert (scored.service, scored.trace_id) == (trace.service, "t7")
+    assert any(score.value is not None for score in scored.results)
 
 
 # What each counts of its own way in and out, which the other has not.

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,8 @@ from ragmeter.ingest.assembler import ClosingTrace
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.otlp.limits import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
+from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, split_parts
 from ragmeter.kafka.processors.aggregate import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, partition_for_key
@@ -183,7 +184,12 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         "Traces that were open are lost: reset the offsets of the group there to go on without them"
     )
 
-    def __init__(self, settings: Settings, dead: DeadLetterTopic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        dead: DeadLetterTopic,
+        inspect: Callable[[ExtractedRequests], None],
+    ) -> None:
         build = partial(
             AssemblyState,
             partition_share(settings.otlp, settings.kafka.partitions),
@@ -193,6 +199,12 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         )
         super().__init__(settings.kafka.topics.spans, open_spans_topic(settings), dead, build)
         self._settings = settings
+        self._inspect = inspect
+
+    def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
+        extracted = extract_requests(spans, self._settings.otlp)
+        self._inspect(extracted)
+        return extracted
 
     async def hand_on(
         self, closing: ClosingTrace, bodies: Sequence[bytes], source: dict[str, bytes]
@@ -203,7 +215,7 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
             extract_traces,
             closing,
             lambda: bodies,
-            lambda spans: extract_requests(spans, settings.otlp),
+            self._extract,
             settings.limits.trace_bytes,
         )
         records: list[OutRecord] = []

@@ -32,6 +32,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import HashedWording, ScoredTrace
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
@@ -111,7 +112,9 @@ class MessageProcessor:
         preparer: TracePreparer,
         tiers: InlineTiers,
         otlp: OtlpSplitter | None = None,
+        outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
     ) -> None:
+        self._outputs = outputs
         self.scores_topic = settings.kafka.topics.scores
         self.in_flight = settings.kafka.in_flight
         self.dead = dead
@@ -244,7 +247,14 @@ class MessageProcessor:
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
         source = SourceOffset(epoch, message.partition, message.offset)
         scored = self._preparer.publishable(scored)
-        return ScoreRecord(scored, source, scores.passages, embedding)
+        load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
+        return ScoreRecord(scored, source, scores.passages, embedding, load)
+
+    def publish(self, records: Sequence[ScoreRecord]) -> None:
+        """Hand on scores that are committed, once unless a producer has sent their trace twice."""
+        if self._outputs.on_results is not None:
+            self._outputs.on_results([(one.load(), one.scored) for one in records if one.load])
+        self._outputs.on_scores([one.scored for one in records])
 
     def encode(self, messages: Sequence[Any], records: Sequence[ScoreRecord]) -> list[OutRecord]:
         """Return the records of scored traces, and letters of those that cannot be sent."""
@@ -361,6 +371,7 @@ class ScoreOwner(PartitionOwner):
         self._careful = False  # whether messages are committed one by one
         self._refused: Counter[int] = Counter()  # by offset: how often its records were too large
         self._running: list[_Batch] = []
+        self._scored: list[ScoreRecord] = []  # since the last commit
         self._scoring = False
         self._moved = asyncio.Event()
 
@@ -371,7 +382,7 @@ class ScoreOwner(PartitionOwner):
 
     async def open(self, offset: int | None) -> None:
         """Nothing to load."""
-        self._running, self._scoring = [], False
+        self._running, self._scored, self._scoring = [], [], False
 
     async def work(self) -> None:
         """Score batches and commit them."""
@@ -460,6 +471,8 @@ class ScoreOwner(PartitionOwner):
                 self._refused[offset] += 1
             self._careful = True
             raise BeginAgain("a topic refuses a record as too large") from error
+        scored, self._scored = self._scored, []
+        self._processor.publish(scored)
 
     def _records(self, batch: _Batch) -> list[OutRecord]:
         records: list[OutRecord] = []
@@ -474,6 +487,7 @@ class ScoreOwner(PartitionOwner):
             else:
                 records += result
         messages, traces = [one for one, _ in scored], [one for _, one in scored]
+        self._scored += traces
         records += self._processor.encode(messages, traces)
         refused = self._refused.get(batch.messages[0].offset, 0) if self._careful else 0
         return self._processor.replace_refused(batch.messages[0], records, refused)
