@@ -9,12 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import Feedback
+from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.exporters.prometheus import PrometheusExporter
@@ -24,6 +24,7 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.store.rows import OutboxItem
+from ragmeter.trace import Trace
 from tests.kafka.messages import Processing, message
 from tests.kafka.state.partition import apply, commit, notify
 from tests.samples import samples
@@ -33,9 +34,11 @@ __all__ = ["BACKENDS", "Backend", "settings_of"]
 
 
 class Backend(Protocol):
-    """`view` is what the exporters read. All that is fed is counted and durable on return."""
+    """`view` is an `AgentView`. All that is fed is counted and durable on return. `results` are
+    those that were handed on for export."""
 
-    view: AgentView
+    view: Any
+    results: list[tuple[Trace, ScoredTrace]]
 
     def feed(self, lines: Sequence[bytes]) -> None: ...
 
@@ -60,6 +63,7 @@ def settings_of(folder: Path, **tree: Any) -> Settings:
 class Embedded:
     def __init__(self, settings: Settings, rules: Sequence[AlertRule] = ()) -> None:
         self._rules = rules
+        self.results: list[tuple[Trace, ScoredTrace]] = []
         self._start(settings)
 
     def _start(self, settings: Settings) -> None:
@@ -69,7 +73,7 @@ class Embedded:
             self._rules,
             live=False,
             tiers=lambda saved: build_slow_tiers(settings, saved),
-            outputs=AgentOutputs(notify),
+            outputs=AgentOutputs(notify, on_results=self.results.extend),
         )
         self.view.start()
 
@@ -102,12 +106,14 @@ class Embedded:
 class Partition:
     def __init__(self, settings: Settings, rules: Sequence[AlertRule] = ()) -> None:
         self._rules = rules
+        self.results: list[tuple[Trace, ScoredTrace]] = []
         self._rows: dict[bytes, bytes] = {}
         self._offset = 0
         self._start(settings)
 
     def _start(self, settings: Settings) -> None:
-        self._processing = Processing(settings)
+        outputs = AgentOutputs(on_results=self.results.extend)
+        self._processing = Processing(settings, outputs=outputs)
         pairs = self._processing.pairs()
         self.state = PartitionState(
             *(settings, self._rules, pairs),
@@ -133,7 +139,7 @@ class Partition:
 
     def _commit(self) -> None:
         commit(self.state, self._rows)
-        self.state.outbox.settled()
+        self.state.committed()
 
     def feed(self, lines: Sequence[bytes]) -> None:
         self._take(lines)
@@ -153,6 +159,8 @@ class Partition:
         return samples(PrometheusExporter(self.view).render().decode())
 
     def restart(self, settings: Settings | None = None) -> None:
+        if self.state.changed:  # as a worker that drains
+            self._commit()
         self._start(settings or self._processing.settings)
 
     def stop(self) -> None: ...

@@ -1,7 +1,8 @@
-"""The read-only view of the running agent that exporters depend on."""
+"""The view of the running agent that exporters depend on, over one state of services or several."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -9,8 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
 
@@ -86,6 +89,74 @@ class AgentView(Protocol):
 
     def health(self) -> AgentHealth:
         """Return the health of the agent."""
+
+
+class Outboxes:
+    """The outboxes of all states of a view as one; it takes the lock."""
+
+    def __init__(self, view: ServicesView) -> None:
+        self._view = view
+
+    def due(self, now: float, limit: int) -> Sequence[OutboxItem]:
+        """Return items to send, oldest first; none before an older one of its key."""
+        with self._view.lock():
+            boxes = [state.outbox for state in self._view.states()]
+            items = [item for outbox in boxes for item in outbox.due(now, limit)]
+        return sorted(items, key=lambda item: item.created)[:limit]
+
+    def done(self, item_id: str) -> None:
+        """Remove an item that was delivered."""
+        with self._view.lock():
+            for state in self._view.states():
+                state.outbox.done(item_id)
+
+    def retry(self, item_id: str, at: float, error: str) -> None:
+        """Postpone an item until `at`, by the clock that `due` is called with."""
+        with self._view.lock():
+            for state in self._view.states():
+                state.outbox.retry(item_id, at)
+
+
+class ServicesView(ABC):
+    """What an `AgentView` reads in states of services; a service lives in one of them."""
+
+    @abstractmethod
+    def states(self) -> Sequence[ServiceState]:
+        """Return the states. Hold `lock()`."""
+
+    @abstractmethod
+    def lock(self) -> AbstractContextManager[Any]:
+        """Return the lock that the writing thread takes."""
+
+    @property
+    def outbox(self) -> Outboxes:
+        """The notifications that wait for delivery."""
+        return Outboxes(self)
+
+    def indexes(self) -> Sequence[IndexVersion]:
+        """Return the versions of all indexes, the latest first. Hold `lock()`."""
+        states = self.states()
+        return [version for state in states for version in state.aggregator.indexing.versions()]
+
+    def unnamed_services(self) -> Sequence[str]:
+        """Return services that are counted as `__other__`. Hold `lock()`."""
+        return [name for state in self.states() for name in state.aggregator.unnamed_services()]
+
+    def consistency(self, service: str, window: str) -> AnswerComparison:
+        """Return how much answers to one question differ. Hold `lock()`."""
+        for state in self.states():
+            if service in state.aggregator.consistency.services():
+                return state.aggregator.consistency.compared(service, window)
+        return AnswerComparison(0, 0, {})
+
+    def alerts(self) -> list[Alert]:
+        """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""
+        return [alert for state in self.states() for alert in state.aggregator.engine.alerts()]
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """Return the baselines of the drift detectors, a row a series."""
+        with self.lock():
+            return [row for state in self.states() for row in state.aggregator.drift.baselines()]
 
 
 class JudgeSpend(NamedTuple):

@@ -5,12 +5,13 @@ those that were committed. The embedded agent commits them to SQLite (`ragmeter.
 Kafka worker to a changelog (`ragmeter.kafka.state.rows`).
 
     state = ServiceState(...); state.restore(saved, ...)
-    state.count(scored) ...; log.commit(state.changes(...))
+    state.count(scored) ...; log.commit(state.changes(...)); state.committed()
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.aggregator import (
@@ -26,14 +27,77 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks, EventClock
-from ragmeter.core.counters import CounterKey, GaugeSample
+from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.store.rows import OutboxItem, StateCommit
-from ragmeter.windows.state import BucketRow
+from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 
 MakeNotifications = Callable[[Alert, float], Sequence[OutboxItem]]
 """Makes the notifications of an alert that is announced, or its end, at a Unix time."""
+
+
+class Outbox:
+    """Notifications that wait for delivery, at least once: removals go with the next commit.
+
+    The time of the next attempt is not saved: after a restart all that waits is due. Nothing is due
+    before the commit it came with is durable (`settle`): a lost step is repeated, perhaps at
+    another event time, and the receiver would be told of two firings.
+    """
+
+    def __init__(self, items: Iterable[OutboxItem] = ()) -> None:
+        self._items = {item.id: item for item in items}
+        self._due: dict[str, float] = {}
+        self._unsettled: set[str] = set()
+        # since the last `drain`
+        self._added: list[OutboxItem] = []
+        self._delivered: list[str] = []
+
+    def add(self, items: Iterable[OutboxItem]) -> None:
+        """Add items; one with a known id is the same again."""
+        for item in items:
+            if item.id not in self._items:
+                self._items[item.id] = item
+                self._unsettled.add(item.id)
+                self._added.append(item)
+
+    def settle(self) -> None:
+        """Release the items that were added: they are durable."""
+        self._unsettled.clear()
+
+    def due(self, now: float, limit: int) -> list[OutboxItem]:
+        """Return items to send, oldest first, and none before an older one of its key."""
+        first: dict[str, OutboxItem] = {}
+        for item in self._items.values():
+            first.setdefault(item.key, item)
+        return [
+            one
+            for one in first.values()
+            if one.id not in self._unsettled and self._due.get(one.id, 0.0) <= now
+        ][:limit]
+
+    def done(self, item_id: str) -> None:
+        """Remove a delivered item."""
+        if self._items.pop(item_id, None) is not None:
+            self._due.pop(item_id, None)
+            self._delivered.append(item_id)
+
+    def retry(self, item_id: str, at: float) -> None:
+        """Postpone an item to a time in Unix seconds."""
+        item = self._items.get(item_id)
+        if item is not None:
+            self._items[item_id] = replace(item, attempts=item.attempts + 1)
+            self._due[item_id] = at
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was added or delivered since the last `drain`."""
+        return bool(self._added or self._delivered)
+
+    def drain(self) -> tuple[list[OutboxItem], list[str]]:
+        """Return what was added, and the ids of what was delivered, since the last call."""
+        added, self._added = self._added, []
+        delivered, self._delivered = self._delivered, []
+        return added, delivered
 
 
 class ServiceState:
@@ -51,6 +115,7 @@ class ServiceState:
     Attributes:
         transitions: Alerts that moved since the last `changes`.
         time: The event time that was reached.
+        outbox: Notifications that wait for delivery.
     """
 
     def __init__(
@@ -68,27 +133,24 @@ class ServiceState:
         self.feedback = feedback
         self.time = EventClock()
         self.transitions: list[Alert] = []
+        self.outbox = Outbox()
         self.clocks = clocks
         self._saved_at = clocks.monotonic()
         self._content = settings.privacy.content
         self._notify = notify
-        self._notifications: Sequence[Alert] = ()
+        self._announced: Sequence[Alert] = ()
 
-    def restore(
-        self,
-        buckets: Sequence[BucketRow],
-        counters: Iterable[tuple[CounterKey, float]],
-        meta: Mapping[str, Any],
-    ) -> None:
-        """Load what was committed, in a new object; the feedback is in its store.
+    def restore(self, saved: SavedState) -> None:
+        """Load what was committed, in a new object; feedback and evidence are in their stores.
 
         Raises:
             ValueError, KeyError, TypeError, AssertionError: The rows make no sense.
         """
-        restore_aggregator(self.aggregator, buckets, counters, meta)
+        restore_aggregator(self.aggregator, saved.buckets, saved.counters, saved.meta)
         self.feedback.restore()
-        down = self.clocks.wall() - meta.get("wall_time", 0.0)
+        down = self.clocks.wall() - saved.meta.get("wall_time", 0.0)
         self.time.restore(self.aggregator.windows.now, down, self.clocks.monotonic())
+        self.outbox = Outbox(saved.outbox)
 
     def count(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
@@ -129,7 +191,7 @@ class ServiceState:
         return bool(self.transitions) or idle >= SAVE_IDLE_SECONDS
 
     def changes(self, upto: int = 0, *, whole: bool = True) -> StateCommit:
-        """Return all that changed since the last call but evidence, feedback and notifications.
+        """Return all that changed since the last call but evidence, feedback and outbox.
 
         It counts as saved: if it is not committed, give this object up and restore a new one.
         `whole` is that of `Windows.drain`.
@@ -137,17 +199,22 @@ class ServiceState:
         self._saved_at, self._committed_at = self.clocks.monotonic(), self.clocks.wall()
         step = take_changes(self.aggregator, whole)
         self.transitions = []
-        self._notifications = self.aggregator.engine.take_notifications()
+        self._announced = self.aggregator.engine.take_notifications()
         step.upto = upto
         step.meta |= {"wall_time": self._committed_at, "content": self._content}
         return step
 
-    def notifications(self, evidence: Callable[[str, str], Results]) -> list[OutboxItem]:
-        """Return the notifications that belong to the last `changes`.
+    def add_notifications(self, step: StateCommit, evidence: Callable[[str, str], Results]) -> None:
+        """Add to the last `changes` the notifications that belong to them, and deliveries.
 
         `evidence` returns the stored scores of a trace, of a service and a trace id.
         """
-        for alert in self._notifications:
+        for alert in self._announced:
             quote_unsupported(alert, evidence)
         at = self._committed_at
-        return [item for alert in self._notifications for item in self._notify(alert, at)]
+        self.outbox.add(item for alert in self._announced for item in self._notify(alert, at))
+        step.outbox, step.delivered = self.outbox.drain()
+
+    def committed(self) -> None:
+        """Release what waits until the last `changes` are durable."""
+        self.outbox.settle()

@@ -89,6 +89,21 @@ class WordingBuilder:
         # BLAKE2b takes 64 bytes of key: a longer one counts whole
         self._key = blake2b(privacy.key()).digest() if privacy.content == "hash" else b""
 
+    def settle(
+        self,
+        wording: HashedWording | str | None,
+        trace: Callable[[], Trace],
+        wants: Callable[[str], bool],
+    ) -> HashedWording | str:
+        """Return the value of `of`, given that of `hash` without `wants`, if it was made."""
+        if wording is None:
+            return self.of(trace(), wants)
+        if isinstance(wording, HashedWording):
+            if not wants(wording.query):
+                return "sampled_out"
+            return wording if wording.words else "no_answer"
+        return wording
+
     def of(
         self, trace: Trace, wants: Callable[[str], bool] = lambda query: True
     ) -> HashedWording | str:

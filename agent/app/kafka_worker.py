@@ -20,16 +20,24 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready
 from ragmeter.embedded.commands import SettingsReload
-from ragmeter.embedded.endpoints.operator import BaselinesEndpoint
+from ragmeter.embedded.commits import AgentOutputs
+from ragmeter.embedded.endpoints.operator import (
+    INSPECT_PATH,
+    RESULTS_PATH,
+    BaselinesEndpoint,
+    LiveEndpoint,
+)
+from ragmeter.exporters.otel.exporter import ResultsExporter
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.exporters.web import metrics_app
+from ragmeter.ingest.live_inspection import LiveResults
 from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
 from ragmeter.kafka.jobs import run_jobs
 from ragmeter.kafka.processors.delivery import TracePreparer
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
-from ragmeter.kafka.worker_view import WorkerBaselines, WorkerView
+from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
@@ -64,6 +72,8 @@ async def run_worker(
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
     worker = _WorkerProcess(settings)
     senders = AlertSenders(settings.alerts)
+    texts = settings.privacy.content == "full"
+    exporter, results = ResultsExporter(settings.results_export, texts=texts), LiveResults()
     tiers: InlineTiers | None = None
     view = WorkerView(
         settings.segments,
@@ -76,23 +86,30 @@ async def run_worker(
             *(worker.app.gauges() if worker.app else ()),
         ],
     )
-    baselines = WorkerBaselines()
     status = 0
     async with contextlib.AsyncExitStack() as stack:
+        await exporter.start(view)
+        stack.push_async_callback(exporter.stop)
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
         preparer = await stack.enter_async_context(TracePreparer(settings, view.process))
         tiers = await stack.enter_async_context(InlineTiers(settings, view.process))
-        outputs = senders.notify, senders.announced
+        outputs = AgentOutputs(
+            senders.notify,
+            senders.announced,
+            exporter.put if settings.results_export.endpoint else None,
+            results.publish,
+        )
         app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
         view.aggregate, view.assemble = app.aggregate, app.assemble
-        baselines.processor = app.aggregate
         worker.signals.reload = SettingsReload(
             settings, reread, _LiveSettings(app, tiers, preparer), access
         )
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""
         page = metrics_app(view, refused=access.refused, trace_url=trace_url)
-        BaselinesEndpoint(baselines).add_to(page)
+        BaselinesEndpoint(view).add_to(page)
+        LiveEndpoint(INSPECT_PATH, app.inspection).add_to(page)
+        LiveEndpoint(RESULTS_PATH, results).add_to(page)
         http = settings.http
         await stack.enter_async_context(access.watch_files())
         connections = settings.limits.connections

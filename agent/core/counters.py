@@ -7,8 +7,8 @@ A counter is a name with label pairs. A histogram is stored as counters `NAME_bu
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -131,3 +131,26 @@ class Counters:
     def load(self, rows: Iterable[tuple[CounterKey, float]]) -> None:
         """Restore saved totals."""
         self._values.update(rows)
+
+
+class JoinedCounters(Counters):
+    """Counters of its own and those of others, which `others` returns, as one."""
+
+    def __init__(self, others: Callable[[], Sequence[Counters]]) -> None:
+        super().__init__()
+        self._others = others
+
+    def items(self) -> Iterator[tuple[CounterKey, float]]:
+        """Iterate over the sums of all counters."""
+        total: dict[CounterKey, float] = defaultdict(float, super().items())
+        for key, value in (item for one in self._others() for item in one.items()):
+            total[key] = add_counts(key[0], total[key], value)
+        yield from total.items()
+
+    def get(self, name: str, labels: Labels = ()) -> float:
+        """Return a sum."""
+        return dict(self.items()).get((name, labels), 0)
+
+    def update_exemplars(self) -> None:
+        """Take over the exemplars of the others."""
+        self.exemplars = {k: value for one in self._others() for k, value in one.exemplars.items()}

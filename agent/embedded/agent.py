@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import AnswerComparison
+from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
 from ragmeter.aggregate.index_events import IndexEvent
-from ragmeter.aggregate.indexes import IndexOutcome, IndexVersion
-from ragmeter.alerts.alert import Alert
+from ragmeter.aggregate.indexes import IndexOutcome
+from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
@@ -64,7 +63,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02  # between two checks of the `wait` methods
 
 
-class EmbeddedAgent:
+class EmbeddedAgent(ServicesView):
     """The running agent; for the exporters it is an `AgentView`.
 
     Args:
@@ -200,6 +199,10 @@ class EmbeddedAgent:
         """Why the agent has died; the process should end with a failure."""
         return self._worker.fatal or self._closer.fatal or self._resolution.fatal
 
+    def states(self) -> Sequence[ServiceState]:
+        """Return the only state. Hold `lock()`."""
+        return (self._worker.state,)
+
     @property
     def windows(self) -> Windows:
         """The windows of all services. Hold `lock()`."""
@@ -209,11 +212,6 @@ class EmbeddedAgent:
     def counters(self) -> Counters:
         """The counters. Hold `lock()`."""
         return self._worker.aggregator.counters
-
-    @property
-    def outbox(self) -> SqliteStore:
-        """The store of notifications."""
-        return self._store
 
     @property
     def waiting(self) -> Mapping[tuple[str, str], int]:
@@ -231,18 +229,6 @@ class EmbeddedAgent:
         dedupe = dedupe_gauges(dict.fromkeys(self.windows.services(), horizon), horizon)
         return [*self._worker.gauges(), *self.assembly.gauges(), held, *dedupe]
 
-    def indexes(self) -> Sequence[IndexVersion]:
-        """Return the versions of all indexes, the latest first. Hold `lock()`."""
-        return list(self._worker.aggregator.indexing.versions())
-
-    def unnamed_services(self) -> Sequence[str]:
-        """Return services that are counted as `__other__`. Hold `lock()`."""
-        return self._worker.aggregator.unnamed_services()
-
-    def consistency(self, service: str, window: str) -> AnswerComparison:
-        """Return how much answers to one question differ. Hold `lock()`."""
-        return self._worker.aggregator.consistency.compared(service, window)
-
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the lock to hold while reading, with the counters up to date."""
@@ -250,19 +236,10 @@ class EmbeddedAgent:
             self._worker.aggregator.settle()
             yield
 
-    def alerts(self) -> list[Alert]:
-        """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""
-        return self._worker.aggregator.engine.alerts()
-
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         """Return a kept trace under `trace` and its scores under `results`, or None."""
         body = self._store.evidence(service, trace_id)
         return json.loads(body) if body else None
-
-    def baselines(self) -> list[dict[str, Any]]:
-        """Return the baselines of the drift detectors, a row a series."""
-        with self._worker.lock:
-            return self._worker.aggregator.drift.baselines()
 
     def position(self, source: str) -> int:
         """Return how far a source has been read."""

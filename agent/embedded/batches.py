@@ -50,7 +50,6 @@ class BatchesAhead:
         self._store = store
         self._pool = pool
         self._on_restarts = on_restarts
-        self._restarts = 0  # as far as they are counted
         self._ahead: deque[QueuedBatch] = deque()
 
     def take(self, after: int, terms: Callable[[], SamplingTerms]) -> QueuedBatch | None:
@@ -85,7 +84,6 @@ class BatchesAhead:
                 break
         else:
             return None
-        new, self._restarts = self._pool.restarts - self._restarts, self._pool.restarts
-        if new:
-            self._on_restarts(new)
+        if restarts := self._pool.take_restarts():
+            self._on_restarts(restarts)
         return list(zip(batch.rows, results, strict=True))

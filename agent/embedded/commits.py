@@ -187,8 +187,11 @@ class Commits:
             key = (service, trace_id)
             return scores_in_evidence(new.get(key) or self._store.evidence(*key))
 
-        step.outbox = state.notifications(read)
+        with self._lock:
+            state.add_notifications(step, read)
         self._writes.run(lambda: self._store.commit(step))
+        with self._lock:
+            state.committed()
         self._draws.committed(draws, finished)
         if traces and self._outputs.on_results is not None:
             self._outputs.on_results([(trace.load(), trace.scored) for trace in traces])

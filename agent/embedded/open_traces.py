@@ -1,7 +1,8 @@
-"""Open traces of the embedded agent: their spans are durable until each trace is complete.
+"""Open traces: their spans are durable until each trace is complete.
 
-Ids and sizes of spans are in memory; whatever order spans come in, and wherever the process is
-killed, each is in the state file once. Copies of the latest spans are in memory as well: most
+The spans are in the state file, or in rows of a topic (`ragmeter.kafka.state.assembly`); ids and
+sizes are in memory. Whatever order spans come in, and wherever the process is killed, each is there
+once. Copies of the latest spans are in memory as well: most
 traces are closed seconds after their first span came, and to read those back from the file and
 from JSON is a sixth of what a span costs.
 """
@@ -9,6 +10,7 @@ from JSON is a sixth of what a span costs.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +23,8 @@ from ragmeter.core.counters import CounterKey, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull, StateWriter
 from ragmeter.ingest.assembler import Assembler, AssemblyPlan, ClosingTrace, PartFate
 from ragmeter.ingest.spans import Span
-from ragmeter.ingest.stored_spans import MAX_VALUES, StoredPart, join_lines
-from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
-from ragmeter.store.sqlite import TransactionStatements
+from ragmeter.ingest.stored_spans import MAX_VALUES, StoredPart, join_lines, split_parts
+from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow, OpenSpanStore
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +56,21 @@ class OpenTraces:
     """The traces that are not complete yet; safe from any thread.
 
     `now` is Unix time, so that arrivals can be stored, but a change of the clock closes no trace.
+    Spans of one trace that come together are one row, or several of at most `row_bytes`.
     """
 
     def __init__(
         self,
         settings: OtlpSettings,
-        store: OpenSpanTable,
+        store: OpenSpanStore,
         write: StateWriter,
         *,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
+        row_bytes: float = math.inf,
     ) -> None:
         self._store = store
+        self._row_bytes = row_bytes
         self._write = write
         self.now = make_steady_clock(clock, monotonic)
         self._lock = threading.Lock()
@@ -99,7 +103,11 @@ class OpenTraces:
                 trace: [stored[index] for index in indexes]
                 for trace, indexes in plan.accepted.items()
             }
-            rows = [_make_row(plan.now, trace, parts) for trace, parts in by_trace.items()]
+            rows = [
+                _make_row(plan.now, trace, group)
+                for trace, parts in by_trace.items()
+                for group in split_parts(parts, self._row_bytes)
+            ]
 
             def add() -> Counts:
                 self._store.add(rows, counts)
@@ -125,13 +133,13 @@ class OpenTraces:
         with self._lock:
             return self._copies.take(trace)
 
-    def closing(self, traces: Sequence[bytes]) -> TransactionStatements:
-        """Return the statements that remove the spans of traces and mark them as closed."""
+    def closing(self, traces: Sequence[bytes]) -> OpenSpanChanges:
+        """Return the changes that remove the spans of traces and mark them as closed."""
         now = self.now()
-        return OpenSpanTable.closing([(trace, now) for trace in traces], self._forgotten)
+        return OpenSpanChanges([(trace, now) for trace in traces], self._forgotten)
 
     def done(self, traces: Sequence[bytes]) -> None:
-        """Take note that the statements of `closing` are durable."""
+        """Take note that the changes of `closing` are applied."""
         now = self.now()
         with self._lock:
             for trace in traces:

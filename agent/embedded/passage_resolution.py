@@ -20,7 +20,7 @@ from ragmeter.core.errors import StateLostError
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.intake import StateUnavailable, StateWriter
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter.ingest.passage_resolver import PassageResolver, needs_passage_texts
+from ragmeter.ingest.passage_resolver import PassageResolver, encode_trace, needs_passage_texts
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.store.pending import HeldTrace, HeldTraceTable
 from ragmeter.store.sqlite import SqliteStore
@@ -129,7 +129,7 @@ class PassageResolution:
     async def _resolve_all(
         self, resolver: PassageResolver, rows: Sequence[HeldTrace], end: asyncio.Event
     ) -> None:
-        work = [asyncio.create_task(_resolve(resolver, row)) for row in rows]
+        work = [asyncio.create_task(self._resolve(resolver, row)) for row in rows]
         together = asyncio.create_task(asyncio.wait(work))
         stopped = asyncio.create_task(end.wait())
         try:
@@ -141,10 +141,7 @@ class PassageResolution:
                 task.cancel()
             await asyncio.gather(*work, together, stopped, return_exceptions=True)
         counts: Counts = resolver.counts()
-        resolved = [
-            HeldTrace(row.id, self._make_body(row, task.result(), counts))
-            for row, task in zip(rows, work, strict=True)
-        ]
+        resolved = [HeldTrace(row.id, task.result()) for row, task in zip(rows, work, strict=True)]
 
         def release() -> Counts:
             self._held.release(resolved, counts)
@@ -159,28 +156,9 @@ class PassageResolution:
                 self._on_queued()
                 return
 
-    def _make_body(self, row: HeldTrace, trace: Trace | None, counts: Counts) -> bytes:
-        if trace is None:
-            return row.body
-        redacted = self._redactor.trace(DecodedTrace(trace, b""), counts)
-        body = redacted.body or _encode(trace)
-        if len(body) <= self._limit:
-            return body
-        # more text than a trace may have: as if the source had failed
-        bare = decode_trace(row.body, len(row.body))
-        assert isinstance(bare, DecodedTrace)
-        missing = {**bare.trace.missing, "passages": "resolver_error"}
-        return _encode(bare.trace.model_copy(update={"missing": missing}))
-
-
-async def _resolve(resolver: PassageResolver, row: HeldTrace) -> Trace | None:
-    """Return the trace with its texts; None if none were added."""
-    item = decode_trace(row.body, len(row.body))
-    if not isinstance(item, DecodedTrace):
-        return None  # of an older version: the worker makes it a dead letter
-    trace = await resolver.resolve(item.trace)
-    return None if trace is item.trace else trace
-
-
-def _encode(trace: Trace) -> bytes:
-    return trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
+    async def _resolve(self, resolver: PassageResolver, row: HeldTrace) -> bytes:
+        item = decode_trace(row.body, len(row.body))
+        if not isinstance(item, DecodedTrace):
+            return row.body  # of an older version: the worker makes it a dead letter
+        trace = await resolver.resolve_redacted(item.trace, self._redactor, self._limit)
+        return row.body if trace is item.trace else encode_trace(trace)

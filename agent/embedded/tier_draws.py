@@ -24,11 +24,10 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import overload_scale
-from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.billing import count_canary
 from ragmeter.scoring.processes import SamplingTerms
 from ragmeter.scoring.scorer import CheapScores, TraceScores
-from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling
+from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling, tier_places
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 
@@ -69,17 +68,10 @@ class TierDraws(TierSampling):
         self.live = False
         self._wordings = WordingBuilder(settings.consistency, settings.privacy)
         self._pending: Counter[Tier] = Counter()
-        # All tiers, always: one that is no longer configured may have pending draws, and the table
-        # is not read before `restore`, which may find it broken.
-        in_flight: dict[Tier, int] = {
-            "judge": settings.judge.concurrency,
-            "model": MAX_ADMITTED_TRACES,  # the shortest of so many goes first
-            "embedding": settings.consistency.embeddings.concurrency,
-        }
         self.thread = TierWorker(
             store,
             tiers.scorers,
-            in_flight,
+            tier_places(settings),
             on_finished=on_finished,
             jobs=tiers.jobs,
             live=lambda: self.live,
@@ -134,9 +126,7 @@ class TierDraws(TierSampling):
         taken = []
         for scored, cost in self.tiers.probes.take():
             taken += scored
-            controller = self.tiers.controllers.get("judge")
-            if controller is not None:
-                controller.charge(PROBE_SERVICE, cost, self._clock())
+            self.charge(PROBE_SERVICE, cost)
         return taken
 
     def gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
@@ -206,13 +196,9 @@ class TierDraws(TierSampling):
     def draw(self, scores: TraceScores, aggregator: Aggregator) -> CheapScores:
         """Draw a trace; it gets the wording of its answer, if the aggregator would remember it."""
         wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
-        wording = scores.wording
-        if wording is None:
-            scores.wording = self._wordings.of(scores.prepare().trace, wants)
-        elif isinstance(wording, HashedWording) and not wants(wording.query):
-            scores.wording = "sampled_out"
-        elif isinstance(wording, HashedWording) and not wording.words:
-            scores.wording = "no_answer"
+        scores.wording = self._wordings.settle(
+            scores.wording, lambda: scores.prepare().trace, wants
+        )
         return self.scorer.draw(scores)
 
     def make_embedding_rows(
@@ -243,13 +229,10 @@ class TierDraws(TierSampling):
         Call it before `state` is taken for the commit that removes the draw from the table: a kill
         in between would forget the cost.
         """
-        controller = self.tiers.controllers.get(tier)
         if canary:
             count_canary(self.tiers.spending.add, cost)
-        if controller is None or not self.live:  # a replay costs live traffic nothing
-            return
-        settle = controller.settle_canary if canary else controller.settle
-        settle(service, cost, self._clock())
+        if self.live:  # a replay costs live traffic nothing
+            self.settle(tier, service, cost, canary=canary)
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` and the tiers need after a restart, JSON-able."""

@@ -172,7 +172,7 @@ class Worker:
 
     def _load(self, state: ServiceState) -> ServiceState:
         saved = self._store.saved()
-        state.restore(saved.buckets, saved.counters, saved.meta)
+        state.restore(saved)
         # a series that starts at 0 loses no first increase to `rate()`
         state.aggregator.counters.inc("ragmeter_scorer_restarts_total", (), 0)
         state.aggregator.waiting.update(self.draws.restore(saved.meta))
@@ -367,11 +367,11 @@ class Worker:
     def _advance_time(self, upto: int) -> None:
         """Move event time on with the clock, if traffic is live."""
         event = self.state.time.now(self._clocks.monotonic())
-        if not self.draws.live or event is None or self._stopping:
-            return
-        with self.lock:
-            self._advance(event)
-        if self.state.due:
+        moves = self.draws.live and event is not None and not self._stopping
+        if moves and event is not None:
+            with self.lock:
+                self._advance(event)
+        if self.state.outbox.changed or (moves and self.state.due):
             self._commits.commit(self.state, upto)
 
     def _advance(self, to: float) -> None:

@@ -26,8 +26,10 @@ import httpx
 
 from ragmeter.config.base import parse_headers, read_headers
 from ragmeter.config.inputs import ID_PLACEHOLDER, ResolverSettings, ResolverSource
-from ragmeter.core.counters import CounterKey
+from ragmeter.core.counters import CounterKey, Counts
 from ragmeter.core.errors import RagmeterError
+from ragmeter.ingest.native import DecodedTrace
+from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.missing_fields import TEXT_ONLY_REASONS
 from ragmeter.trace import Passage, Trace
 
@@ -376,6 +378,16 @@ def needs_passage_texts(settings: ResolverSettings, trace: Trace) -> bool:
     )
 
 
+def encode_trace(trace: Trace) -> bytes:
+    """Return a trace as JSON in its native form."""
+    return trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
+
+
+def without_texts(trace: Trace, reason: str) -> Trace:
+    """Return the trace with the reason why its passages have no texts."""
+    return trace.model_copy(update={"missing": {**trace.missing, "passages": reason}})
+
+
 class PassageResolver:
     """Resolves passages of traces, within one event loop.
 
@@ -438,6 +450,29 @@ class PassageResolver:
         if outcomes:
             missing["passages"] = _REASONS[min(outcomes, key=_RANKS.__getitem__)]
         return trace.model_copy(update={"passages": passages, "missing": missing})
+
+    async def resolve_redacted(
+        self, trace: Trace, redactor: Redactor, limit: int, *, count: bool = True
+    ) -> Trace:
+        """Do as `resolve`, and redact once more: a resolver returns text from outside.
+
+        A trace of more than `limit` bytes stays without texts. `count` redactions with the rest.
+        """
+        resolved = await self.resolve(trace)
+        if resolved is trace:
+            return trace
+        if redactor.edits:
+            counts: Counts = {}
+            # in a thread: a text that a pattern is slow on must not hold up everything else
+            item = DecodedTrace(resolved, b"")
+            resolved = (await asyncio.to_thread(redactor.trace, item, counts)).trace
+            self._counts.update(counts if count else {})
+        # more text than a trace may have: as if the source had failed
+        return (
+            resolved
+            if len(encode_trace(resolved)) <= limit
+            else without_texts(trace, "resolver_error")
+        )
 
     async def _resolve_one(self, sources: Sequence[_Source], name: str) -> tuple[str, CachedText]:
         """Return the result of the first source that has the text, else the worst result."""

@@ -52,6 +52,20 @@ class DecodeSummary(NamedTuple):
     broken: tuple[str, str] | None = None
 
 
+def split_parts(parts: Sequence[StoredPart], most: float) -> Iterator[list[StoredPart]]:
+    """Yield groups of at most `most` bytes, or of a single larger part, in order."""
+    group: list[StoredPart] = []
+    size = 0
+    for part in parts:
+        if group and size + part.part.size > most:
+            yield group
+            group, size = [], 0
+        group.append(part)
+        size += part.part.size
+    if group:
+        yield group
+
+
 def decode_parts(
     body: bytes, redactor: Redactor, *, logs: bool, json: bool
 ) -> tuple[list[StoredPart], DecodeSummary]:

@@ -19,11 +19,11 @@ from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
 from ragmeter.kafka.transactions import make_consumer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
+from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
@@ -26,7 +26,7 @@ from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
 from ragmeter.store.pending import NewFeedback
-from ragmeter.trace import GUESSED_FIELDS, MAX_ID, MAX_TAGS, Status
+from ragmeter.trace import GUESSED_FIELDS, MAX_ID, MAX_TAGS, Status, Trace
 
 SCORE_VERSION = 2
 UPGRADE = (
@@ -97,13 +97,15 @@ class ScoreRecord:
 
     `source` is None for results that belong to no trace (of probes). `passages` are the hashes by
     which labels name passages (`ragmeter.aggregate.feedback_join`), where labels may come.
-    `embedding` is that of an answer whose words are sent, where answers are embedded.
+    `embedding` is that of an answer whose words are sent, where answers are embedded. `load`
+    returns the trace, where results are exported; it is not sent.
     """
 
     scored: ScoredTrace
     source: SourceOffset | None
     passages: tuple[str, ...] | None = None
     embedding: AnswerEmbedding | None = None
+    load: Callable[[], Trace] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)

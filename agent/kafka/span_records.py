@@ -8,7 +8,7 @@ before its trace is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -94,22 +94,6 @@ class _SpanHead:
 
 
 _SPAN_HEAD = TypeAdapter(_SpanHead)
-
-
-def split_spans(
-    parts: Sequence[StoredPart], most: int = RECORD_BYTES
-) -> Iterator[list[StoredPart]]:
-    """Yield groups of at most `most` bytes, or of a single larger part, in order."""
-    group: list[StoredPart] = []
-    size = 0
-    for part in parts:
-        if group and size + part.part.size > most:
-            yield group
-            group, size = [], 0
-        group.append(part)
-        size += part.part.size
-    if group:
-        yield group
 
 
 def encode_spans(record: SpanRecord) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import faust
 from aiokafka import TopicPartition
 from faust.types import ConsumerT
 
-from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.embedded.commits import AgentOutputs
+from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.kafka.connection import FAUST_LOG, faust_options
 from ragmeter.kafka.consumer import (
     HEARTBEATS,
@@ -38,10 +39,9 @@ from ragmeter.kafka.processors.otlp import (
     OtlpSplitter,
 )
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
-from ragmeter.store.rows import OutboxItem
+from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class WorkerApp:
         tiers: InlineTiers,
         counters: Counters,
         datadir: Path,
-        outputs: tuple[Callable[[Alert, float], Sequence[OutboxItem]], Callable[[], None]],
+        outputs: AgentOutputs,
     ) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         self.fatal: str | None = None
@@ -77,7 +77,7 @@ class WorkerApp:
         self.sampling = settings.sampling
         self._settings = settings
         self._tiers = tiers
-        notify, announced = outputs
+        self.inspection = LiveInspection(preparer.content)
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)
         expected = list(tiers.scorer.pairs)
@@ -90,16 +90,16 @@ class WorkerApp:
                 dedupe=kafka.dedupe_hours * 3600,
                 clock=time.time,
                 monotonic=time.monotonic,
-                notify=notify,
+                notify=outputs.make_notifications,
             )
             state.aggregator.resample(self.sampling)
             return state
 
-        self.aggregate = AggregateProcessor(settings, dead, build, announced)
+        self.aggregate = AggregateProcessor(settings, dead, build, outputs.on_notifications)
         self.assemble: AssembleProcessor | None = None
         splitter = None
         if kafka.traces_encoding != "native":
-            self.assemble = AssembleProcessor(settings, dead)
+            self.assemble = AssembleProcessor(settings, dead, self.inspection.publish)
             self.assemble.lock = self.aggregate.lock  # readers hold one lock for all
             splitter = OtlpSplitter(
                 topics.spans,
@@ -108,7 +108,7 @@ class WorkerApp:
                 counters,
                 limit=settings.limits.trace_bytes,
             )
-        processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter)
+        processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter, outputs)
         self.faust = _faust_app(settings, datadir)
         self.state = StateGroup(self.faust, settings, self._state_owner, counters, self.fail)
         self.aggregate.group = self.state

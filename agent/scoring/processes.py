@@ -397,7 +397,7 @@ class ScorerPool:
         self._changed = threading.Condition()  # held while a slice or `_parts` is changed
         self._closing = threading.Event()
         self._ready: set[_Process] = set()
-        self.restarts = 0
+        self.restarts = self._taken_restarts = 0
         # Linux kills a process when the thread ends that has started it: each has one to itself
         self._threads = [
             threading.Thread(target=self._run, name=f"ragmeter-scorers-{n}", daemon=True)
@@ -413,6 +413,11 @@ class ScorerPool:
     def alive(self) -> int:
         """The number of processes that are ready."""
         return len(self._ready)
+
+    def take_restarts(self) -> int:
+        """Return how many processes were replaced since the last call."""
+        before, self._taken_restarts = self._taken_restarts, self.restarts
+        return self._taken_restarts - before
 
     def submit(self, bodies: Sequence[bytes], terms: SamplingTerms) -> Future[list[ScoredBody]]:
         """Score traces in slices of `_SLICE`, by as many processes as are free.

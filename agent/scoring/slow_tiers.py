@@ -28,6 +28,7 @@ from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
+from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.cache import SqliteVerdictStore
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
@@ -105,6 +106,18 @@ class OverloadLog:
                 log.info("the %s tier draws at its rates again", tier)
 
 
+def tier_places(settings: Settings) -> dict[Tier, int]:
+    """Return how many traces each tier scores at a time.
+
+    All tiers, always: one that is no longer configured may have pending draws.
+    """
+    return {
+        "judge": settings.judge.concurrency,
+        "model": MAX_ADMITTED_TRACES,  # the shortest of so many goes first
+        "embedding": settings.consistency.embeddings.concurrency,
+    }
+
+
 class TierSampling:
     """Which traces the slow tiers draw, as the settings and the tiers' controllers have it.
 
@@ -157,6 +170,19 @@ class TierSampling:
                 labels = (("tier", tier), ("service", label(service)))
                 scales[labels] = min(scale, scales.get(labels, scale))
         return [("ragmeter_sampling_scale", *item) for item in scales.items()]
+
+    def settle(self, tier: Tier, service: str, cost: ScoringCost, *, canary: bool) -> None:
+        """Take the cost of a draw that is done off the budget of its tier."""
+        controller = self._controllers.get(tier)
+        if controller is not None:
+            settle = controller.settle_canary if canary else controller.settle
+            settle(service, cost, self._clock())
+
+    def charge(self, service: str, cost: ScoringCost) -> None:
+        """Charge the judge's budget with requests beside the traces."""
+        controller = self._controllers.get("judge")
+        if controller is not None:
+            controller.charge(service, cost, self._clock())
 
 
 class TierSpending:

@@ -16,7 +16,6 @@ from ragmeter.core.counters import CounterKey
 from ragmeter.ingest.assembler import RestoredTrace
 from ragmeter.store.sqlite import (
     SqliteStore,
-    TransactionStatements,
     add_counts,
     delete_ids,
     insert_rows,
@@ -43,6 +42,37 @@ class OpenSpanRow:
     size: int
     keys: Sequence[bytes]
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpanChanges:
+    """The closing of traces, called with the connection of its transaction.
+
+    Args:
+        closed: (trace id, time) of traces whose spans are deleted and whose ids are remembered.
+        forgotten: Ids of closed traces to forget.
+    """
+
+    closed: Sequence[tuple[bytes, float]]
+    forgotten: Sequence[bytes] = ()
+
+    def __call__(self, db: sqlite3.Connection) -> None:
+        """Run the statements."""
+        traces = [(trace,) for trace, _ in self.closed]
+        db.executemany("DELETE FROM open_spans WHERE trace=?", traces)
+        forget = [(trace,) for trace in self.forgotten]
+        db.executemany("DELETE FROM closed_traces WHERE trace=?", forget)
+        db.executemany("INSERT OR REPLACE INTO closed_traces VALUES(?, ?)", self.closed)
+
+
+class OpenSpanStore(Protocol):
+    """Stored spans of open traces, as `ragmeter.embedded.open_traces` writes and restores them."""
+
+    def add(self, rows: Iterable[OpenSpanRow], counts: Mapping[CounterKey, float]) -> None:
+        """Store rows, and increase counters in the same step."""
+
+    def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
+        """Return the open traces by first arrival, the closed ids by time, and the broken rows."""
 
 
 class OpenSpanTable:
@@ -76,26 +106,6 @@ class OpenSpanTable:
     def ids(self) -> set[int]:
         """Return the ids of all rows."""
         return {id_ for (id_,) in self._store.fetch("SELECT id FROM open_spans")}
-
-    @staticmethod
-    def closing(
-        closed: Sequence[tuple[bytes, float]], forgotten: Sequence[bytes]
-    ) -> TransactionStatements:
-        """Return the statements that close traces.
-
-        Args:
-            closed: (trace id, time) of traces whose spans are deleted and whose ids are remembered.
-            forgotten: Ids of closed traces to forget.
-        """
-
-        def run(db: sqlite3.Connection) -> None:
-            traces = [(trace,) for trace, _ in closed]
-            db.executemany("DELETE FROM open_spans WHERE trace=?", traces)
-            db.executemany("INSERT OR REPLACE INTO closed_traces VALUES(?, ?)", closed)
-            forget = [(trace,) for trace in forgotten]
-            db.executemany("DELETE FROM closed_traces WHERE trace=?", forget)
-
-        return run
 
     def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
         """Return the open traces by first arrival, the closed ids by time, and the broken rows.

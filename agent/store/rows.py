@@ -150,6 +150,8 @@ class StateCommit:
         counters: Changed totals; those of None are deleted.
         evidence: Rows of (service, trace id, event time, JSON).
         forget_evidence: (service, trace id) of evidence to delete.
+        outbox: New notifications.
+        delivered: Ids of notifications to delete.
         draws: Traces that wait for a slow tier from now on.
         finished: Ids of drawn traces that are done.
         also: Further statements of the transaction.
@@ -161,6 +163,7 @@ class StateCommit:
     evidence: Sequence[tuple[str, str, float, bytes]] = ()
     forget_evidence: Sequence[tuple[str, str]] = ()
     outbox: Sequence[OutboxItem] = ()
+    delivered: Sequence[str] = ()
     draws: Sequence[TierDraw] = ()
     finished: Sequence[int] = ()
     also: Callable[[sqlite3.Connection], None] | None = None
@@ -173,5 +176,6 @@ class SavedState:
 
     buckets: list[BucketRow]
     counters: list[tuple[CounterKey, float]]
-    evidence: list[tuple[str, str]]
     meta: dict[str, Any]
+    outbox: Sequence[OutboxItem] = ()
+    evidence: Sequence[tuple[str, str]] = ()

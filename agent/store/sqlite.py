@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +48,7 @@ from ragmeter.store.state_file import (
 TransactionStatements = Callable[[sqlite3.Connection], None]
 
 _DRAW_COLUMNS = "tier, service, timestamp, probability, pairs, body, stratum, cheap"
+_OUTBOX = "SELECT id, key, body, created FROM outbox ORDER BY seq"
 _PROBE_BYTES = 64 * 2**10  # a disk must take so many to count as writable again
 # Decoded traces that wait in memory besides their rows: two commits of the worker, and at most
 # 8 MiB of JSON, which is 25 MiB of objects.
@@ -78,7 +79,6 @@ class SqliteStore:
         self._options = options or StoreOptions()
         self._warn = warn
         self._mutex = threading.RLock()
-        self._retry_at: dict[str, float] = {}  # by outbox item
         # decoded rows of the queue, oldest first and without a gap; the table has all of them too
         self._kept: deque[QueuedTrace] = deque()
         self._kept_bytes = 0
@@ -299,6 +299,7 @@ class SqliteStore:
             db.executemany(
                 "DELETE FROM evidence WHERE service=? AND trace_id=?", step.forget_evidence
             )
+            db.executemany("DELETE FROM outbox WHERE id=?", [(id_,) for id_ in step.delivered])
             db.executemany(
                 "INSERT OR IGNORE INTO outbox(id, key, body, created, due) VALUES(?, ?, ?, ?, ?)",
                 [(one.id, one.key, one.body, one.created, one.created) for one in step.outbox],
@@ -340,8 +341,9 @@ class SqliteStore:
             return SavedState(
                 self.fetch("SELECT service, segment, width, start, data FROM buckets"),
                 counters,
-                self.fetch("SELECT service, trace_id FROM evidence"),
                 self._meta(),
+                [OutboxItem(*row) for row in self.fetch(_OUTBOX)],
+                self.fetch("SELECT service, trace_id FROM evidence"),
             )
 
     def evidence(self, service: str, trace_id: str) -> bytes | None:
@@ -355,38 +357,6 @@ class SqliteStore:
         """Return how far `source` was read; 0 for a new one."""
         rows = self.fetch("SELECT position FROM progress WHERE source=?", source)
         return int(rows[0][0]) if rows else 0
-
-    def due(self, now: float, limit: int) -> list[OutboxItem]:
-        """Return notifications to send, oldest first; none before an older one of its key.
-
-        After a restart all are due: a time stored by another clock could be years ahead.
-        """
-        with self._mutex:
-            heads = self._db.execute(
-                "SELECT seq, id FROM outbox WHERE seq IN"
-                " (SELECT min(seq) FROM outbox GROUP BY key) ORDER BY seq"
-            )
-            due = (seq for seq, id_ in heads if self._retry_at.get(id_, now) <= now)
-            query = "SELECT id, key, body, created, attempts FROM outbox WHERE seq=?"
-            return [
-                OutboxItem(*row)
-                for seq in list(islice(due, limit))
-                for row in self.fetch(query, seq)
-            ]
-
-    def done(self, item_id: str) -> None:
-        """Delete a notification that was delivered."""
-        with self.transaction() as db:
-            db.execute("DELETE FROM outbox WHERE id=?", (item_id,))
-        with self._mutex:
-            self._retry_at.pop(item_id, None)
-
-    def retry(self, item_id: str, at: float, error: str) -> None:
-        """Postpone a notification until `at`, by the clock that `due` is called with."""
-        with self._mutex:
-            self._retry_at[item_id] = at  # holds even if the disk is full
-        with self.transaction() as db:
-            db.execute("UPDATE outbox SET attempts=attempts+1 WHERE id=?", (item_id,))
 
     def probe(self) -> None:
         """Write about as much as a small request brings and delete it; raises if the disk fails."""

@@ -8,8 +8,9 @@ bytes, a busy latency stage 1 kB, the five worst of a metric 300 bytes (`benchma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
+from typing import Any
 
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.metric_specs import MetricSpec, base_name
@@ -392,3 +393,49 @@ def _estimate_latency(buckets: Sequence[Bucket], stage: str) -> Estimate | None:
 def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:
     failures = (total.failures if total else None) or {}
     return failures.get((metric, unassisted_scorer(scorer).partition("@")[0]), {})
+
+
+# Methods whose first argument is a service; the last three are of breakdowns.
+_BY_SERVICE = {
+    *("segments", "series", "stages", "count_traces", "estimate", "unscored", "quantiles"),
+    *("states", "history", "newest_trace", "worst", "cell", "sums_before", "series_history"),
+}
+
+
+class JoinedWindows:
+    """What readers ask of `Windows`, of several that share the services.
+
+    Args:
+        parts: Returns them.
+        empty: Answers for a service that none of them has.
+    """
+
+    def __init__(self, parts: Callable[[], Sequence[Windows]], empty: Windows) -> None:
+        self._parts = parts
+        self._empty = empty
+        self.names = empty.names
+        self.min_samples = empty.min_samples
+
+    def services(self) -> list[str]:
+        """Return the services of all."""
+        return sorted({name for windows in self._parts() for name in windows.services()})
+
+    @property
+    def now(self) -> float | None:
+        """The newest event time: parts without traffic stand still."""
+        return max((one.now for one in self._parts() if one.now is not None), default=None)
+
+    def current_scorer(self, metric: str, scorer: str) -> str:
+        """Return the name under which a scorer scores now."""
+        current = (windows.current_scorer(metric, scorer) for windows in self._parts())
+        return next((name for name in current if name != scorer), scorer)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _BY_SERVICE:
+            raise AttributeError(name)
+
+        def call(service: str, *args: Any, **options: Any) -> Any:
+            own = (windows for windows in self._parts() if service in windows.services())
+            return getattr(next(own, self._empty), name)(service, *args, **options)
+
+        return call

@@ -16,8 +16,10 @@ from ragmeter.exporters.page.views import service_view
 from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_answer_embedding import MEAN, lines, table
+from tests.embedded.test_privacy import MAIL
 from tests.scorers.llm.stub_embedding_server import stub_embeddings
 from tests.traces import START, trace_line
+from tests.waiting import until
 
 Build = Callable[..., Backend]
 
@@ -98,6 +100,45 @@ def test_nothing_is_embedded_where_no_text_may_be_kept(build: Build) -> None:
         backend.feed(lines())
         assert stub.bodies == []
         assert chosen(backend, EMBEDDED) == {}
+
+
+def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build: Build) -> None:
+    backend = build()
+    backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(1500)])
+    (firing,) = backend.sent()  # `resolved` waits behind it
+    backend.view.outbox.retry(firing.id, START + 10**7, "503")
+    assert backend.sent() == []
+    backend.restart()
+    assert [one.id for one in backend.sent()] == [firing.id], "of a clock that nobody knows"
+    backend.view.outbox.done(firing.id)
+    backend.restart()
+    (resolved,) = backend.sent()
+    assert (resolved.key, resolved.id) == (firing.key, firing.id.replace("firing", "resolved"))
+    backend.view.outbox.done(resolved.id)
+    backend.restart()
+    assert backend.sent() == []
+
+
+def test_the_embedded_agent_writes_deliveries_down_while_nothing_arrives(tmp_path: Path) -> None:
+    backend = Embedded(settings_of(tmp_path), parse_rules([ERRORS]))
+    backend.feed([trace_line(n, status="error") for n in range(200)])
+    (firing,) = backend.sent()
+    store = backend.view._store
+    assert [one.id for one in store.saved().outbox] == [firing.id]
+    backend.view.outbox.done(firing.id)
+    until(lambda: not store.saved().outbox)
+    backend.stop()
+
+
+def test_results_are_handed_on_for_export(build: Build) -> None:
+    backend = build(privacy={"redact": ["email"]})
+    backend.feed([trace_line(n, query=f"Who is {MAIL}?") for n in range(20)] + [trace_line(3)])
+    exported = {trace.trace_id: (trace, scored) for trace, scored in backend.results}
+    assert sorted(exported) == sorted(f"t{n}" for n in range(20))
+    trace, scored = exported["t7"]
+    assert trace.query == "Who is [email]?"
+    assert (scored.service, scored.trace_id) == (trace.service, "t7")
+    assert any(score.value is not None for score in scored.results)
 
 
 # What each counts of its own way in and out, which the other has not.

@@ -11,12 +11,13 @@ from typing import Any
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.processors.score import MessageProcessor, Outcome
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord
 from ragmeter.kafka.transactions import OutRecord
+from ragmeter.scoring.inline_tiers import InlineTiers
 
 __all__ = ["Processing", "message"]
 
@@ -38,12 +39,14 @@ class Processing:
         settings: Settings | None = None,
         otlp: OtlpSplitter | None = None,
         judge: Any = None,
+        outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
     ) -> None:
         self.settings = settings or Settings()
         self.judge = judge
         self.ahead = 0
         self.counters = Counters()
         self.otlp = otlp
+        self.outputs = outputs
 
     def take(self, *messages: Any, feedback: bool = False) -> list[OutRecord]:
         return asyncio.run(self._take(messages, feedback))
@@ -55,7 +58,9 @@ class Processing:
             InlineTiers(settings, counters) as tiers,
         ):
             dead = DeadLetterTopic(settings.kafka.topics.dead, preparer, counters)
-            processor = MessageProcessor(settings, dead, counters, preparer, tiers, self.otlp)
+            processor = MessageProcessor(
+                *(settings, dead, counters, preparer, tiers, self.otlp, self.outputs)
+            )
             records: list[OutRecord] = []
             scored: list[tuple[Any, ScoreRecord]] = []
             if self.judge is not None:
@@ -74,7 +79,9 @@ class Processing:
                 else:
                     records += outcome
             of, traces = [one for one, _ in scored], [one for _, one in scored]
-            return records + processor.encode(of, traces)
+            records += processor.encode(of, traces)
+            processor.publish(traces)  # as an owner does after its commit
+            return records
 
     def pairs(self) -> list[MetricScorer]:
         """What every trace has a result for."""

@@ -15,11 +15,11 @@ from ragmeter.core.tiers import ScoringCost
 from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import partition_for_key
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner, ProbeSet, load_probes
 from ragmeter.scorers.judge.tier import JudgeTier
+from ragmeter.scoring.inline_tiers import InlineTiers
 from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.scorers.judge.fakes import FakeJudge
 from tests.scorers.judge.test_probes import SETTINGS

@@ -15,6 +15,7 @@ from ragmeter.ingest.stored_spans import (
     read_stored_trace,
     serialise_log_events,
     serialise_spans,
+    split_parts,
 )
 from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
@@ -22,7 +23,6 @@ from ragmeter.kafka.span_records import (
     SpanRecord,
     decode_spans,
     encode_spans,
-    split_spans,
 )
 from tests.kafka.otlp_bodies import rag_run, samples_spans
 
@@ -45,12 +45,12 @@ def test_what_crosses_the_topic_is_what_was_carried() -> None:
 
 def test_a_large_message_is_several_records() -> None:
     found = parts()
-    groups = list(split_spans(found, 5000))
+    groups = list(split_parts(found, 5000))
     assert [one for group in groups for one in group] == found
     assert all(sum(one.part.size for one in group) <= 5000 or len(group) == 1 for group in groups)
     assert len(groups) > 3
-    assert list(split_spans([])) == []
-    assert len(list(split_spans(found, RECORD_BYTES))) == 1
+    assert list(split_parts([], 5000)) == []
+    assert len(list(split_parts(found, RECORD_BYTES))) == 1
 
 
 GOOD = encode_spans(SpanRecord(serialise_spans(rag_run(1, "bot"), Counter())))

@@ -11,12 +11,13 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
+from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.commands import UnknownService
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
+from ragmeter.kafka.processors.aggregate import AggregateOwner
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.worker_view import WorkerBaselines
+from ragmeter.kafka.worker_view import WorkerView
 from tests.kafka.state.partition import apply, record, state_of
 from tests.traces import START
 
@@ -40,7 +41,14 @@ class Owner(AggregateOwner):
         super().__init__(processor, cast(Any, None), TopicPartition("rag.scores", 0))
 
 
-def asked(work: Callable[[WorkerBaselines, Owner], Awaitable[Any]], state: PartitionState) -> Any:
+def view_of(processor: Any = None) -> WorkerView:
+    empty = Aggregator(SETTINGS, [], []).windows
+    view = WorkerView((), empty, dedupe=3600.0, problems=list)
+    view.aggregate = processor
+    return view
+
+
+def asked(work: Callable[[WorkerView, Owner], Awaitable[Any]], state: PartitionState) -> Any:
     async def go() -> Any:
         processor: Any = SimpleNamespace(
             lock=threading.RLock(),
@@ -49,9 +57,7 @@ def asked(work: Callable[[WorkerBaselines, Owner], Awaitable[Any]], state: Parti
             control_topic="rag.control",
         )
         owner = processor.owners[0] = Owner(state, processor)
-        baselines = WorkerBaselines()
-        baselines.processor = cast(AggregateProcessor, processor)
-        return await work(baselines, owner)
+        return await work(view_of(processor), owner)
 
     return asyncio.run(go())
 
@@ -62,9 +68,9 @@ def state() -> PartitionState:
 
 
 def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState) -> None:
-    async def work(baselines: WorkerBaselines, owner: Owner) -> Any:
+    async def work(view: WorkerView, owner: Owner) -> Any:
         owner.state.step()  # under way already: without the promotion
-        task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
+        task = asyncio.create_task(asyncio.to_thread(view.promote, "bot"))
         await asyncio.sleep(0.3)
         owner.state.committed()
         await asyncio.sleep(0.1)
@@ -82,9 +88,9 @@ def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState)
 
 
 def test_a_service_of_another_worker_is_refused_with_what_is_here(state: PartitionState) -> None:
-    async def work(baselines: WorkerBaselines, owner: Owner) -> None:
+    async def work(view: WorkerView, owner: Owner) -> None:
         with pytest.raises(UnknownService, match="here, but bot: ask the other workers"):
-            await asyncio.to_thread(baselines.promote, "shop")
+            await asyncio.to_thread(view.promote, "shop")
 
     asked(work, state)
 
@@ -101,8 +107,8 @@ def reload(owner: Owner) -> None:
 def test_who_loses_the_partition_says_so(
     state: PartitionState, end: Callable[[Owner], None]
 ) -> None:
-    async def work(baselines: WorkerBaselines, owner: Owner) -> None:
-        task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
+    async def work(view: WorkerView, owner: Owner) -> None:
+        task = asyncio.create_task(asyncio.to_thread(view.promote, "bot"))
         await asyncio.sleep(0.3)
         end(owner)
         with pytest.raises(StateUnavailable, match="ask again"):
@@ -112,16 +118,14 @@ def test_who_loses_the_partition_says_so(
 
 
 def test_without_partitions_nothing_is_promised() -> None:
-    async def go() -> None:
-        with pytest.raises(StateUnavailable):
-            await asyncio.to_thread(WorkerBaselines().promote, None)
-
-    asyncio.run(go())
+    with pytest.raises(StateUnavailable):
+        view_of().promote(None)
+    assert view_of().baselines() == []
 
 
 def test_rows_of_what_is_owned_are_shown(state: PartitionState) -> None:
-    async def work(baselines: WorkerBaselines, owner: Owner) -> list[dict[str, Any]]:
-        return await asyncio.to_thread(baselines.baselines)
+    async def work(view: WorkerView, owner: Owner) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(view.baselines)
 
     rows = asked(work, state)
     assert {row["service"] for row in rows} == {"bot"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.kafka.processors.slow_tiers import TIMEOUT_POLICY
+from ragmeter.scoring.inline_tiers import TIMEOUT_POLICY
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import Place
 from tests.scorers.judge.stub_process import stub_judge

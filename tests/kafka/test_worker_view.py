@@ -137,7 +137,7 @@ def test_now_is_the_newest_event_time(pair: dict[int, PartitionState]) -> None:
 
 def items(state: PartitionState, *names: str, created: float) -> None:
     state.outbox.add([OutboxItem(name, name[:1], "{}", created) for name in names])
-    state.outbox.settled()
+    state.committed()
 
 
 def test_the_outboxes_are_one(pair: dict[int, PartitionState]) -> None:
@@ -173,5 +173,5 @@ def test_nothing_is_read_before_there_is_an_app() -> None:
     settings = settings_of(Path("unused"))
     empty = Aggregator(settings, [], SCORER.pairs).windows
     reading = WorkerView(settings.segments, empty, dedupe=3600.0, problems=lambda: ["starting"])
-    assert reading.partition_states() == []
+    assert reading.states() == []
     assert reading.health().problems == ("starting",)

@@ -184,9 +184,11 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
         """Commit the changes, then release what waits for that: notifications, promotions."""
+        with self.processor.lock:
+            moved = bool(self.state.transitions)
         await super().commit_step(records, position)
         with self.processor.lock:
-            moved = self.state.committed()
+            self.state.committed()
         if moved:
             self.processor.announced()
 

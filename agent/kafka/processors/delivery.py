@@ -16,7 +16,11 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import strip_error_text
 from ragmeter.ingest.native import DecodedTrace
-from ragmeter.ingest.passage_resolver import PassageResolver, needs_passage_texts
+from ragmeter.ingest.passage_resolver import (
+    PassageResolver,
+    needs_passage_texts,
+    without_texts,
+)
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.kafka.span_records import ENCODING_HEADER
 from ragmeter.kafka.transactions import OutRecord
@@ -85,18 +89,12 @@ class TracePreparer:
             return trace
         try:
             async with asyncio.timeout(self._seconds):
-                resolved = await resolver.resolve(trace)
+                limit, count = self._limit, not again
+                return await resolver.resolve_redacted(trace, self.redactor, limit, count=count)
         except TimeoutError:
-            return _without_passages(trace, "resolver_timeout")
+            return without_texts(trace, "resolver_timeout")
         finally:
             self._count(resolver.counts())
-        if resolved is trace:
-            return trace
-        resolved = await self._redact(DecodedTrace(resolved, b""), again)
-        body = resolved.model_dump_json(exclude_none=True).encode("utf-8", "replace")
-        # more text than a trace may have: as if there were none
-        too_large = len(body) > self._limit
-        return _without_passages(trace, "resolver_error") if too_large else resolved
 
     async def _redact(self, item: DecodedTrace, again: bool) -> Trace:
         if not self.redactor.edits:
@@ -126,10 +124,6 @@ class TracePreparer:
     def keeps_raw(self) -> bool:
         """Whether an unreadable message may be kept as it came: it cannot be redacted for sure."""
         return self.content.full and not self.redactor.edits
-
-
-def _without_passages(trace: Trace, reason: str) -> Trace:
-    return trace.model_copy(update={"missing": {**trace.missing, "passages": reason}})
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:

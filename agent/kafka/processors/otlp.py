@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,9 @@ from ragmeter.ingest.assembler import ClosingTrace
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.ingest.requests.extraction import extract_requests
-from ragmeter.ingest.stored_spans import StoredPart
+from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
+from ragmeter.ingest.spans import Span
+from ragmeter.ingest.stored_spans import StoredPart, split_parts
 from ragmeter.kafka.processors.aggregate import StatefulOwner, StatefulProcessor
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, partition_for_key
 from ragmeter.kafka.score_records import BadRecord
@@ -38,7 +39,6 @@ from ragmeter.kafka.span_records import (
     decode_spans,
     encode_spans,
     is_logs,
-    split_spans,
 )
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
 from ragmeter.kafka.topics import open_spans_topic
@@ -123,7 +123,7 @@ class OtlpSplitter:
         for one in parts:
             by_partition[partition_for_key(one.part.trace, self._partitions)].append(one)
         for partition, own in by_partition.items():
-            for group in split_spans(own, min(RECORD_BYTES, self._limit)):
+            for group in split_parts(own, min(RECORD_BYTES, self._limit)):
                 yield OutRecord(self._topic, encode_spans(SpanRecord(group)), None, partition)
 
 
@@ -136,19 +136,19 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
     async def work(self) -> None:
         """Take in spans, and hand on the traces that are complete."""
         letters: list[OutRecord] = []
-        waiting: list[tuple[int, SpanRecord | None]] = []
+        messages: list[Any] = []
+        spans: list[SpanRecord] = []
         position, closed = self.position, False
         while True:
-            if not waiting:
+            if not messages:
                 # each turn closes only some: no wait while there may be more
                 messages = await self.take(0.0 if closed else _TICK_SECONDS, _GATHER_SECONDS)
-                waiting = [(one.offset, self._decode(one, letters)) for one in messages]
+                spans = [self._decode(one, letters) for one in messages]
             with self.processor.lock:
-                taken = self.state.apply([record for _, record in waiting])
+                taken = self.state.apply(spans)
                 closing = self.state.close_due(_CLOSE, _CLOSE_BYTES)
-            if taken:
-                position = waiting[taken - 1][0] + 1
-                del waiting[:taken]
+            if taken and messages:
+                position, messages, spans = messages[-1].offset + 1, [], []
             for one, bodies in closing:
                 records, counts = await self.processor.hand_on(one, bodies, self._source(one))
                 letters += records
@@ -159,13 +159,13 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
                 await self.commit_step(letters, position)
                 letters = []
 
-    def _decode(self, message: Any, letters: list[OutRecord]) -> SpanRecord | None:
+    def _decode(self, message: Any, letters: list[OutRecord]) -> SpanRecord:
         try:
             return decode_spans(message.value or b"")
         except BadRecord as error:
             dead = self.processor.dead
             letters.append(dead.of_message(message, error.reason, (("", str(error)),)))
-            return None
+            return SpanRecord(())
 
     def _source(self, closing: ClosingTrace) -> dict[str, bytes]:
         return {
@@ -184,7 +184,12 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         "Traces that were open are lost: reset the offsets of the group there to go on without them"
     )
 
-    def __init__(self, settings: Settings, dead: DeadLetterTopic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        dead: DeadLetterTopic,
+        inspect: Callable[[ExtractedRequests], None],
+    ) -> None:
         build = partial(
             AssemblyState,
             partition_share(settings.otlp, settings.kafka.partitions),
@@ -194,6 +199,12 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         )
         super().__init__(settings.kafka.topics.spans, open_spans_topic(settings), dead, build)
         self._settings = settings
+        self._inspect = inspect
+
+    def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
+        extracted = extract_requests(spans, self._settings.otlp)
+        self._inspect(extracted)
+        return extracted
 
     async def hand_on(
         self, closing: ClosingTrace, bodies: Sequence[bytes], source: dict[str, bytes]
@@ -204,7 +215,7 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
             extract_traces,
             closing,
             lambda: bodies,
-            lambda spans: extract_requests(spans, settings.otlp),
+            self._extract,
             settings.limits.trace_bytes,
         )
         records: list[OutRecord] = []

@@ -32,6 +32,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import HashedWording, ScoredTrace
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
@@ -42,7 +43,6 @@ from ragmeter.kafka.processors.delivery import (
     without_body,
 )
 from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
     AnswerEmbedding,
@@ -58,6 +58,7 @@ from ragmeter.kafka.score_records import (
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
 from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import ScoredBody
 from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.trace import Trace
@@ -111,7 +112,9 @@ class MessageProcessor:
         preparer: TracePreparer,
         tiers: InlineTiers,
         otlp: OtlpSplitter | None = None,
+        outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
     ) -> None:
+        self._outputs = outputs
         self.scores_topic = settings.kafka.topics.scores
         self.in_flight = settings.kafka.in_flight
         self.dead = dead
@@ -160,11 +163,6 @@ class MessageProcessor:
         """Return what comes of a message; `scores` are of `score_ahead`."""
         value = message.value or b""
         if isinstance(scores, TraceScores):
-            wording = scores.wording
-            if isinstance(wording, HashedWording) and not self._offer(
-                message, scores, wording.query
-            ):
-                scores.wording = "sampled_out"
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
             return self._letter(message, scores.reason, scores.errors)
@@ -197,13 +195,12 @@ class MessageProcessor:
 
     def _score(self, message: Any, trace: Trace) -> _Handled:
         scores = self._tiers.scorer.score_alone(trace)
-        scores.wording = self._wordings.hash(trace, partial(self._offer, message, scores))
         if self._settings.feedback.traces:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
 
-    def _offer(self, message: Any, scores: TraceScores, query: str) -> bool:
-        at = self._limit_time(message, scores.summary.timestamp)
+    def _offer(self, scores: TraceScores, query: str) -> bool:
+        at = scores.summary.timestamp
         now = max(at, self._tiers.newest or at)
         service = self._tiers.bound_service(scores.service)
         # each owner has as many names of services, so it may name one that this worker cannot
@@ -216,10 +213,11 @@ class MessageProcessor:
         if timestamp != sent_at:
             scores.summary = scores.summary._replace(timestamp=timestamp)
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
-        if isinstance(scores.wording, HashedWording) and not scores.wording.words:
-            scores.wording = "no_answer"
         if trace is None:  # rarely wanted: another process has it
             scores.prepare = lambda: PreparedTrace(_decode(message))
+        scores.wording = self._wordings.settle(
+            scores.wording, lambda: scores.prepare().trace, partial(self._offer, scores)
+        )
         cheap = self._tiers.draw(scores)
         if not cheap.draws and not self._embeds(scores):
             return self._record(message, scores, cheap.trace)
@@ -249,7 +247,14 @@ class MessageProcessor:
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
         source = SourceOffset(epoch, message.partition, message.offset)
         scored = self._preparer.publishable(scored)
-        return ScoreRecord(scored, source, scores.passages, embedding)
+        load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
+        return ScoreRecord(scored, source, scores.passages, embedding, load)
+
+    def publish(self, records: Sequence[ScoreRecord]) -> None:
+        """Hand on scores that are committed, once unless a producer has sent their trace twice."""
+        if self._outputs.on_results is not None:
+            self._outputs.on_results([(one.load(), one.scored) for one in records if one.load])
+        self._outputs.on_scores([one.scored for one in records])
 
     def encode(self, messages: Sequence[Any], records: Sequence[ScoreRecord]) -> list[OutRecord]:
         """Return the records of scored traces, and letters of those that cannot be sent."""
@@ -366,6 +371,7 @@ class ScoreOwner(PartitionOwner):
         self._careful = False  # whether messages are committed one by one
         self._refused: Counter[int] = Counter()  # by offset: how often its records were too large
         self._running: list[_Batch] = []
+        self._scored: list[ScoreRecord] = []  # since the last commit
         self._scoring = False
         self._moved = asyncio.Event()
 
@@ -376,7 +382,7 @@ class ScoreOwner(PartitionOwner):
 
     async def open(self, offset: int | None) -> None:
         """Nothing to load."""
-        self._running, self._scoring = [], False
+        self._running, self._scored, self._scoring = [], [], False
 
     async def work(self) -> None:
         """Score batches and commit them."""
@@ -465,6 +471,8 @@ class ScoreOwner(PartitionOwner):
                 self._refused[offset] += 1
             self._careful = True
             raise BeginAgain("a topic refuses a record as too large") from error
+        scored, self._scored = self._scored, []
+        self._processor.publish(scored)
 
     def _records(self, batch: _Batch) -> list[OutRecord]:
         records: list[OutRecord] = []
@@ -479,6 +487,7 @@ class ScoreOwner(PartitionOwner):
             else:
                 records += result
         messages, traces = [one for one, _ in scored], [one for _, one in scored]
+        self._scored += traces
         records += self._processor.encode(messages, traces)
         refused = self._refused.get(batch.messages[0].offset, 0) if self._careful else 0
         return self._processor.replace_refused(batch.messages[0], records, refused)

@@ -1,54 +1,104 @@
 """The open traces of one partition of the spans topic, and their rows.
 
-This mirrors `ragmeter.embedded.open_traces`. A trace is handed on in the transaction that deletes
-its spans.
+A trace is handed on in the transaction that deletes its spans.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.core.counters import Counters, Counts, GaugeSample
-from ragmeter.embedded.open_traces import LOGS, TRACES, parts_total
-from ragmeter.ingest.assembler import Assembler, CloseReason, ClosingTrace, RestoredTrace
-from ragmeter.ingest.stored_spans import join_lines
+from ragmeter.core.counters import CounterKey, Counters, Counts, GaugeSample
+from ragmeter.embedded.intake import QueueFull
+from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
+from ragmeter.ingest.assembler import ClosingTrace, RestoredTrace
 from ragmeter.kafka.span_records import RECORD_BYTES, SpanRecord
 from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
     Rows,
+    RowsByKind,
     dump_json,
     load_rows,
     row_key,
-    split_row_key,
 )
+from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow
 
-_FORGET = 128  # forgotten ids that a step deletes: they harm nobody meanwhile
 _OPEN, _CLOSED, _COUNTS = "o", "x", "n"  # kinds of rows
 
 
-@dataclass(slots=True)
-class _SpanChunk:
-    """The spans of a trace since the last step: one row of the next."""
+class OpenSpanRows:
+    """A `ragmeter.store.pending.OpenSpanStore` in memory that is saved as rows."""
 
-    arrived: float
-    root: bool = False
-    size: int = 0
-    keys: list[str] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.next_row = 0
+        self._keys: dict[bytes, list[bytes]] = {}  # of the rows of each open trace, in order
+        self._rows: dict[bytes, bytes] = {}  # of open traces
+        self._pending_rows: Rows = {}
+        self._restored: tuple[list[RestoredTrace], list[tuple[bytes, float]]] = [], []
 
-    def content(self) -> bytes:
-        head = dump_json([self.arrived, self.root, self.size, self.keys])
-        return head + b"\n" + join_lines(self.lines)
+    def add(self, rows: Iterable[OpenSpanRow], counts: Mapping[CounterKey, float]) -> None:
+        """Keep rows; the state counts."""
+        for row in rows:
+            name = row.trace.hex()
+            if row.trace not in self._keys:
+                # delete the mark of an earlier trace of this id: else this one would look closed
+                self._pending_rows[row_key(_CLOSED, name)] = None
+            key = row_key(_OPEN, name, self.next_row)
+            self.next_row += 1
+            self._keys.setdefault(row.trace, []).append(key)
+            head = dump_json([row.arrived, row.root, row.size, [one.hex() for one in row.keys]])
+            self._pending_rows[key] = self._rows[key] = head + b"\n" + row.body
 
+    def bodies(self, trace: bytes) -> list[bytes]:
+        """Return the lines of a trace, for `ragmeter.ingest.stored_spans`, in order of arrival."""
+        return [self._rows[key].partition(b"\n")[2] for key in self._keys.get(trace, ())]
 
-def span_body(row: bytes) -> bytes:
-    """Return the lines of a row of spans, for `ragmeter.ingest.stored_spans`."""
-    return row.partition(b"\n")[2]
+    def apply(self, changes: OpenSpanChanges) -> None:
+        """Apply changes, as a transaction of the embedded agent does."""
+        for trace in changes.forgotten:
+            if trace not in self._keys:  # else it has come again
+                self._pending_rows[row_key(_CLOSED, trace.hex())] = None
+        for trace, at in changes.closed:
+            for key in self._keys.pop(trace):
+                del self._rows[key]
+                self._pending_rows[key] = None
+            self._pending_rows[row_key(_CLOSED, trace.hex())] = dump_json([at])
+
+    def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
+        """Return what `load` has read."""
+        return *self._restored, 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether rows have changed since the last `drain`."""
+        return bool(self._pending_rows)
+
+    def drain(self) -> Rows:
+        """Return the rows that changed since the last call."""
+        rows, self._pending_rows = self._pending_rows, {}
+        return rows
+
+    def load(self, next_row: int, rows: RowsByKind) -> None:
+        """Restore rows, in an empty object."""
+        self.next_row = next_row
+        opened: dict[bytes, RestoredTrace] = {}
+        for (name, number), data in sorted(rows.get(_OPEN, ()), key=lambda row: int(row[0][1])):
+            trace = bytes.fromhex(name)
+            arrived, root, size, keys = json.loads(data.partition(b"\n")[0])
+            one = opened.setdefault(trace, RestoredTrace(trace, float(arrived), [], 0, False))
+            one.keys += map(bytes.fromhex, keys)
+            one.size += int(size)
+            one.root |= bool(root)
+            key = row_key(_OPEN, name, number)
+            self._keys.setdefault(trace, []).append(key)
+            self._rows[key] = data
+        # the version before added why it was closed
+        marks = ((bytes.fromhex(name), json.loads(data)) for (name,), data in rows.get(_CLOSED, ()))
+        closed = [(trace, float(at)) for trace, (at, *_) in marks if trace not in opened]
+        self._restored = list(opened.values()), sorted(closed, key=lambda one: one[1])
 
 
 def partition_share(settings: OtlpSettings, partitions: int) -> OtlpSettings:
@@ -77,160 +127,80 @@ class AssemblyState:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
-        # the wall clock of the start, advanced evenly: setting the clock closes nothing
-        begin = clock() - monotonic()
-        self.now: Callable[[], float] = lambda: begin + monotonic()
         self.counters = Counters()
-        self._assembler = Assembler(settings)
-        self._row_bytes = row_bytes
-        self._next_row = 0  # number of the next row of spans
-        self._row_numbers: dict[bytes, list[int]] = {}  # of each open or closing trace
-        self._bodies: Rows = {}  # of open and closing traces, by the keys of their rows
-        self._chunks: dict[bytes, _SpanChunk] = {}
-        self._pending_rows: Rows = {}
-        self._forgotten: dict[bytes, None] = {}
+        self._rows = OpenSpanRows()
         self._counted = False
-        self._changed = False
+        self._make_traces: Callable[[], OpenTraces] = lambda: OpenTraces(
+            *(settings, self._rows, self._write),
+            clock=clock,
+            monotonic=monotonic,
+            row_bytes=row_bytes,
+        )
+        self._traces = self._make_traces()
 
-    def apply(self, records: Sequence[SpanRecord | None]) -> int:
-        """Take in records in order until there is no more room, and return how many.
+    def _write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
+        self._count(write())
 
-        None stands for a record that could not be read.
-        """
-        for number, record in enumerate(records):
-            if self._assembler.full:
-                return number
-            if record is not None:
-                self._apply(record)
-        return len(records)
-
-    def _apply(self, record: SpanRecord) -> None:
-        self._changed = True
-        now = self.now()
-        plan = self._assembler.plan([one.part for one in record.parts], now)
-        for one, fate in zip(record.parts, plan.fates, strict=True):
-            self._count({parts_total(LOGS if one.part.log else TRACES, fate): 1})
-        for trace, indexes in plan.accepted.items():
-            if trace not in self._row_numbers and trace not in self._chunks:
-                # delete the mark of an earlier trace of this id: else this one would look closed
-                self._pending_rows[row_key(_CLOSED, trace.hex())] = None
-            for index in indexes:
-                part, line = record.parts[index].part, record.parts[index].line
-                chunk = self._chunks.setdefault(trace, _SpanChunk(now))
-                if chunk.lines and chunk.size + part.size > self._row_bytes:
-                    self._flush(trace)
-                    chunk = self._chunks[trace] = _SpanChunk(now)
-                chunk.root |= part.root
-                chunk.size += part.size
-                chunk.keys.append(part.key.hex())
-                chunk.lines.append(line)
-        self._assembler.apply(plan)
-
-    def _flush(self, trace: bytes) -> None:
-        number, self._next_row = self._next_row, self._next_row + 1
-        self._row_numbers.setdefault(trace, []).append(number)
-        key = row_key(_OPEN, trace.hex(), number)
-        self._pending_rows[key] = self._bodies[key] = self._chunks.pop(trace).content()
-
-    def _count(self, counts: Counts) -> None:
+    def _count(self, counts: Mapping[CounterKey, float]) -> None:
         self._counted = True
         for (name, labels), by in counts.items():
             self.counters.inc(name, labels, by)
+
+    def apply(self, records: Sequence[SpanRecord]) -> bool:
+        """Take in records, all or none; return whether there was room."""
+        batches = [
+            SpanBatch(LOGS if any(one.part.log for one in record.parts) else TRACES, record.parts)
+            for record in records
+        ]
+        try:
+            self._traces.accept(batches)
+        except QueueFull:
+            return False
+        return True
 
     def close_due(self, most: int, size: int) -> list[tuple[ClosingTrace, list[bytes]]]:
         """Close complete traces, up to `most` or `size` bytes, and return them with their spans.
 
         `handed_on` must be called for each of them before the next step.
         """
-        closing = self._assembler.due(self.now(), most, size)
-        for one in closing:
-            if one.trace in self._chunks:
-                self._flush(one.trace)
-        return [
-            (one, [span_body(self._bodies[key] or b"") for key in self._rows(one.trace)])
-            for one in closing
-        ]
-
-    def _rows(self, trace: bytes) -> list[bytes]:
-        """Return the keys of a trace's rows, in order of arrival."""
-        return [row_key(_OPEN, trace.hex(), number) for number in self._row_numbers.get(trace, ())]
+        return [(one, self._rows.bodies(one.trace)) for one in self._traces.due(most, size)]
 
     def handed_on(self, closing: ClosingTrace, counts: Counts) -> None:
         """Delete the spans of a closed trace, and remember its id."""
-        trace, now = closing.trace, self.now()
-        for key in self._rows(trace):
-            del self._bodies[key]
-            self._pending_rows[key] = None
-        del self._row_numbers[trace]
         self._count(counts)
-        self._forgotten.pop(trace, None)
-        self._forgotten.update(dict.fromkeys(self._assembler.closed(trace, now)))
-        self._pending_rows[row_key(_CLOSED, trace.hex())] = json.dumps([now, closing.why]).encode()
+        self._close([closing.trace])
+
+    def _close(self, traces: Sequence[bytes]) -> None:
+        self._rows.apply(self._traces.closing(traces))
+        self._traces.done(traces)
 
     def gauges(self) -> list[GaugeSample]:
         """Return the number and size of open traces."""
-        return [
-            ("ragmeter_otlp_open_traces", (), float(len(self._assembler))),
-            ("ragmeter_otlp_open_bytes", (), float(self._assembler.size)),
-        ]
+        return self._traces.gauges()
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
-        return self._changed or self._counted or bool(self._pending_rows)
+        return self._counted or self._rows.changed
 
     def step(self) -> Rows:
         """Return all that changed since the last call."""
-        for trace in list(self._chunks):
-            self._flush(trace)
-        for trace in list(self._forgotten)[:_FORGET]:
-            del self._forgotten[trace]
-            if trace not in self._row_numbers:  # else it has come again
-                self._pending_rows[row_key(_CLOSED, trace.hex())] = None
+        self._close(())  # forgets ids
+        rows = self._rows.drain()
         if self._counted:
             content = [[name, labels, by] for (name, labels), by in sorted(self.counters.items())]
-            self._pending_rows[row_key(_COUNTS)] = dump_json(content)
-        rows, self._pending_rows = self._pending_rows, {}
-        self._changed = self._counted = False
-        rows[HEAD] = dump_json({"v": STATE_VERSION, "next": self._next_row})
+            rows[row_key(_COUNTS)] = dump_json(content)
+        self._counted = False
+        rows[HEAD] = dump_json({"v": STATE_VERSION, "next": self._rows.next_row})
         return rows
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""
-        load_rows(rows, "open spans", lambda head: self._load(rows.items(), head))
+        load_rows(rows, "open spans", self._load)
 
-    def _load(self, rows: Iterable[tuple[bytes, bytes]], head: dict[str, Any]) -> None:
-        self._next_row = int(head["next"])
-        opened: list[tuple[int, bytes, list[Any]]] = []
-        closed: dict[bytes, tuple[float, CloseReason]] = {}
-        for row, data in rows:
-            if row == HEAD:
-                continue
-            kind, parts = split_row_key(row)
-            if kind == _OPEN:
-                trace, number = bytes.fromhex(parts[0]), int(parts[1])
-                self._bodies[row] = data
-                opened.append((number, trace, json.loads(data.partition(b"\n")[0])))
-            elif kind == _CLOSED:
-                at, why = json.loads(data)
-                closed[bytes.fromhex(parts[0])] = float(at), CloseReason(why)
-            elif kind == _COUNTS:
-                for name, labels, by in json.loads(data):
-                    key = tuple((label, value) for label, value in labels)
-                    self.counters.inc(name, key, by)
-        self._restore(opened, closed)
-
-    def _restore(
-        self,
-        rows: list[tuple[int, bytes, list[Any]]],
-        closed: dict[bytes, tuple[float, CloseReason]],
-    ) -> None:
-        opened: dict[bytes, RestoredTrace] = {}
-        for number, trace, (arrived, root, size, keys) in sorted(rows):
-            one = opened.setdefault(trace, RestoredTrace(trace, float(arrived), [], 0, False))
-            one.keys += map(bytes.fromhex, keys)
-            one.size += int(size)
-            one.root |= bool(root)
-            self._row_numbers.setdefault(trace, []).append(number)
-        gone = [(trace, at) for trace, (at, _) in closed.items() if trace not in opened]
-        self._assembler.restore(opened.values(), sorted(gone, key=lambda one: one[1]), self.now())
+    def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
+        self._rows.load(int(head["next"]), rows)
+        self._traces = self._make_traces()
+        for _, data in rows.get(_COUNTS, ()):
+            for name, labels, by in json.loads(data):
+                self.counters.inc(name, tuple((label, value) for label, value in labels), by)

@@ -33,15 +33,14 @@ from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
-    AggregatorRows,
+    CommitRows,
     EvidenceRows,
-    OutboxRows,
     Rows,
+    RowsByKind,
     SeenIdRows,
     dump_json,
     load_rows,
     row_key,
-    split_row_key,
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
@@ -83,14 +82,12 @@ class PartitionState(ServiceState):
             *(settings, rules, expected, FeedbackJoin(settings, self._labels, share)),
             *(Clocks(clock, monotonic), notify, share),
         )
-        self.outbox = OutboxRows()
         self._expected = list(expected)
         judged = settings.judge.budget.canaries > 0
         self._canaries = list(expected_canary_pairs(settings.judge.k, expected, judged))
         self._ids = SeenIdRows(dedupe)
-        self._rows = AggregatorRows()
+        self._rows = CommitRows()
         self._promotions = self._promoted = self._durable = 0  # now, in the last step, committed
-        self._announce = False
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
@@ -280,13 +277,8 @@ class PartitionState(ServiceState):
         if self._spoiled:
             raise RuntimeError("a record has failed half-way: the state must be loaded anew")
         self._collect_evidence()
-        self._announce |= bool(self.transitions)
         changes = self.changes()
-        self.outbox.add(
-            self.notifications(
-                lambda service, trace: scores_in_evidence(self.evidence.get((service, trace)))
-            )
-        )
+        self.add_notifications(changes, lambda *key: scores_in_evidence(self.evidence.get(key)))
         small = ("wall_time", "content")
         head = {
             "v": STATE_VERSION,
@@ -295,19 +287,17 @@ class PartitionState(ServiceState):
             **{name: changes.meta.pop(name) for name in small},
         }
         rows = self._rows.of(changes)
-        for part in (self.evidence, self._labels, self.outbox, self._ids):
+        for part in (self.evidence, self._labels, self._ids):
             rows.update(part.drain())
         rows |= {**self._note_rows, HEAD: dump_json(head)}
         self._note_rows, self._changed = {}, False
         self._promoted = self._promotions
         return rows
 
-    def committed(self) -> bool:
-        """Release what waits until the last step is durable; return whether alerts moved in it."""
-        self.outbox.settled()
+    def committed(self) -> None:
+        """Release what waits until the last step is durable."""
+        super().committed()
         self._durable = self._promoted
-        announce, self._announce = self._announce, False
-        return announce
 
     @property
     def promoting(self) -> bool:
@@ -316,22 +306,16 @@ class PartitionState(ServiceState):
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""
-        load_rows(rows, "the state", lambda head: self._load(rows, head))
+        load_rows(rows, "the state", self._load)
 
-    def _load(self, rows: Mapping[bytes, bytes], head: dict[str, Any]) -> None:
-        by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
-        for row, data in rows.items():
-            if row == HEAD:
-                continue
-            kind, parts = split_row_key(row)
-            by_kind.setdefault(kind, []).append((parts, data))
-        self._labels.load(head["labels"], by_kind)
-        buckets, counters, meta = self._rows.load(by_kind)
-        self.restore(buckets, counters, {**meta, "wall_time": head["wall_time"]})
-        self.outbox.load(by_kind.get("o", ()))
-        self._ids.load(head["seen"], by_kind.get("s", ()))
-        self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
-        self.evidence.load(by_kind.get("e", ()), str(head.get("content", "full")))
+    def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
+        self._labels.load(head["labels"], rows)
+        saved = self._rows.load(rows)
+        saved.meta["wall_time"] = head["wall_time"]
+        self.restore(saved)
+        self._ids.load(head["seen"], rows.get("s", ()))
+        self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
+        self.evidence.load(rows.get("e", ()), str(head.get("content", "full")))
         remembered = self._labels.count_remembered()
         self._labels.apply(self.feedback.remember([], self.aggregator))
         # new settings may bound them otherwise

@@ -11,7 +11,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -22,7 +21,7 @@ from ragmeter.core.dedupe import MAX_GENERATION_IDS, DedupeIds
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import RecordTooLarge, ScoreRecord, decode_score, encode_score
-from ragmeter.store.rows import OutboxItem, StateCommit
+from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 from ragmeter.windows.state import BucketRow
 
 Rows = dict[bytes, bytes | None]
@@ -57,14 +56,8 @@ def row_key(kind: str, *parts: str | int) -> bytes:
     return dump_json([kind, *parts])
 
 
-def split_row_key(key: bytes) -> tuple[str, list[Any]]:
-    """Return kind and parts of a `row_key`. Raises ValueError."""
-    kind, *parts = json.loads(key)
-    return kind, parts
-
-
 def load_rows(
-    rows: Mapping[bytes, bytes], what: str, load: Callable[[dict[str, Any]], object]
+    rows: Mapping[bytes, bytes], what: str, load: Callable[[dict[str, Any], RowsByKind], object]
 ) -> None:
     """Call `load` with the parsed head of a state, the row `HEAD`; an empty state has none.
 
@@ -80,17 +73,23 @@ def load_rows(
             raise UnknownVersion(
                 f"{what} of format version {head['v']}; this program reads up to {STATE_VERSION}"
             )
-        load(head)
+        by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
+        for row, data in rows.items():
+            if row != HEAD:
+                kind, *key = json.loads(row)
+                by_kind.setdefault(kind, []).append((key, data))
+        load(head, by_kind)
     except UnknownVersion:
         raise
     except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
         raise MalformedState(f"rows of {what} are malformed: {error!r}") from None
 
 
-class AggregatorRows:
-    """Turns the buckets, counters and `meta` of commits into rows and back."""
+class CommitRows:
+    """Turns commits into rows and back, but for evidence, which `EvidenceRows` has."""
 
     def __init__(self) -> None:
+        self._notifications = 0  # number of the last, which orders them
         self._counters: dict[str, dict[CounterKey, float]] = {}
         self._digests: dict[str, bytes] = {}  # of the parts of `meta` as last written
 
@@ -117,6 +116,11 @@ class AggregatorRows:
             if self._digests.get(name) != digest:
                 self._digests[name] = digest
                 rows[row_key("m", name)] = data
+        rows |= {row_key("o", name): None for name in changes.delivered}
+        for number, item in enumerate(changes.outbox, self._notifications + 1):
+            row = json.dumps([number, item.key, item.body, item.created])
+            rows[row_key("o", item.id)] = row.encode()
+        self._notifications += len(changes.outbox)
         return rows
 
     def _counter_row(self, group: str) -> bytes | None:
@@ -128,10 +132,8 @@ class AggregatorRows:
             [[name, labels, value] for (name, labels), value in sorted(counters.items())]
         )
 
-    def load(
-        self, rows: RowsByKind
-    ) -> tuple[list[BucketRow], list[tuple[CounterKey, float]], dict[str, Any]]:
-        """Return buckets, counters and `meta` of all rows."""
+    def load(self, rows: RowsByKind) -> SavedState:
+        """Return what all rows say."""
         buckets: list[BucketRow] = [(*key, data) for key, data in rows.get("b", ())]
         meta: dict[str, Any] = {}
         for (name,), data in rows.get("m", ()):
@@ -142,7 +144,11 @@ class AggregatorRows:
                 for name, labels, value in json.loads(data)
             }
         counters = [item for group in self._counters.values() for item in group.items()]
-        return buckets, counters, meta
+        outbox = []
+        for (number, *fields), name in sorted((json.loads(d), n) for (n,), d in rows.get("o", ())):
+            self._notifications = number
+            outbox.append(OutboxItem(name, *fields))
+        return SavedState(buckets, counters, meta, outbox)
 
 
 def _counter_group(key: CounterKey) -> str:
@@ -154,84 +160,6 @@ def _counter_group(key: CounterKey) -> str:
 
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
-
-
-class OutboxRows:
-    """Notifications that wait for delivery, at least once: a row goes with the step after it.
-
-    The time of the next attempt is not kept: after a restart all that waits is due. Nothing is due
-    before the step it came with is durable (`settled`): a lost step is repeated, perhaps at another
-    event time, and the receiver would be told of two firings.
-    """
-
-    def __init__(self) -> None:
-        self._items: dict[str, OutboxItem] = {}
-        self._due: dict[str, float] = {}
-        self._numbers: dict[str, int] = {}
-        self._last = 0
-        self._changed: set[str] = set()
-        self._unsettled: set[str] = set()
-
-    def add(self, items: Iterable[OutboxItem]) -> None:
-        """Add items; one with a known id is the same again."""
-        for item in items:
-            if item.id not in self._items:
-                self._last += 1
-                self._items[item.id], self._numbers[item.id] = item, self._last
-                self._changed.add(item.id)
-                self._unsettled.add(item.id)
-
-    def settled(self) -> None:
-        """Release the items of the last step, which is durable."""
-        self._unsettled.clear()
-
-    def due(self, now: float, limit: int) -> list[OutboxItem]:
-        """Return items to send, oldest first, and none before an older one of its key."""
-        first: dict[str, OutboxItem] = {}
-        for item in self._items.values():
-            first.setdefault(item.key, item)
-        return [
-            one
-            for one in first.values()
-            if one.id not in self._unsettled and self._due.get(one.id, 0.0) <= now
-        ][:limit]
-
-    def done(self, item_id: str) -> None:
-        """Remove a delivered item."""
-        if self._items.pop(item_id, None) is not None:
-            self._due.pop(item_id, None)
-            self._unsettled.discard(item_id)
-            del self._numbers[item_id]
-            self._changed.add(item_id)
-
-    def retry(self, item_id: str, at: float) -> None:
-        """Postpone an item to a time in Unix seconds."""
-        item = self._items.get(item_id)
-        if item is not None:
-            self._items[item_id] = replace(item, attempts=item.attempts + 1)
-            self._due[item_id] = at
-
-    @property
-    def changed(self) -> bool:
-        """Whether rows have changed since the last `drain`."""
-        return bool(self._changed)
-
-    def drain(self) -> Rows:
-        """Return the rows that changed since the last call."""
-        changed, self._changed = sorted(self._changed), set()
-        return {row_key("o", name): self._row(name) for name in changed}
-
-    def _row(self, name: str) -> bytes | None:
-        item = self._items.get(name)
-        if item is None:
-            return None
-        return json.dumps([self._numbers[name], item.key, item.body, item.created]).encode()
-
-    def load(self, rows: Iterable[tuple[list[Any], bytes]]) -> None:
-        """Restore all items."""
-        for (number, key, body, created), name in sorted((json.loads(d), n) for (n,), d in rows):
-            self._items[name] = OutboxItem(name, key, body, created)
-            self._numbers[name] = self._last = number
 
 
 class EvidenceRows:

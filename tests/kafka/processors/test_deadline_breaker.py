@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ragmeter.kafka.processors.slow_tiers import TIMEOUT_POLICY
 from ragmeter.scorers.llm.admission import CircuitBreaker
+from ragmeter.scoring.inline_tiers import TIMEOUT_POLICY
 
 STREAK = TIMEOUT_POLICY.streak
 

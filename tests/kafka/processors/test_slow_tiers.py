@@ -11,12 +11,12 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
-from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC, SecondOpinion
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion, JudgeVerdict
+from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.kafka.settings import settings_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "notify",
     "record",
     "reloaded",
+    "split_row_key",
     "state_of",
 ]
 
@@ -56,6 +58,11 @@ def record(offset: int, partition: int = 0, **changes: Any) -> ScoreRecord:
     changes.setdefault("timestamp", START + offset)
     scored = SCORER.score(make_trace(offset, **changes)).trace
     return ScoreRecord(scored, SourceOffset(0, partition, offset))
+
+
+def split_row_key(key: bytes) -> tuple[str, list[Any]]:
+    kind, *parts = json.loads(key)
+    return kind, parts
 
 
 def flat(step_rows: Rows, rows: dict[bytes, bytes]) -> None:

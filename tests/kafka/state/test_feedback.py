@@ -28,13 +28,22 @@ from ragmeter.kafka.score_records import (
     encode_score,
 )
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import HEAD, split_row_key
+from ragmeter.kafka.state.rows import HEAD
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.pending import NewFeedback
 from ragmeter.store.sqlite import SqliteStore
 from tests.aggregate.test_feedback_join import agent, said
-from tests.kafka.state.partition import SCORER, apply, commit, crashing, flat, reloaded, state_of
+from tests.kafka.state.partition import (
+    SCORER,
+    apply,
+    commit,
+    crashing,
+    flat,
+    reloaded,
+    split_row_key,
+    state_of,
+)
 from tests.traces import START, good
 
 ONE = {"kafka": {"partitions": 1}, "segments": ["model"], "judge": {"k": [1, 2]}}

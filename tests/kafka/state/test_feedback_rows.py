@@ -9,9 +9,8 @@ from typing import Any
 from ragmeter.aggregate.feedback_records import FeedbackTrace, ScorerFeedback, labels_at
 from ragmeter.core.feedback import Feedback
 from ragmeter.kafka.state.feedback import CHUNK, FeedbackStateRows
-from ragmeter.kafka.state.rows import split_row_key
 from ragmeter.store.pending import FeedbackChanges, NewFeedback, NewRememberedTrace
-from tests.kafka.state.partition import flat
+from tests.kafka.state.partition import flat, split_row_key
 
 
 def frame(number: int, at: float | None = None, service: str = "bot") -> NewRememberedTrace:

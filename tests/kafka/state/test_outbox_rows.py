@@ -10,28 +10,8 @@ from typing import Any, cast
 from aiokafka import TopicPartition
 
 from ragmeter.kafka.processors.aggregate import AggregateOwner
-from ragmeter.kafka.state.rows import OutboxRows, split_row_key
-from ragmeter.store.rows import OutboxItem
 from tests.kafka.state.partition import apply, record, state_of
 from tests.traces import START
-
-
-def item(name: str, key: str = "k") -> OutboxItem:
-    return OutboxItem(name, key, "{}", 1.0)
-
-
-def test_nothing_is_due_before_its_step_is_durable() -> None:
-    outbox = OutboxRows()
-    outbox.add([item("a"), item("b", "other")])
-    rows = [(split_row_key(key)[1], data) for key, data in outbox.drain().items() if data]
-    assert outbox.due(2.0, 10) == []
-    outbox.settled()
-    assert [one.id for one in outbox.due(2.0, 10)] == ["a", "b"]
-    outbox.add([item("c")])
-    assert [one.id for one in outbox.due(2.0, 10)] == ["a", "b"]
-    again = OutboxRows()
-    again.load(rows)
-    assert [one.id for one in again.due(2.0, 10)] == ["a", "b"]
 
 
 def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification() -> None:

@@ -14,9 +14,18 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import HEAD, MalformedState, SeenIdRows, row_key, split_row_key
+from ragmeter.kafka.state.rows import HEAD, MalformedState, SeenIdRows, row_key
 from tests.embedded.test_agent import settings as settings_of
-from tests.kafka.state.partition import SCORER, apply, commit, flat, record, reloaded, state_of
+from tests.kafka.state.partition import (
+    SCORER,
+    apply,
+    commit,
+    flat,
+    record,
+    reloaded,
+    split_row_key,
+    state_of,
+)
 from tests.traces import START, make_trace
 
 

@@ -23,10 +23,19 @@ from ragmeter.kafka.score_records import (
     encode_scores,
 )
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import HEAD, row_key, split_row_key
+from ragmeter.kafka.state.rows import HEAD, row_key
 from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS, feed, mixed, running
-from tests.kafka.state.partition import SCORER, apply, commit, crashing, notify, reloaded, state_of
+from tests.kafka.state.partition import (
+    SCORER,
+    apply,
+    commit,
+    crashing,
+    notify,
+    reloaded,
+    split_row_key,
+    state_of,
+)
 from tests.traces import START, good
 
 

@@ -26,7 +26,6 @@ from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.scoring.processes import (
@@ -41,6 +40,7 @@ from ragmeter.scoring.slow_tiers import (
     TierSampling,
     build_controllers,
     score_live_tier,
+    tier_places,
 )
 from ragmeter.trace import Trace
 
@@ -97,13 +97,10 @@ class InlineTiers(TierSampling):
             tier: CircuitBreaker(TIMEOUT_POLICY, time.monotonic) for tier in scorers
         }
         self._places = {
-            "judge": asyncio.Semaphore(settings.judge.concurrency),
-            "model": asyncio.Semaphore(MAX_ADMITTED_TRACES),
-            "embedding": asyncio.Semaphore(settings.consistency.embeddings.concurrency),
+            tier: asyncio.Semaphore(number) for tier, number in tier_places(settings).items()
         }
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
-        self._restarts = 0  # of its processes, as far as they are counted
         self._share = 1.0
         embedder = scorers.get("embedding")
         self.embedder = embedder if isinstance(embedder, EmbeddingScorer) else None
@@ -131,9 +128,8 @@ class InlineTiers(TierSampling):
         """Have the processes of `pool` score traces."""
         assert self.pool is not None
         found: list[ScoredBody] = await asyncio.wrap_future(self.pool.submit(bodies, self.terms))
-        new, self._restarts = self.pool.restarts - self._restarts, self.pool.restarts
-        if new:
-            self._counters.inc("ragmeter_scorer_restarts_total", by=new)
+        if restarts := self.pool.take_restarts():
+            self._counters.inc("ragmeter_scorer_restarts_total", by=restarts)
         return found
 
     def bound_service(self, service: str) -> str:
@@ -192,10 +188,7 @@ class InlineTiers(TierSampling):
         answer = await self._call(tier, trace, lambda: score_live_tier(scorer, trace, cost))
         if trace.canary:
             count_canary(self._counters.inc, cost)
-        controller = self._controllers.get(tier)
-        if controller is not None:
-            settle = controller.settle_canary if trace.canary else controller.settle
-            settle(trace.service, cost, self._clock())
+        self.settle(tier, trace.service, cost, canary=trace.canary)
         return ([], answer) if isinstance(answer, str) else (answer, "internal_error")
 
     @contextlib.asynccontextmanager
@@ -227,12 +220,6 @@ class InlineTiers(TierSampling):
         self._share = share
         for controller in self._controllers.values():
             controller.set_share(share)
-
-    def charge(self, service: str, cost: ScoringCost) -> None:
-        """Charge the judge's budget with requests beside the traces."""
-        controller = self._controllers.get("judge")
-        if controller is not None:
-            controller.charge(service, cost, self._clock())
 
     def gauges(self) -> list[GaugeSample]:
         """Return the state of the tiers, and the scale of sampling rates by tier and service."""
