@@ -207,6 +207,7 @@ class _WorkerProcess:
     async def _watch(self, app: WorkerApp) -> int:
         watchdog: Watchdog[object] = Watchdog(time.monotonic)
         limit = self._settings.limits.stalled_seconds
+        away = False
         while not self.stop.is_set():
             if app.fatal is None and app.faust.should_stop:
                 app.fatal = f"Faust has stopped: {app.faust.crash_reason!r}"
@@ -214,7 +215,9 @@ class _WorkerProcess:
             if app.fatal is not None:
                 return 1
             # while the brokers are away nobody gets on, and a restart would not help
-            away = app.silence > _SILENT_SECONDS
+            if away != (app.silence > _SILENT_SECONDS):
+                away = not away
+                log.warning("the brokers %s", "do not answer; waiting" if away else "answer again")
             stalled = watchdog.update({} if away else app.marks())
             self.stalled = max(stalled.values(), default=0.0)
             if self.stalled > limit:
