@@ -15,8 +15,6 @@ import httpx
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.config.inputs import PrivacySettings
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready
 from ragmeter.embedded.commands import SettingsReload
@@ -86,9 +84,7 @@ async def run_worker(
         app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
         view.aggregate, view.assemble = app.aggregate, app.assemble
         baselines.processor = app.aggregate
-        worker.signals.reload = SettingsReload(
-            settings, reread, _LiveSettings(app, tiers, preparer), access
-        )
+        worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""
         page = metrics_app(view, refused=access.refused, trace_url=trace_url)
@@ -113,22 +109,6 @@ async def run_worker(
             finally:
                 await _leave(app, status)
     return status
-
-
-class _LiveSettings:
-    """What a SIGHUP changes: see `ragmeter.embedded.commands`."""
-
-    def __init__(self, app: WorkerApp, tiers: InlineTiers, preparer: TracePreparer) -> None:
-        self._app = app
-        self._tiers = tiers
-        self._preparer = preparer
-
-    def resample(self, settings: SamplingSettings) -> None:
-        self._tiers.resample(settings)
-        self._app.resample(settings)
-
-    def redact(self, settings: PrivacySettings) -> None:
-        self._preparer.redactor.update(settings)
 
 
 class _WorkerProcess:
