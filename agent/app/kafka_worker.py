@@ -15,8 +15,6 @@ import httpx
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.config.inputs import PrivacySettings
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready
 from ragmeter.embedded.commands import SettingsReload
@@ -101,9 +99,7 @@ async def run_worker(
         )
         app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
         view.aggregate, view.assemble = app.aggregate, app.assemble
-        worker.signals.reload = SettingsReload(
-            settings, reread, _LiveSettings(app, tiers, preparer), access
-        )
+        worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""
         page = metrics_app(view, refused=access.refused, trace_url=trace_url)
@@ -130,22 +126,6 @@ async def run_worker(
             finally:
                 await _leave(app, status)
     return status
-
-
-class _LiveSettings:
-    """What a SIGHUP changes: see `ragmeter.embedded.commands`."""
-
-    def __init__(self, app: WorkerApp, tiers: InlineTiers, preparer: TracePreparer) -> None:
-        self._app = app
-        self._tiers = tiers
-        self._preparer = preparer
-
-    def resample(self, settings: SamplingSettings) -> None:
-        self._tiers.resample(settings)
-        self._app.resample(settings)
-
-    def redact(self, settings: PrivacySettings) -> None:
-        self._preparer.redactor.update(settings)
 
 
 class _WorkerProcess:
@@ -224,6 +204,7 @@ class _WorkerProcess:
     async def _watch(self, app: WorkerApp) -> int:
         watchdog: Watchdog[object] = Watchdog(time.monotonic)
         limit = self._settings.limits.stalled_seconds
+        away = False
         while not self.stop.is_set():
             if app.fatal is None and app.faust.should_stop:
                 app.fatal = f"Faust has stopped: {app.faust.crash_reason!r}"
@@ -231,7 +212,9 @@ class _WorkerProcess:
             if app.fatal is not None:
                 return 1
             # while the brokers are away nobody gets on, and a restart would not help
-            away = app.silence > _SILENT_SECONDS
+            if away != (app.silence > _SILENT_SECONDS):
+                away = not away
+                log.warning("the brokers %s", "do not answer; waiting" if away else "answer again")
             stalled = watchdog.update({} if away else app.marks())
             self.stalled = max(stalled.values(), default=0.0)
             if self.stalled > limit:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragmeter.config.kafka import KafkaSecurity, KafkaSettings
@@ -28,7 +30,9 @@ FAUST_LOG = logging.getLogger("faust.ragmeter")
 
 OTHER_PROTOCOL = "is it a listener of another protocol (kafka.security.protocol)?"
 _SASL_UNKNOWN, _SASL_STATE, _SASL_FAILED = 33, 34, 58  # error codes of Kafka's protocol
-_REPEAT_SECONDS = 10.0  # between two equal lines of the clients: an outage writes thousands
+# Between two equal lines of the clients: an outage writes thousands. Each pause is twice the one
+# before while they go on, so that a quarter of an hour has seven lines of a kind.
+_REPEAT_SECONDS, _RAREST_SECONDS = 10.0, 300.0
 _MAX_REMEMBERED_LINES = 1000
 # An error of the client that is none for some seconds: a new cluster makes its topic of offsets.
 _TRANSIENT = "Group Coordinator Request failed: %s"
@@ -179,22 +183,25 @@ def _faust_credentials(security: KafkaSecurity) -> Credentials | None:
 
 
 class _RepeatFilter(logging.Filter):
-    """Passes equal lines of a client's logger once in `_REPEAT_SECONDS`."""
+    """Passes equal lines of the clients once in `_REPEAT_SECONDS`, then more and more rarely."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._logged_at: dict[tuple[str, object], float] = {}
+        self._monotonic = monotonic
+        self._logged: dict[tuple[str, object], tuple[float, float]] = {}  # when, and the next pause
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.startswith("ragmeter"):
             return True
-        key, now = (record.name, record.msg), time.monotonic()
-        first = now if record.msg == _TRANSIENT else -_REPEAT_SECONDS
-        if now - self._logged_at.setdefault(key, first) < _REPEAT_SECONDS:
+        key, now = (record.name, record.msg), self._monotonic()
+        first = now if record.msg == _TRANSIENT else -math.inf
+        at, pause = self._logged.setdefault(key, (first, _REPEAT_SECONDS))
+        if now - at < pause:
             return False
-        if len(self._logged_at) > _MAX_REMEMBERED_LINES:
-            self._logged_at.clear()
-        self._logged_at[key] = now
+        if len(self._logged) > _MAX_REMEMBERED_LINES:
+            self._logged.clear()
+        lasting = now - at < 2 * pause
+        self._logged[key] = now, min(2 * pause, _RAREST_SECONDS) if lasting else _REPEAT_SECONDS
         return True
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.kafka.transactions import make_consumer
@@ -56,20 +56,15 @@ class ControlRecords:
         """Take in a message of the topic; return False for one that is no control record."""
         try:
             partition = int(key or b"")
-        except ValueError:
+            wire = None if value is None else _WIRE.validate_json(value)
+        except ValueError:  # of the validation, too
             return False
-        if not 0 <= partition < self._partitions:
+        if not 0 <= partition < self._partitions or (wire and wire.v != VERSION):
             return False
-        if value is None:
+        if wire is None:
             self._records.pop(partition, None)
-            return True
-        try:
-            wire = _WIRE.validate_json(value)
-        except ValidationError:
-            return False
-        if wire.v != VERSION:
-            return False
-        self._records[partition] = wire.control
+        else:
+            self._records[partition] = wire.control
         return True
 
     @property

@@ -133,22 +133,6 @@ async def read_rows(kafka: KafkaSettings, topic: str, partition: int) -> dict[by
     return rows
 
 
-async def read_offsets(
-    kafka: KafkaSettings, group: str, tp: TopicPartition
-) -> tuple[int | None, int]:
-    """Return the committed offset of a partition, and the oldest that the retention has left.
-
-    By a connection of its own: a broker answers none of a consumer's requests while it holds back
-    one for messages, up to half a second each.
-    """
-    consumer = make_consumer(kafka, group_id=group)
-    await consumer.start()
-    try:
-        return await consumer.committed(tp), (await consumer.beginning_offsets([tp]))[tp]
-    finally:
-        await consumer.stop()
-
-
 class OwnerGroup(ABC):
     """A consumer group that deals partitions to owners and delivers their messages.
 
@@ -171,8 +155,17 @@ class OwnerGroup(ABC):
         self._counters = counters
 
     async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
-        """Return the committed offset of a partition, and the oldest that is left."""
-        return await read_offsets(self.kafka, self.name, tp)
+        """Return the committed offset of a partition, and the oldest that the retention has left.
+
+        By a connection of its own: a broker answers none of a consumer's requests while it holds
+        back one for messages, up to half a second each.
+        """
+        consumer = make_consumer(self.kafka, group_id=self.name)
+        await consumer.start()
+        try:
+            return await consumer.committed(tp), (await consumer.beginning_offsets([tp]))[tp]
+        finally:
+            await consumer.stop()
 
     @abstractmethod
     async def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -249,11 +242,11 @@ class PartitionOwner(ABC):
         await self._close_producer()
 
     async def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        pause, last = _FIRST_PAUSE, ""
         while True:
             try:
                 await self._begin()
-                pause = _FIRST_PAUSE
+                pause, last = _FIRST_PAUSE, ""
                 await self.work()
             except ProducerFenced:
                 log.warning("%s/%d was given to another worker", *self.tp)
@@ -263,7 +256,9 @@ class PartitionOwner(ABC):
                 if not may_pass(error):
                     await self.group.fail(error)
                     return
-                log.warning("%s/%d begins again in %.1f s: %r", *self.tp, pause, error)
+                if repr(error) != last:  # not every 15 s of an outage
+                    log.warning("%s/%d begins again in %.1f s: %r", *self.tp, pause, error)
+                last = repr(error)
             self.ready = False
             await self._close_producer()
             await asyncio.sleep(pause)

@@ -15,6 +15,7 @@ from aiokafka import TopicPartition
 from faust.types import ConsumerT
 
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
@@ -76,7 +77,7 @@ class WorkerApp:
         self._answered_at = time.monotonic()
         self.sampling = settings.sampling
         self._settings = settings
-        self._tiers = tiers
+        self._tiers, self._preparer = tiers, preparer
         self.inspection = LiveInspection(preparer.content)
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)
@@ -192,11 +193,16 @@ class WorkerApp:
         return ", ".join(f"{tp.topic}/{tp.partition}: {mark}" for tp, mark in self.marks().items())  # type: ignore[attr-defined]
 
     def resample(self, settings: SamplingSettings) -> None:
-        """Apply other settings of what is `low` and `rare` to all states from now on."""
+        """Draw by other settings, and have all states follow them, from now on."""
+        self._tiers.resample(settings)
         with self.aggregate.lock:
             self.sampling = settings
             for owner in self.aggregate.owners.values():
                 owner.state.aggregator.resample(settings)
+
+    def redact(self, settings: PrivacySettings) -> None:
+        """Apply other rules of redaction from the next trace on."""
+        self._preparer.redactor.update(settings)
 
     async def fail(self, error: BaseException) -> None:
         """End the worker; nothing is committed any more."""

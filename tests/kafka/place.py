@@ -57,10 +57,12 @@ class Place:
         name: str = "a",
         odd: str = "",
         settings: Mapping[str, Any] | None = None,
+        program: Sequence[str] = ("-m", "ragmeter.cli.main"),
         **kafka: Any,
     ) -> Worker:
         """`odd` are names of `tests.kafka.odd_worker`, `settings` are added to those of all."""
-        program = ("-m", "tests.kafka.odd_worker", odd) if odd else ("-m", "ragmeter.cli.main")
+        if odd:
+            program = ("-m", "tests.kafka.odd_worker", odd)
         merged = {**SETTINGS, **(settings or {})}
         return Worker(
             self.server, self.folder, name, settings=merged, program=program, **self.kafka | kafka

@@ -20,6 +20,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 DRAIN = 4.0
+STEPS = 12  # of the time from the start of a worker until it is ready
 SLACK = 6.0  # to commit, to leave the group and to end the process, on a busy machine
 
 
@@ -35,6 +36,37 @@ def terminated(worker: Worker) -> float:
     began = time.monotonic()
     assert worker.stop(60) == 0, worker.log
     return time.monotonic() - began
+
+
+def catches_sigterm(worker: Worker) -> bool:
+    assert worker.process is not None
+    status = Path(f"/proc/{worker.process.pid}/status").read_text()
+    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> signal.SIGTERM - 1 & 1)
+
+
+def test_sigterm_ends_a_worker_well_at_any_moment_of_its_start(place: Place) -> None:
+    """While it imports, connects, joins and loads, and when it is just ready."""
+    worker = place.worker(program=("-c", "from ragmeter.cli import start; start()"))
+    with workers(worker):
+        began = time.monotonic()
+        until(lambda: worker.ready)
+        whole = time.monotonic() - began
+        place.produce(lines(0, 200))
+        until(lambda: worker.traces() == 200)
+        terminated(worker)
+        for step in range(STEPS):
+            worker.start()
+            # before that Python itself starts, which takes some 50 ms
+            until(lambda: catches_sigterm(worker), pause=0.001)
+            time.sleep(whole * 1.1 * step / STEPS)
+            assert terminated(worker) < SLACK
+        worker.start()
+        until(lambda: worker.ready)
+        terminated(worker)
+        assert "Traceback" not in worker.log
+        worker.start()
+        until(lambda: worker.traces() == 200)
 
 
 def test_what_was_begun_is_finished_before_the_end(place: Place) -> None:

@@ -7,9 +7,15 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.operator.clients import KafkaCommandError, admin, consumer, partitions_of
+from ragmeter.kafka.operator.clients import (
+    RETRY_SECONDS,
+    KafkaCommandError,
+    admin,
+    ask,
+    consumer,
+    partitions_of,
+)
 from ragmeter.kafka.topics import (
     ActualTopic,
     TopicDifference,
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 _WAIT_MS = 30_000  # for leaders of new partitions
-_RETRY_SECONDS = 0.5
 _AGE_SECONDS = 5.0  # longest wait for the oldest records; their age is only additional information
 
 
@@ -41,23 +46,11 @@ class ProvisionResult:
 
 
 def provision(settings: Settings, *, apply: bool = False, dry_run: bool = False) -> ProvisionResult:
-    """Create missing topics and, with `apply`, change what can be changed without harm.
-
-    A broker that has just become the controller may be missing in the metadata with which a client
-    began, and kafka-python (3.0) gives up at once on a broker that it does not know. Everything
-    here can be repeated, so it is, with a new client, for as long as brokers may take to answer.
-    """
-    from kafka.errors import UnknownBrokerIdError
-
-    give_up_at = time.monotonic() + settings.kafka.timeout_seconds
-    while True:
-        try:
-            with admin(settings.kafka) as client:
-                return _provision(client, settings, apply=apply, dry_run=dry_run)
-        except UnknownBrokerIdError:
-            if time.monotonic() > give_up_at:
-                raise
-            time.sleep(_RETRY_SECONDS)
+    """Create missing topics and, with `apply`, change what can be changed without harm."""
+    return ask(
+        settings.kafka,
+        lambda client: _provision(client, settings, apply=apply, dry_run=dry_run),
+    )
 
 
 def _provision(
@@ -164,7 +157,7 @@ def rebuild(settings: Settings) -> int:
             client.delete_topics([state])
         give_up_at = time.monotonic() + kafka.timeout_seconds
         while state in client.list_topics() and time.monotonic() < give_up_at:
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)
         with contextlib.suppress(GroupIdNotFoundError):  # nothing was ever committed
             client.delete_group_offsets(kafka.group, scores)
     provision(settings)
@@ -210,7 +203,14 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
     Reads offsets only, and one record of each partition that lags.
     """
     kafka = settings.kafka
-    committed = _committed_offsets(kafka)
+    committed = ask(
+        kafka,
+        lambda client: {
+            tp: entry
+            for group in (kafka.group, kafka.score_group)
+            for tp, entry in client.list_group_offsets(group)[group].items()
+        },
+    )
     with consumer(kafka) as reader:
         partitions = partitions_of(reader, consumed_topics(settings))
         # after the committed offsets: a record that comes in between must not make a lag negative
@@ -223,25 +223,6 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
             rows[part] = PartitionLag(part.topic, part.partition, first[part], last, offset)
         _measure_ages(reader, rows)
     return list(rows.values())
-
-
-def _committed_offsets(kafka: KafkaSettings) -> dict[Any, Any]:
-    from kafka.errors import RetriableError
-
-    # Retried with a new client, which looks the coordinator up again: a new cluster may still be
-    # making its topic of the offsets, and the group may be moving to another broker.
-    deadline = time.monotonic() + kafka.timeout_seconds
-    while True:
-        try:
-            with admin(kafka) as client:
-                offsets: dict[Any, Any] = {}
-                for group in (kafka.group, kafka.score_group):
-                    offsets |= client.list_group_offsets(group)[group]
-                return offsets
-        except RetriableError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def _measure_ages(reader: Any, rows: dict[Any, PartitionLag]) -> None:

@@ -7,8 +7,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
@@ -33,6 +33,9 @@ from ragmeter.offline.replay import (
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
+T = TypeVar("T")
+
+RETRY_SECONDS = 0.5
 QUIET_SECONDS = 30.0  # without a record although there are some: the broker is gone
 SEND_SECONDS = 70.0  # to wait for an acknowledgement; more than the producer itself tries for
 _FETCH_BYTES = 8 * 2**20  # of a partition: more than the largest message, little for a process
@@ -69,17 +72,33 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
         raise KafkaCommandError(f"Kafka: {text[:500] or type(error).__name__}") from None
 
 
-@contextmanager
-def admin(kafka: KafkaSettings) -> Iterator[KafkaAdminClient]:
+def admin(kafka: KafkaSettings) -> AbstractContextManager[KafkaAdminClient]:
     """Open an admin client for the block."""
     from kafka import KafkaAdminClient
 
-    with _open(KafkaAdminClient, client_options(kafka)) as client:
-        yield client
+    return _open(KafkaAdminClient, client_options(kafka))
 
 
-@contextmanager
-def consumer(kafka: KafkaSettings, **options: Any) -> Iterator[KafkaConsumer]:
+def ask(kafka: KafkaSettings, call: Callable[[KafkaAdminClient], T]) -> T:
+    """Return what `call` does with an admin client; it may be called again, with a new one.
+
+    A new cluster may still be making its topic of the offsets, a group moves to another broker, and
+    kafka-python (3.0) gives up at once on a controller that is not in its first metadata.
+    """
+    from kafka.errors import RetriableError, UnknownBrokerIdError
+
+    deadline = time.monotonic() + kafka.timeout_seconds
+    while True:
+        try:
+            with admin(kafka) as client:
+                return call(client)
+        except (RetriableError, UnknownBrokerIdError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
+def consumer(kafka: KafkaSettings, **options: Any) -> AbstractContextManager[KafkaConsumer]:
     """Open a consumer for the block, without a group unless `options` name one, or auto-commit."""
     from kafka import KafkaConsumer
 
@@ -89,12 +108,12 @@ def consumer(kafka: KafkaSettings, **options: Any) -> Iterator[KafkaConsumer]:
         "isolation_level": "read_committed",
         "max_partition_fetch_bytes": _FETCH_BYTES,
     }
-    with _open(KafkaConsumer, client_options(kafka) | defaults | options) as client:
-        yield client
+    return _open(KafkaConsumer, client_options(kafka) | defaults | options)
 
 
-@contextmanager
-def producer(kafka: KafkaSettings, largest: int, **own: Any) -> Iterator[KafkaProducer]:
+def producer(
+    kafka: KafkaSettings, largest: int, **own: Any
+) -> AbstractContextManager[KafkaProducer]:
     """Open an idempotent producer for messages of up to `largest` bytes, acknowledged by all.
 
     `own` are further options.
@@ -110,8 +129,7 @@ def producer(kafka: KafkaSettings, largest: int, **own: Any) -> Iterator[KafkaPr
         "delivery_timeout_ms": 60_000,
         "request_timeout_ms": 20_000,
     }
-    with _open(KafkaProducer, client_options(kafka) | options | own, timeout=0) as client:
-        yield client
+    return _open(KafkaProducer, client_options(kafka) | options | own, timeout=0)
 
 
 @contextmanager

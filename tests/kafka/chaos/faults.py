@@ -40,6 +40,7 @@ def plan(
     broker_restarts: int,
     session: float,
     lose_node: bool = False,
+    outage: float = 0.0,
 ) -> list[Fault]:
     """Kills are SIGKILL, terms SIGTERM. A frozen worker sleeps for longer than its session, so that
     it wakes up as a zombie: its partitions are somebody else's by then."""
@@ -61,7 +62,9 @@ def plan(
         else:
             down = chance.uniform(0.0, 1.5 * session)
         found.append(Fault(at, kind, chance.random(), down, chance.random() < AIMED))
-    return found
+    if outage:
+        found.append(Fault(0.4, "broker-stop", 0.0, outage, aimed=False))
+    return sorted(found, key=lambda fault: fault.at)
 
 
 def missed(planned: Iterable[Fault], done: Mapping[str, int]) -> list[str]:

@@ -12,7 +12,8 @@ __all__ = ["Plan", "Report"]
 class Plan:
     """`look` seconds between two looks at what is exported (one costs a worker some 0.1 s); `rate`
     messages a second at most; `backlog` is the share of the traces that may wait; `patience`
-    seconds without any progress end the run."""
+    seconds without any progress end the run. `outage`: for so many seconds all brokers are away, in
+    the middle of the traces, and no worker may end."""
 
     traces: int = 100_000
     seed: int = 1
@@ -32,6 +33,7 @@ class Plan:
     mutant: str = ""
     patience: float = 150.0
     look: float = 10.0
+    outage: float = 0.0
 
 
 @dataclass

@@ -60,8 +60,8 @@ class Producing(threading.Thread):
             acks="all",
             enable_idempotence=True,
             linger_ms=20,
-            # a busy machine starts a broker in a minute; after a batch expires this client may hang
-            delivery_timeout_ms=300_000,
+            # longer than any outage of a run: after a batch expires this client may hang
+            delivery_timeout_ms=1_500_000,
             max_block_ms=120_000,
         )
         pending: list[tuple[Any, int, Message]] = []

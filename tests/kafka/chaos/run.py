@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import provision, read_lag
 from ragmeter.kafka.operator.clients import guarded
 from tests.kafka.chaos.faults import Fault, missed, plan
+from tests.kafka.chaos.outage import Watch, watched
 from tests.kafka.chaos.plan import Plan, Report
 from tests.kafka.chaos.pool import Pool
 from tests.kafka.chaos.producing import Producing
@@ -134,6 +135,7 @@ class _Run:
             broker_restarts=todo.broker_restarts,
             session=todo.session,
             lose_node=todo.lose_node,
+            outage=todo.outage,
         )
         pool.start(todo.workers)
         self._wait(
@@ -150,7 +152,8 @@ class _Run:
         )
         begun = time.monotonic()
         producing.start()
-        self._storm(faults, pool, producing)
+        with watched(pool, server) if todo.outage else nullcontext(Watch()) as watch:
+            self._storm(faults, pool, producing)
         report.differences += missed(faults, pool.done)
         if producing.error is not None:
             report.differences.append(f"the producer failed: {producing.error!r}")
@@ -165,6 +168,9 @@ class _Run:
         exports = {name: worker.metrics() for name, worker in pool.running().items()}
         report.differences += differences(exports, truth, log)
         self._facts(pool, log, received)
+        if todo.outage:
+            report.facts += watch.facts()
+            report.differences += [*watch.wrong(len(pool.workers)), *pool.own_exits]
         self._fresh(pool, truth, log)
         steady = SPAN * todo.backlog < STEADY
         # a warning waits ten minutes, which end behind the last trace or not, as the clock goes

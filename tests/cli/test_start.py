@@ -1,0 +1,39 @@
+"""SIGTERM while the command line is still being imported."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+# the module that takes long to import is one that is ended meanwhile
+PROGRAM = """\
+import os, signal, sys
+class Importing:
+    def find_spec(self, name, path, target=None):
+        if name == "ragmeter.cli.main":
+            os.kill(os.getpid(), signal.SIGTERM)
+            sys.exit(5)
+from ragmeter.cli import start
+sys.meta_path.insert(0, Importing())
+start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ("worker", 0),
+        ("run --replay traces.jsonl", 0),
+        ("-v --log-format json worker -c ragmeter.yaml", 0),
+        ("score run", -signal.SIGTERM),
+        ("kafka init", -signal.SIGTERM),
+        ("", -signal.SIGTERM),
+    ],
+)
+def test_sigterm_during_the_imports_ends_a_service_with_0(arguments: str, status: int) -> None:
+    command = [sys.executable, "-c", PROGRAM, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, b"")
