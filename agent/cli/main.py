@@ -196,7 +196,9 @@ def run(
         nonlocal shown
         with agent.lock():
             parts = [
-                part for name in agent.windows.services() for part in service_report(agent, name, out.width)
+                part
+                for name in agent.windows.services()
+                for part in service_report(agent, name, out.width)
             ]
             parts += judge_report(agent, settings.judge)
             links = list(page_links(agent, url)) if url else []

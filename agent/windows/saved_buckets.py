@@ -27,8 +27,8 @@ JournalEntry = tuple[str, tuple[str, ...], int, Bucket]
 BUCKET_VERSION = 4
 
 # Rows of the journal have versions after those of buckets, so that programs that know no journal
-# refuse the file. 5 had buckets in the form of saved ones.
-JOURNAL_VERSION = 6
+# refuse the file.
+JOURNAL_VERSION = 5
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -105,53 +105,21 @@ def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
 
 
 def encode_journal(entries: Sequence[JournalEntry], slots: SeriesSlots) -> bytes:
-    """Encode what a commit has added: the names of all series once, then the sums as they are."""
-    rows = [
-        (
-            *(*place, delta.trace_count, delta.counts, list(delta.strata.items())),
-            [(name, part.n, part.w2, list(part.items())) for name, part in delta.sketches.items()],
-            [(*key, unpack_entries(worst)) for key, worst in delta.worst.items()],
-            [(*key, reasons) for key, reasons in (delta.failures or {}).items()],
-        )
-        for *place, delta in entries
-    ]
-    return _pack(JOURNAL_VERSION, [list(slots.columns), rows])
+    """Encode what a commit has added."""
+    rows = [(*place, _encode_content(delta, slots)) for *place, delta in entries]
+    return _pack(JOURNAL_VERSION, rows)
 
 
 def decode_journal(data: bytes, slots: SeriesSlots) -> list[JournalEntry]:
     """Decode a row of the journal, as `decode_bucket` does a bucket."""
-    version, rows = _unpack(data, JOURNAL_VERSION)
+    _, rows = _unpack(data, JOURNAL_VERSION)
     try:
-        if version < JOURNAL_VERSION:
-            return [
-                (service, tuple(segments), start, _decode_content(content, slots, BUCKET_VERSION))
-                for service, segments, start, content in rows
-            ]
-        keys, rows = rows
-        offsets = [slots.column((metric, scorer))[0] for metric, scorer in keys]
         return [
-            (service, tuple(segments), start, _decode_sums(content, offsets, slots.size))
-            for service, segments, start, *content in rows
+            (service, tuple(segments), start, _decode_content(content, slots, BUCKET_VERSION))
+            for service, segments, start, content in rows
         ]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"window state that is no journal: {error}") from None
-
-
-def _decode_sums(content: Sequence[Any], offsets: Sequence[int], size: int) -> Bucket:
-    bucket = Bucket()
-    bucket.trace_count, counts, strata, sketches, worst, failures = content
-    bucket.counts = [0] * size
-    for first, offset in zip(range(0, len(counts), WIDTH), offsets, strict=False):
-        bucket.counts[offset : offset + WIDTH] = counts[first : first + WIDTH]
-    for first, weighted in strata:
-        sums = {name: StratumSums.load(numbers) for name, numbers in weighted.items()}
-        bucket.strata[offsets[first // WIDTH]] = sums
-    for stage, n, w2, cells in sketches:
-        bucket.sketches[stage] = SparseLogHistogram(n, w2, dict(cells))
-    for metric, scorer, entries in worst:
-        bucket.worst[metric, scorer] = [WorstEntry(*entry) for entry in entries]
-    bucket.failures = {(metric, scorer): reasons for metric, scorer, reasons in failures} or None
-    return bucket
 
 
 def encode_clock(now: float) -> bytes:
