@@ -170,7 +170,13 @@ def run(
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.embedded_agent import run_agent
-    from ragmeter.cli.tables import describe_progress, judge_report, page_links, service_report
+    from ragmeter.cli.tables import (
+        PIPE_WIDTH,
+        describe_progress,
+        judge_report,
+        page_links,
+        service_report,
+    )
     from ragmeter.embedded.agent import EmbeddedAgent
     from ragmeter.store.state_file import remove_state_file
 
@@ -183,14 +189,16 @@ def run(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
     warn_unused_settings(settings, "run")
-    out = stdout_console(132)
+    out = stdout_console(PIPE_WIDTH)
     shown = True
 
     def show(agent: EmbeddedAgent, url: str | None) -> None:
         nonlocal shown
         with agent.lock():
             parts = [
-                part for name in agent.windows.services() for part in service_report(agent, name)
+                part
+                for name in agent.windows.services()
+                for part in service_report(agent, name, out.width)
             ]
             parts += judge_report(agent, settings.judge)
             links = list(page_links(agent, url)) if url else []

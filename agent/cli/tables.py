@@ -28,6 +28,7 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 _WORST_SHOWN = 3  # traces of an alert: where to look first; the page has the others
 _FINDINGS_SHOWN = 3  # metrics whose change has a segment
 _MAX_TEXT = 70
+PIPE_WIDTH = 140  # of a table of two windows, and of what goes to a file or pipe
 # Variants and parts of metrics that are shown; the page has them all.
 _PARTS = frozenset((
     *("precision_at_k", "average_precision_at_k", "reciprocal_rank"),
@@ -101,17 +102,18 @@ def _window_rows(view: AgentView, service: str, names: Sequence[str]) -> Iterato
         yield "latency p95", bound_label(stage, 20), "seconds ↓", *values, ""
 
 
-def windows_table(view: AgentView, service: str) -> Table:
+def windows_table(view: AgentView, service: str, width: int) -> Table:
     """Build the table of a service: scale, estimates with 95 % intervals, and states.
 
-    It has the two longest windows; a dash stands where fewer than `limits.min_samples` were scored.
+    It has the two longest windows, or one if the terminal is narrow: a table that does not fit
+    would lose digits. A dash stands where fewer than `limits.min_samples` were scored.
     """
-    names = view.windows.names[-2:]
+    names = view.windows.names[-2 if width >= PIPE_WIDTH else -1 :]
     table = build_table(
         f"{bound_label(service, 60)}: what was measured",
-        ("metric", {"overflow": "fold", "min_width": 17}),
-        ("by", {"no_wrap": True}),
-        ("scale", {"no_wrap": True}),
+        ("metric", {"overflow": "fold"}),
+        ("by", {"overflow": "fold"}),
+        ("scale", {"overflow": "fold"}),
         *((title, NUMBER_COLUMN) for name in names for title in (f"last {name}", "95 % interval")),
         ("scored", {"overflow": "fold"}),
     )
@@ -166,8 +168,8 @@ def _segment_lines(breakdown: Breakdown, window: str) -> Iterator[Text]:
         )
 
 
-def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
-    """Yield what a replay has measured of a service: alerts, segments, estimates."""
+def service_report(view: AgentView, service: str, width: int) -> Iterator[RenderableType]:
+    """Yield what a replay has measured of a service, for a terminal of `width` columns."""
     windows = view.windows
     seen = windows.count_traces(service, "", windows.names[-1])
     name = bound_label(service, 60)
@@ -177,7 +179,7 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
         window = windows.names[-2:][0]
         source = WindowBreakdownSource(lambda: view.windows, service, window, view.lock)
         yield from _segment_lines(build_breakdown(source), window)
-    yield windows_table(view, service)
+    yield windows_table(view, service, width)
 
 
 def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:

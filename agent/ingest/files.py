@@ -28,11 +28,11 @@ from ragmeter.ingest.native import (
     BodyLimitExceeded,
     DecodedTrace,
     DecodeFailure,
+    check_text,
     decode_trace,
     decode_trace_body,
     has_values_over,
     is_json_object,
-    is_utf16,
     parse_json_array,
     split_body,
 )
@@ -90,7 +90,7 @@ class InputFile:
                 of it may still be written.
 
         Raises:
-            OSError: The file cannot be read, its gzip is broken, or it is not UTF-8.
+            OSError: The file cannot be read, its gzip is broken, or it is no UTF-8 text.
         """
         self.unfinished = False
         with named_gzip_errors(self.name), open_raw(self.path) as raw:
@@ -108,8 +108,7 @@ class InputFile:
             raw, head = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb")), b""
         file = _PeekableFile(raw, head)
         first = file.readline(limit + 1)
-        if is_utf16(first):
-            raise OSError(f"{self.name}: UTF-16 text; UTF-8 is needed")
+        check_text(first, self.name)
         skipped = len(BOM) if first.startswith(BOM) else 0
         first = first[skipped:]
         growing = growing and self.identity is not None and not zipped

@@ -158,6 +158,14 @@ def is_utf16(head: bytes) -> bool:
     return head[:2] in (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 
 
+def check_text(head: bytes, name: str) -> None:
+    """Raise an OSError if a file begins as UTF-16, or as zstd, xz, bzip2 or zip do."""
+    if is_utf16(head):
+        raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+    if head.startswith((b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\3\4")):
+        raise OSError(f"{name}: compressed, but not by gzip; unpack it first")
+
+
 def parse_json_array(text: bytes) -> list[Any] | None:
     """Return the items of a JSON array, or None for any other text."""
     if text.lstrip()[:1] != b"[":

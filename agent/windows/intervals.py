@@ -80,7 +80,11 @@ def estimate_interval(
     if sums.strata:
         sample = is_sampled(sums)
         cells = _sample_cells(sums, low, high, assisted or sample, process)
-        known_from = _sizes_known_from(sums, process) if sample else math.inf
+        if sample:
+            known_from = _sizes_known_from(sums, process)
+        else:  # the process has its sizes from this traffic, what is about the traffic knows them
+            finite = any(cell.sampled for cell in cells)
+            known_from = math.inf if finite else sum([cell.size for cell in cells])
         return mean_interval(cells, low, high, known_from)
     n, y = sums.n, sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0

@@ -112,7 +112,7 @@ def test_a_running_agent_is_asked(tmp_path: Path) -> None:
         (["FILE", "--tag", "kimd"], 1, "no trace has kimd"),
         (["FILE", "--tag", "kind", "--tag", "kimd"], 0, "no trace has kimd"),
         (["FILE", "--tag", "kind", "--service", "x"], 1, "nothing is known of 'x'"),
-        (["NOTHING", "--tag", "kind"], 1, "No such file"),
+        (["NOTHING", "--tag", "kind"], 1, "NOTHING: No such file or directory"),
         (["EMPTY", "--tag", "kind"], 1, "no scored trace could be read"),
     ],
 )

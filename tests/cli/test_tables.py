@@ -34,7 +34,7 @@ def test_names_from_traces_and_rules_are_no_markup() -> None:
     )
     with reading.lock():
         tables = (
-            windows_table(as_agent_view(reading), HOSTILE),
+            windows_table(as_agent_view(reading), HOSTILE, 140),
             alerts_table(as_agent_view(reading).alerts()),
         )
     assert HOSTILE in printed(tables[0])
@@ -64,10 +64,24 @@ def test_what_a_judge_scored_says_which_judge_it_is() -> None:
         reading.fake.table["bot", "", "relevance", scorer, "1h"] = estimate()
     shown = as_agent_view(reading)
     with reading.lock():
-        table = printed(windows_table(shown, "bot"))
+        table = printed(windows_table(shown, "bot", 140))
         (line,) = judge_report(shown, JudgeSettings())
     assert "umbrela*" in table
     assert "umbrela+builtin*" in table
     assert "builtin* " not in table.replace("umbrela+builtin*", "")
     assert "* judged by m-1." in table
     assert "Judge m-1: 3 verdicts, 3 of them from the cache" in line.plain
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 139, 140])
+def test_a_terminal_of_any_width_loses_no_digit(width: int) -> None:
+    reading = FakeAgent()
+    reading.fake.table["bot", "", "citation_presence", "autonuggetizer", "24h"] = estimate()
+    shown, out = as_agent_view(reading), io.StringIO()
+    with reading.lock():
+        table = windows_table(shown, "bot", width)
+    numbers = ("0.000863", "0.000649 … 0.000929") * ((len(table.columns) - 4) // 2)
+    table.add_row("cost_usd", "judge+builtin*", "0 to 100 % ↑", *numbers, "143 of 1,548")
+    Console(file=out, width=width).print(table)
+    for cell in (*numbers, "citation", "autonugg", "143 of", "1,548"):
+        assert cell in out.getvalue()

@@ -57,7 +57,7 @@ def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
     shown = as_agent_view(agent)
     console = Console(width=200, record=True, file=io.StringIO())
     with agent.mutex:
-        console.print(windows_table(shown, "bot"))
+        console.print(windows_table(shown, "bot", 140))
     view = service_view(shown, "bot")
     for text in (
         str(take_snapshot(shown).estimates),

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -106,6 +108,13 @@ def test_a_rewritten_file_is_a_new_source_and_a_grown_one_is_not(lines: Path) ->
     assert InputFile(lines).identity == first
     lines.write_bytes(trace_line(5))
     assert InputFile(lines).identity != first
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, lambda _: b"\x28\xb5\x2f\xfd\x04"])
+def test_another_compression_is_one_error(lines: Path, pack: Callable[[bytes], bytes]) -> None:
+    lines.write_bytes(pack(lines.read_bytes()))
+    with pytest.raises(OSError, match=r"traces\.jsonl: compressed, but not by gzip; unpack it"):
+        ids(lines)
 
 
 def test_broken_gzip_is_an_error_with_the_name(lines: Path) -> None:

@@ -116,6 +116,12 @@ def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
     assert inspection_to_dict(folder) == inspection_to_dict(files)
 
 
+def test_a_file_without_spans_says_what_is_read(tmp_path: Path) -> None:
+    native = tmp_path / "traces.jsonl"
+    native.write_text('{"trace_id": "t", "service": "s", "timestamp": 1}\n')
+    assert "in 0 spans of 1 bodies; inspect reads OTLP export requests" in printed(native)
+
+
 def test_spans_of_several_files_are_one_trace() -> None:
     alone = inspect_files(GENAI[:1], OtlpSettings())
     together = inspect_files(GENAI, OtlpSettings())

@@ -178,6 +178,20 @@ def test_a_second_agent_is_refused(path: Path) -> None:
     opened(path).close()
 
 
+def test_a_second_agent_is_refused_through_a_link(path: Path) -> None:
+    link = path.parent.parent / "link.db"
+    link.symlink_to(path)
+    store = opened(path)
+    for act in (opened, remove_state_file):
+        with pytest.raises(StateError, match="in use by another ragmeter"):
+            act(link)
+    store.close()
+    opened(link).close()
+    remove_state_file(link)
+    assert link.is_symlink()
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("damage", [b"this is no database" * 100, None])
 def test_a_corrupt_file_is_kept_aside_and_said_so(path: Path, damage: bytes | None) -> None:
     store = opened(path)

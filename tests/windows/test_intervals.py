@@ -45,7 +45,7 @@ def filled(seed: int, number: int, share: float, told: bool, metric: str = "answ
         seems = good if told else rng.random() < 0.8
         cheap = rng.betavariate(8, 3) if seems else rng.betavariate(3, 8)
         low = cheap < 0.2
-        pi = share * (3 if low else 1)
+        pi = min(1.0, share * (3 if low else 1))
         value = float(good) if metric == "answered" else (0.9 if good else 0.2)
         one = judged(n, value, pi, "low" if low else "rest", cheap, metric=metric)
         w.add(one if rng.random() < pi else left_out(one), "bot")
@@ -125,6 +125,22 @@ def test_where_every_trace_was_judged_the_interval_is_about_the_process() -> Non
     found = w.estimate("bot", "", "answered", "judge", "5m")
     assert found is not None
     assert (found.lower, found.upper) == pytest.approx(wilson_interval(0.75, 200))
+
+
+@pytest.mark.parametrize("metric", ["answered", "grounding"])
+def test_where_every_trace_was_judged_a_cheap_score_knows_nothing_more(metric: str) -> None:
+    """How many traces of each class the process gives is not known better than this traffic is."""
+    w = filled(5, 800, 1.0, True, metric)
+    plain = w.estimate("bot", "", metric, "judge", "5m")
+    helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
+    assert plain is not None
+    assert helped is not None
+    assert helped.samples == 800
+    ends = [(one.value, one.lower, one.upper) for one in (plain, helped)]
+    assert ends[1] == pytest.approx(ends[0], abs=0.004)
+    assert helped.upper - helped.lower > 0.95 * (plain.upper - plain.lower)
+    if metric == "answered":
+        assert ends[0][1:] == pytest.approx(wilson_interval(plain.value, 800), abs=0.003)
 
 
 def test_without_cheap_scores_there_is_no_assisted_series() -> None:
