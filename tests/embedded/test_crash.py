@@ -103,7 +103,7 @@ def assert_counted_once(counters: dict[tuple[str, str], float]) -> None:
 
 @pytest.mark.parametrize(
     ("kills", "count"),
-    [(2, 2_000), pytest.param(22, 10_000, marks=pytest.mark.slow)],
+    [(2, 2_000), pytest.param(12, 6_000, marks=pytest.mark.slow)],
 )
 def test_replay_killed_at_random_points_counts_as_if_undisturbed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, count: int
@@ -121,7 +121,7 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
 
 @pytest.mark.parametrize(
     ("kills", "count"),
-    [(2, 600), pytest.param(12, 2_400, marks=pytest.mark.slow)],
+    [(2, 600), pytest.param(8, 1_600, marks=pytest.mark.slow)],
 )
 def test_judged_traces_count_once_however_often_the_agent_is_killed(
     tmp_path: Path, kills: int, count: int
@@ -222,7 +222,7 @@ def comparable(state: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kills", "count"),
-    [(2, 600), pytest.param(20, 3_000, marks=pytest.mark.slow)],
+    [(2, 600), pytest.param(12, 1_800, marks=pytest.mark.slow)],
 )
 def test_http_killed_at_random_points_loses_nothing_it_answered(
     tmp_path: Path, kills: int, count: int
