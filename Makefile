@@ -71,12 +71,13 @@ test: setup  ## the fast tests
 	$(BIN)/pytest -n auto -m "not slow"
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file
-# sets up is made once; backwards, so that the longest, the crash tests, are not the last.
+# sets up is made once; backwards, so that the longest, the crash tests, are not the last. They wait
+# for brokers, disks and timers for half of their time: one worker more than there are cores.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort -r)
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m slow $(SLOW)
+	$(BIN)/pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder -m slow $(SLOW)
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import IntakeItem, QueueFull
 
-__all__ = ["PATIENCE", "accept_in_turn", "until", "until_async"]
+__all__ = ["PATIENCE", "accept_in_turn", "stop_agent", "until", "until_async"]
 
 PATIENCE = 300.0
 """Seconds a test waits for what a quiet machine does at once. Nothing is measured by it: it ends a
@@ -39,6 +39,14 @@ async def until_async(what: Callable[[], object], seconds: float = PATIENCE) -> 
     async with asyncio.timeout(seconds):
         while not what():  # noqa: ASYNC110 (what is waited for has no event to set)
             await asyncio.sleep(0.005)
+
+
+def stop_agent(agent: EmbeddedAgent, seconds: float) -> None:
+    """Stop it; on a busy machine the last commit may come later than in `seconds`, and another
+    agent could not have the state file until then."""
+    agent.stop(seconds)
+    until(lambda: not agent._worker._thread.is_alive())
+    agent._store.close()
 
 
 def accept_in_turn(agent: EmbeddedAgent, items: Sequence[IntakeItem], source: str) -> None:

@@ -18,6 +18,7 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.store.pending import FeedbackTable
 from tests.traces import START, good
+from tests.waiting import stop_agent
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def agent(folder: Path, start: bool = True, **feedback: Any) -> Iterator[Embedde
     try:
         yield instrument
     finally:
-        instrument.stop(10)
+        stop_agent(instrument, 10)
 
 
 def said(number: int, at: float = 0, **fields: Any) -> Feedback:

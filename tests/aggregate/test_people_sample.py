@@ -24,6 +24,7 @@ from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 from tests.traces import START, good
+from tests.waiting import stop_agent
 
 NAME = "people+mini"
 
@@ -121,7 +122,7 @@ def running(folder: Path, **sampling: float) -> Iterator[EmbeddedAgent]:
     try:
         yield agent
     finally:
-        agent.stop(5)
+        stop_agent(agent, 5)
 
 
 def feed(agent: EmbeddedAgent, numbers: range) -> None:
@@ -229,4 +230,4 @@ def test_no_model_no_change(tmp_path: Path) -> None:
         with agent.lock():
             assert agent.labels().state("bot")[2] == 20
     finally:
-        agent.stop(5)
+        stop_agent(agent, 5)

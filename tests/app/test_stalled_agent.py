@@ -11,7 +11,7 @@ import pytest
 
 from tests.patched import running, status
 from tests.traces import trace_dict
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 # What hangs, each as a bug would make it: for ever, and in the thread that does the work.
 HANGS = {
@@ -28,7 +28,7 @@ HANGS = {
     [pytest.param(one, marks=() if one == "the worker" else pytest.mark.slow) for one in HANGS],
 )
 def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> None:
-    process, otlp, metrics = running(tmp_path, HANGS[place], {"stalled_seconds": 8})
+    process, otlp, metrics = running(tmp_path, HANGS[place], {"stalled_seconds": 12})
     try:
         now = time.time()
         answer = httpx.post(
@@ -39,7 +39,7 @@ def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> 
         said = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=5).text
         assert f"{place} has not moved for" in said
         assert status(metrics, "healthz") == 200, "it is alive until it gives up"
-        assert process.wait(30) == 1
+        assert process.wait(PATIENCE) == 1
     finally:
         process.kill()
         process.wait()

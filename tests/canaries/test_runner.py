@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ragmeter.core.score import Score
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.canaries.suites import Respond, suite
+from tests.waiting import until_async
 
 SCORER = Scorer(builtin=False, ks=[5])
 
@@ -44,7 +46,7 @@ class World:
     def traces(self) -> list[Trace]:
         return [Trace.model_validate_json(line) for line in self.file.read_bytes().splitlines()]
 
-    def run(self, stop_after: float | None = None) -> CanaryRound:
+    def run(self, stop_when: Callable[[], bool] | None = None) -> CanaryRound:
         async def main() -> CanaryRound:
             transport = httpx.MockTransport(self._respond)
             asker = CanaryClient(self._suite, "http://bot/", seconds=30, transport=transport)
@@ -54,9 +56,11 @@ class World:
                     self._suite, asker, delivery, self._pace,
                     score=reference_scores, on_round=self.rounds.append,
                 )  # fmt: skip
-                if stop_after is not None:
-                    asyncio.get_running_loop().call_later(stop_after, runner.stop)
-                return await runner.run()
+                running = asyncio.create_task(runner.run())
+                if stop_when is not None:
+                    await until_async(stop_when)
+                    runner.stop()
+                return await running
 
         return asyncio.run(main())
 
@@ -133,19 +137,21 @@ def test_no_more_at_a_time_and_a_minute_than_allowed(tmp_path: Path) -> None:
 
 def test_rounds_follow_each_other_until_a_stop(tmp_path: Path) -> None:
     world = World(tmp_path, suite(*questions(2)), always(RIGHT), every=0.3)
-    world.run(stop_after=2)
-    assert len(world.rounds) >= 2
+    world.run(stop_when=lambda: len(world.rounds) >= 2)
     assert all(done.complete for done in world.rounds[:-1])
 
 
 def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
+    asked = []
+
     async def respond(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
         await asyncio.sleep(1)
         return httpx.Response(200, json=RIGHT)
 
     slow: Any = respond
     world = World(tmp_path, suite(*questions(5)), slow)
-    done = world.run(stop_after=0.3)
+    done = world.run(stop_when=lambda: bool(asked))
     assert not done.complete
     assert [one.passed for one in done.verdicts] == [True]
     assert len(world.traces()) == 1

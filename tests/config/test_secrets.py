@@ -213,7 +213,9 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
             f"{traces}/v1/rag/traces", json=rows, headers=login, trust_env=False, timeout=30
         )
         assert sent.status_code == 200
-        httpx.post(f"{traces}/v1/rag/traces", content=b"broken", headers=login, trust_env=False)
+        httpx.post(
+            f"{traces}/v1/rag/traces", content=b"broken", headers=login, trust_env=False, timeout=30
+        )
         process.send_signal(signal.SIGHUP)
         failed = 'ragmeter_notifications_total{target="webhook"'
         while not all(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from ragmeter.core.process import SignalHandlers
+from tests.waiting import PATIENCE
 
 
 def test_a_signal_to_stop_is_noticed_and_one_to_reload_calls() -> None:
@@ -34,9 +35,9 @@ async def main():
     signal.raise_signal(signal.SIGTERM)
     await signals.stop.wait()
     signal.raise_signal(signal.SIGTERM)
-    await asyncio.sleep(60)
+    await asyncio.sleep(1000)
 
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=PATIENCE)
     assert done.returncode == -signal.SIGTERM

@@ -31,7 +31,7 @@ from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 from tests.traces import START, good
-from tests.waiting import until
+from tests.waiting import stop_agent, until
 
 ERRORS = {
     "rules": [
@@ -87,7 +87,7 @@ def running(
     try:
         yield instrument
     finally:
-        instrument.stop(10)
+        stop_agent(instrument, 10)
 
 
 def feed(instrument: EmbeddedAgent, items: list[tuple[DecodedTrace, int]]) -> None:

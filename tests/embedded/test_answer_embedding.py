@@ -18,7 +18,7 @@ from ragmeter.ingest.native import decode_trace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from tests.scorers.llm.stub_embedding_server import Stub, stub_embeddings
 from tests.traces import START, trace_line
-from tests.waiting import until
+from tests.waiting import stop_agent, until
 
 ANSWERS = ("Zebras sleep standing.", "Standing is how zebras sleep.", "No idea.")
 VECTORS = {ANSWERS[0]: [1.0, 0.0], ANSWERS[1]: [4.0, 3.0], ANSWERS[2]: [0.0, 1.0]}
@@ -87,7 +87,7 @@ class Agent:
         return service_page(view)
 
     def stop(self) -> None:
-        self.instrument.stop(5)
+        stop_agent(self.instrument, 5)
 
 
 def mean(values: dict[str, float]) -> float | None:

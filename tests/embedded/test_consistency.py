@@ -22,6 +22,7 @@ from ragmeter.ingest.native import decode_trace
 from ragmeter.kafka.score_records import BadRecord, ScoreRecord, decode_score, encode_score
 from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import START, make_trace, trace_line
+from tests.waiting import stop_agent
 
 ANSWERS = ("Unmistakable zebras sleep standing.", "Unmistakable zebras sleep standing.", "No idea.")
 
@@ -67,7 +68,7 @@ class Agent:
         return service_page(view)
 
     def stop(self) -> None:
-        self.instrument.stop(20)
+        stop_agent(self.instrument, 20)
 
 
 def mean(values: dict[str, float]) -> float:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash import left_behind, settings_file, start
-from tests.embedded.test_crash import Live, assert_counted_once, finished, wait_for_work
+from tests.embedded.test_crash import Live, assert_counted_once, finished, kill_at_work
 from tests.traces import START, trace_dict
 from tests.waiting import until
 
@@ -43,21 +45,11 @@ def files(folder: Path, labels: int) -> tuple[Path, Path]:
     return traces, feedback
 
 
-def run(folder: Path, traces: Path, feedback: Path, killed_after: float | None = None) -> None:
-    process = start(
+def begin(folder: Path, traces: Path, feedback: Path) -> subprocess.Popen[bytes]:
+    return start(
         *(folder, "run", "-c", settings_file(folder), "--replay", traces),
         *("--feedback", feedback, "--exit-after-replay"),
     )
-    try:
-        if killed_after is None:
-            assert finished(process) == 0, (folder / "talk.txt").read_text()
-            return
-        wait_for_work(folder, process)
-        time.sleep(killed_after)
-        assert process.poll() is None, "it ended before its kill: make the file longer"
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(
@@ -71,10 +63,11 @@ def test_labels_count_once_however_often_the_agent_is_killed(
     rng = random.Random(kills)
     states = []
     for name, times in (("calm", 0), ("killed", kills)):
-        for _ in range(times):
-            run(tmp_path / name, traces, feedback, rng.uniform(0.05, 0.5))
-        run(tmp_path / name, traces, feedback)
-        state = left_behind(tmp_path / name)
+        folder = tmp_path / name
+        again = partial(begin, folder, traces, feedback)
+        kill_at_work(folder, again, times, lambda: rng.uniform(0.05, 0.5))
+        assert finished(again()) == 0, (folder / "talk.txt").read_text()
+        state = left_behind(folder)
         assert_counted_once(state["counters"])
         joined = [
             value

@@ -17,7 +17,7 @@ from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.files import ReadAhead
 from ragmeter.store import sqlite
 from tests.traces import good, trace_line
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, stop_agent, until
 
 LIMIT = 100_000
 
@@ -32,7 +32,7 @@ def running(folder: Path, dead_letters: str = "d.jsonl") -> Iterator[EmbeddedAge
     try:
         yield instrument
     finally:
-        instrument.stop(5)
+        stop_agent(instrument, 5)
 
 
 def received(instrument: EmbeddedAgent) -> float:

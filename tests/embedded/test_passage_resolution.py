@@ -19,7 +19,7 @@ from ragmeter.ingest.native import decode_trace
 from ragmeter.store.pending import HeldTraceTable
 from ragmeter.store.sqlite import SqliteStore
 from tests.traces import trace_dict
-from tests.waiting import until
+from tests.waiting import stop_agent, until
 
 TEXTS = {"kb-1": "Click Forgot password on the login page to reset it. Ask a@b.example."}
 
@@ -56,7 +56,7 @@ def running(folder: Path, *, sources: bool = True, **more: Any) -> Iterator[Embe
     try:
         yield agent
     finally:
-        agent.stop(10)
+        stop_agent(agent, 10)
 
 
 def feed(agent: EmbeddedAgent, *traces: dict[str, Any], live: bool = True) -> None:

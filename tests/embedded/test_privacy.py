@@ -23,6 +23,7 @@ from ragmeter.embedded.open_traces import TRACES
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.offline.scoring import score_file
 from tests.traces import trace_dict
+from tests.waiting import stop_agent
 
 MAIL = "a.person@example.com"
 QUOTE = "the albatross circled"
@@ -42,7 +43,7 @@ def running(folder: Path, **privacy: Any) -> Iterator[EmbeddedAgent]:
     try:
         yield instrument
     finally:
-        instrument.stop(10)
+        stop_agent(instrument, 10)
 
 
 def everything(folder: Path) -> bytes:
@@ -150,7 +151,7 @@ def test_the_ports_take_in_redacted_and_the_page_says_what_is_not_kept(
                 text = (await client.get(f"{page}/trace/bot/t1")).text
                 metrics = (await client.get(f"{page}/metrics")).text
         finally:
-            agent.stop(10)
+            stop_agent(agent, 10)
         assert "Texts are not kept" in text
         assert QUOTE not in text
         assert "characters, not kept · " in text

@@ -30,7 +30,7 @@ from tests.crash import left_behind, start
 from tests.embedded.test_slow_tiers import Fake, mismatch
 from tests.scoring.test_processes import own_metric, pids  # noqa: F401
 from tests.traces import START, good, trace_dict
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, stop_agent, until
 
 GONE = "The page does not say. I would guess 30 days, as elsewhere."
 
@@ -100,10 +100,8 @@ def agent(
     try:
         yield made
     finally:
-        assert made.stop(2)
-        # on a busy machine the last commit may come later than that
-        until(lambda: not made._worker._thread.is_alive())
-        made._store.close()
+        stop_agent(made, 2)
+        assert not made._store.depth
 
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -134,7 +132,10 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     }
     items = traffic(900)
     states = []
-    for processes, commit in ((0, 256), (1, 256), (2, 256), (3, 256), (2, 100)):
+    runs = [(0, 256), (2, 256), (2, 100)]
+    if builtin == 1.0:
+        runs[1:1] = [(1, 256), (3, 256)]
+    for processes, commit in runs:
         folder = tmp_path / f"{processes} {commit}"
         folder.mkdir()
         monkeypatch.setattr("ragmeter.embedded.batches.BATCH", commit)
@@ -151,9 +152,9 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     assert drawn["judge"] > 100
     assert 10 < drawn["model"] < 40  # of 900 at a rate of 0.2: a replay has its bounds
     for name, rows in states[0].items():
-        for other in states[1:4]:
+        for other in states[1:-1]:
             assert other[name] == rows, name
-        last = states[4][name]
+        last = states[-1][name]
         if name == "meta":
             rows, last = ([row for row in part if "drift." not in row[0]] for part in (rows, last))
         assert last == rows, name

@@ -32,7 +32,7 @@ from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.store.rows import OutboxItem, QueuedTrace, TierDraw
 from ragmeter.trace import Trace
 from tests.traces import START, good
-from tests.waiting import accept_in_turn, until
+from tests.waiting import PATIENCE, accept_in_turn, stop_agent, until
 
 JUDGED: tuple[MetricScorer, ...] = (("relevance", "umbrela"), ("answered", "judge"))
 
@@ -83,7 +83,7 @@ def running(
     try:
         yield instrument
     finally:
-        instrument.stop(2)
+        stop_agent(instrument, 2)
 
 
 def states(instrument: EmbeddedAgent, metric: str, scorer: str) -> dict[str, int]:
@@ -119,7 +119,7 @@ def test_every_drawn_trace_is_scored_once_and_counted_in_its_own_window(tmp_path
 
 
 def test_cheap_metrics_do_not_wait_for_a_judge_that_hangs(tmp_path: Path) -> None:
-    fake = Fake(lambda trace: asyncio.sleep(60))
+    fake = Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
     with running(tmp_path, fake) as instrument:
         instrument.accept([good(n) for n in range(30)], "test")
         until(lambda: instrument.health().queue_depth == 0)
@@ -132,7 +132,7 @@ def test_cheap_metrics_do_not_wait_for_a_judge_that_hangs(tmp_path: Path) -> Non
 
 
 def test_what_was_not_scored_before_a_restart_is_scored_after_it(tmp_path: Path) -> None:
-    slow = Fake(lambda trace: asyncio.sleep(60) if int(trace.trace_id[1:]) % 2 else None)
+    slow = Fake(lambda trace: asyncio.sleep(10 * PATIENCE) if int(trace.trace_id[1:]) % 2 else None)
     with running(tmp_path, slow) as instrument:
         instrument.accept([good(n) for n in range(30)], "test")
         until(lambda: states(instrument, "relevance", "umbrela") == {"scored": 15})
@@ -145,7 +145,7 @@ def test_what_was_not_scored_before_a_restart_is_scored_after_it(tmp_path: Path)
 
 
 def test_a_judge_that_was_taken_away_leaves_its_traces_unscored(tmp_path: Path) -> None:
-    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as instrument:
         instrument.accept([good(n) for n in range(10)], "test")
         until(lambda: instrument.health().pending == {"judge": 10})
     with running(tmp_path, None) as instrument:
@@ -228,7 +228,7 @@ def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
 
 
 def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> None:
-    fake = Fake(lambda trace: asyncio.sleep(60))
+    fake = Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
     with running(tmp_path, fake, live=True, drawn=20) as instrument:
         instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "test", live=True)
         until(lambda: instrument.health().queue_depth == 0)
@@ -250,7 +250,7 @@ def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
     tmp_path: Path,
 ) -> None:
     """Else a second file would not be read while an application sends, or while a judge is down."""
-    fake = Fake(lambda trace: asyncio.sleep(60))
+    fake = Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
     stop = threading.Event()
 
     def send(instrument: EmbeddedAgent) -> None:
@@ -266,7 +266,7 @@ def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
             instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "file")
             waiting = threading.Thread(target=instrument.wait_replayed, daemon=True)
             waiting.start()
-            waiting.join(30)
+            waiting.join(PATIENCE)
             assert not waiting.is_alive()
             with instrument.lock():
                 assert instrument.windows.count_traces("bot", "", "24h") >= 50
@@ -364,7 +364,7 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
         with sqlite3.connect(tmp_path / "s.sqlite") as db:
             (text,) = db.execute("SELECT value FROM meta WHERE name='budgets'").fetchone()
     finally:
-        instrument.stop(2)
+        stop_agent(instrument, 2)
     assert json.loads(text)["judge"]["settled"] == 1
 
 
@@ -387,14 +387,14 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
             scales = [labels for name, labels, _ in gauges if name == "ragmeter_sampling_scale"]
             known = instrument.windows.services()
     finally:
-        instrument.stop(2)
+        stop_agent(instrument, 2)
     assert len(known) == 3  # two and `__other__`
     judged = [(("tier", "judge"), ("service", name)) for name in sorted(known)]
     assert scales == [(("tier", "builtin"), ("service", "")), *judged]
 
 
 def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:
-    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as instrument:
         instrument.accept([good(1)], "test")
         until(lambda: instrument.health().pending == {"judge": 1})
     with sqlite3.connect(tmp_path / "s.sqlite") as db:
@@ -428,7 +428,7 @@ def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path:
         assert states(instrument, "relevance", "umbrela")["sampled_out"] > 300
         assert mismatch(instrument) == 0
     finally:
-        instrument.stop(2)
+        stop_agent(instrument, 2)
 
 
 class Local(Fake):
@@ -480,7 +480,7 @@ def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, cont
             instrument.accept([good(n) for n in range(first, first + 100)], str(first))
             instrument.wait_idle()
     finally:
-        instrument.stop(2)
+        stop_agent(instrument, 2)
     summary = notified[0].summary
     if content == "none":
         assert "unsupported" not in summary

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from ragmeter.exporters.web import metrics_app
 from tests.exporters.fakes import FakeAgent, as_agent_view
+from tests.waiting import PATIENCE
 
 __all__ = ["serving"]
 
@@ -36,9 +37,9 @@ def serving(agent: FakeAgent) -> Iterator[int]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
     try:
-        assert ready.wait(10), "the app did not start"
+        assert ready.wait(PATIENCE), "the app did not start"
         yield ports[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(PATIENCE)
         loop.close()

@@ -18,7 +18,7 @@ from ragmeter.exporters.alertmanager import Alertmanager, alert_payload, alertma
 from ragmeter.exporters.page.numbers import service_url
 from tests.exporters.alerts import absent, burning, drifted, make, unscored
 from tests.exporters.stub import Stub, serve
-from tests.waiting import until_async
+from tests.waiting import PATIENCE, until_async
 
 WALL = 5_000.0
 
@@ -291,7 +291,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
             sender.wake()
             await until_async(lambda: len(made.stub.bodies) >= 3)
             await sender.stop()
-            await asyncio.wait_for(task, 1)
+            await asyncio.wait_for(task, PATIENCE)
         async with rig(resend=3600) as (made, sender):
             task = asyncio.create_task(sender.run())
             await asyncio.sleep(0.02)
@@ -299,7 +299,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
             sender.wake()
             await until_async(lambda: len(made.stub.bodies) == 1)
             await sender.stop()
-            await asyncio.wait_for(task, 1)
+            await asyncio.wait_for(task, PATIENCE)
 
     asyncio.run(scenario())
 
@@ -312,7 +312,7 @@ def test_the_loop_tries_again_soon_after_a_failure() -> None:
             await until_async(lambda: made.counts["sent"] == 1)
             assert made.counts == {"retry": 1, "sent": 1}
             await sender.stop()
-            await asyncio.wait_for(task, 1)
+            await asyncio.wait_for(task, PATIENCE)
 
     asyncio.run(scenario())
 

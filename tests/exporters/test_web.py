@@ -26,6 +26,7 @@ from ragmeter.exporters.page.views import PageOptions
 from ragmeter.exporters.web import metrics_app
 from ragmeter.windows.worst import RankedTrace
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
+from tests.waiting import PATIENCE
 
 openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
 
@@ -278,7 +279,7 @@ def test_a_long_scrape_does_not_stop_the_loop() -> None:
             with agent.mutex:  # the writer holds the lock: no page can be made
                 scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(4)]
                 await asyncio.sleep(0.05)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE):
                     assert (await client.get("/healthz")).status == 200
                     assert (await client.get("/readyz")).status == 200
             assert [(await scrape).status for scrape in scrapes] == [200] * 4

@@ -18,7 +18,7 @@ from ragmeter.store.rows import OutboxItem
 from tests.exporters.alerts import make
 from tests.exporters.memory_outbox import MemoryOutbox
 from tests.exporters.stub import Answer, ok, serve
-from tests.waiting import until_async
+from tests.waiting import PATIENCE, until_async
 
 
 def test_the_payload_carries_the_whole_alert() -> None:
@@ -62,7 +62,7 @@ async def deliver(
     answer: Answer,
     item: OutboxItem,
     *,
-    timeout: float = 5.0,  # noqa: ASYNC109 (it is handed on to the sender)
+    timeout: float = PATIENCE,  # noqa: ASYNC109 (it is handed on to the sender)
     tail: str = "",
 ) -> tuple[DeliveryOutcome, list[dict[str, str]]]:
     async with serve(answer) as stub, httpx.AsyncClient() as client:
@@ -90,13 +90,13 @@ def test_retry_after_is_read_from_the_answer() -> None:
 
 def test_an_endpoint_that_hangs_is_a_timeout() -> None:
     async def hang(_: int) -> web.Response:
-        await asyncio.sleep(30)
+        await asyncio.sleep(PATIENCE)
         return web.Response()
 
     begin = time.monotonic()
     outcome, _ = asyncio.run(deliver(hang, build_notification(make(), 0.0), timeout=0.1))
     assert outcome == DeliveryOutcome("retry", "timeout")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < PATIENCE / 2
 
 
 def test_an_endpoint_that_is_not_there_is_a_retry() -> None:

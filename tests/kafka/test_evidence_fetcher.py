@@ -24,6 +24,7 @@ from tests.embedded.test_privacy import MAIL
 from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import START, trace_line
+from tests.waiting import until_async
 
 WORST: dict[str, Any] = {"answer": "It costs 99 euros [7]."}
 
@@ -132,16 +133,17 @@ def test_a_turn_is_bounded_and_the_rest_comes_later() -> None:
     assert len(log.asked) == 5
 
 
-async def asked_in(fetching: Fetching, log: Log, seconds: float) -> int:
+async def asked_at_once(fetching: Fetching, log: Log, least: int) -> int:
     running = asyncio.create_task(fetching.fetcher.run())
-    await asyncio.sleep(seconds)
+    await until_async(lambda: len(log.asked) >= least)
+    await asyncio.sleep(0.3)  # for more than that
     running.cancel()
     return len(log.asked)
 
 
 def test_slow_turns_are_followed_by_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     state, log = worst_of(5), Log(*lines(5))
-    assert asyncio.run(asked_in(Fetching(log, state, most=1), log, 0.5)) == 5
+    assert asyncio.run(asked_at_once(Fetching(log, state, most=1), log, 5)) == 5
     state, log = worst_of(5), Log(*lines(5))
     fetching, read = Fetching(log, state, most=1), log.read
 
@@ -150,7 +152,7 @@ def test_slow_turns_are_followed_by_long_rests(monkeypatch: pytest.MonkeyPatch) 
         return await read(partition, offset)
 
     monkeypatch.setattr(log, "read", slowly)
-    assert asyncio.run(asked_in(fetching, log, 0.5)) == 1
+    assert asyncio.run(asked_at_once(fetching, log, 1)) == 1
 
 
 def test_one_state_does_not_starve_another() -> None:

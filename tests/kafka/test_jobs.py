@@ -46,7 +46,7 @@ def test_the_end_does_not_wait_for_a_job_that_cannot_end() -> None:
         await asyncio.sleep(0.05)
         return waited
 
-    assert asyncio.run(go()) < 5
+    assert asyncio.run(go()) < 60
 
 
 def test_without_jobs_there_is_nothing_to_wait_for() -> None:

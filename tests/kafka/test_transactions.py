@@ -17,6 +17,7 @@ from ragmeter.kafka import transactions
 from ragmeter.kafka.consumer import _Seeks
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, Owners, PartitionOwner
 from tests.kafka.messages import message
+from tests.waiting import PATIENCE
 
 TP = TopicPartition("rag.traces", 3)
 
@@ -102,7 +103,7 @@ class Owner(PartitionOwner):
 
 
 async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not what():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -252,7 +253,7 @@ def test_an_outage_of_an_hour_ends_no_worker(
 
     async def outlive() -> None:
         owner.start()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while now < 3600 or not owner.ready:
                 await sleep(0)
         await owner.close()

@@ -20,6 +20,7 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import WorkerView
 from tests.kafka.state.partition import apply, record, state_of
 from tests.traces import START
+from tests.waiting import until_async
 
 SETTINGS = Settings.model_validate({})
 
@@ -70,8 +71,9 @@ def state() -> PartitionState:
 def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState) -> None:
     async def work(view: WorkerView, owner: Owner) -> Any:
         owner.state.step()  # under way already: without the promotion
+        before = owner.state._promotions
         task = asyncio.create_task(asyncio.to_thread(view.promote, "bot"))
-        await asyncio.sleep(0.3)
+        await until_async(lambda: owner.state._promotions > before)
         owner.state.committed()
         await asyncio.sleep(0.1)
         assert not task.done()
@@ -108,8 +110,9 @@ def test_who_loses_the_partition_says_so(
     state: PartitionState, end: Callable[[Owner], None]
 ) -> None:
     async def work(view: WorkerView, owner: Owner) -> None:
+        before = owner.state._promotions
         task = asyncio.create_task(asyncio.to_thread(view.promote, "bot"))
-        await asyncio.sleep(0.3)
+        await until_async(lambda: owner.state._promotions > before)
         end(owner)
         with pytest.raises(StateUnavailable, match="ask again"):
             await task

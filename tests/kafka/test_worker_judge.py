@@ -69,7 +69,9 @@ def test_a_slow_judge_loses_no_trace_and_a_kill_leaves_one_result_for_each(place
             found = results(worker.metrics())
             # how many are drawn of a burst is the budget's matter: at least the first
             assert 0 < found["scored"] <= judge.stats()["calls"]
-            assert found["scored"] + found["sampled_out"] == sum(found.values()) == 120
+            # and what a busy machine is late with is shed
+            assert sum(found.get(name, 0) for name in ("scored", "sampled_out", "shed")) == 120
+            assert sum(found.values()) == 120
             # canaries are apart, and each is judged and held against its reference
             until(lambda: results(worker.metrics(), "canary/judge").get("scored") == 5)
             assert sum(results(worker.metrics(), "canary/judge").values()) == 5
@@ -94,7 +96,8 @@ def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
             found = results(worker.metrics())
             # what waits for the judge lowers what is drawn
             assert found["timeout"] >= TIMEOUT_POLICY.streak
-            assert found["timeout"] + found["sampled_out"] == sum(found.values()) == 400
+            assert sum(found.get(name, 0) for name in ("timeout", "sampled_out", "shed")) == 400
+            assert sum(found.values()) == 400
             assert judge.stats()["calls"] >= TIMEOUT_POLICY.streak
             # it is known now: of what comes next only a try in each pause of 30 s is asked
             before, began = judge.stats()["calls"], time.monotonic()

@@ -29,7 +29,7 @@ from ragmeter.offline.scoring import score_file
 from tests.cli.test_main import ROOT, ragmeter
 from tests.scored import line_dict, line_of, result
 from tests.traces import START, trace_dict
-from tests.waiting import accept_in_turn
+from tests.waiting import accept_in_turn, stop_agent
 
 EXAMPLE = ROOT / "examples" / "mtrag.jsonl"
 RULES: dict[str, Any] = {
@@ -102,7 +102,7 @@ def replayed(path: Path, folder: Path) -> list[Alert]:
     for at in range(0, len(items), 50):
         accept_in_turn(instrument, items[at : at + 50], "file")
     instrument.wait_idle()
-    instrument.stop(10)
+    stop_agent(instrument, 10)
     return told
 
 

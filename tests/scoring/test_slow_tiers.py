@@ -26,7 +26,7 @@ from tests.embedded.test_slow_tiers import mismatch, states
 from tests.scorers.judge.stub_process import StubProcess, stub_judge
 from tests.scorers.mini.folders import write_folder
 from tests.traces import good
-from tests.waiting import until
+from tests.waiting import stop_agent, until
 
 TINY = Path(__file__).parents[1] / "data" / "hhem-tiny"
 
@@ -55,7 +55,7 @@ def running(
     try:
         yield instrument
     finally:
-        instrument.stop(4)
+        stop_agent(instrument, 4)
 
 
 def judged(count: int, start: int = 0, **changes: Any) -> list[Any]:
@@ -325,7 +325,7 @@ def test_a_folder_of_your_own_scores_in_the_agent_within_its_share_of_a_core(
         kept = instrument.evidence("bot", "t1")
         assert kept is not None
     finally:
-        instrument.stop(4)
+        stop_agent(instrument, 4)
     ((seconds, _),) = built[0].controllers["model"].balances().values()
     assert seconds == pytest.approx(0.09)  # of a core in a second, with some left
     assert set(built[0].replays) == {"model"}  # a rate of 1 is no sample, or it would bound this

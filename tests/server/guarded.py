@@ -14,6 +14,7 @@ from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
 from tests.exporters.fakes import FakeAgent, as_agent_view
 from tests.server.ports import Loop
+from tests.waiting import PATIENCE
 
 __all__ = ["guarded"]
 
@@ -35,9 +36,9 @@ def guarded(reading: FakeAgent, new_loop: Loop = None, **http: Any) -> Iterator[
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
     try:
-        assert ready.wait(60), "the listener did not start"
+        assert ready.wait(PATIENCE), "the listener did not start"
         yield found[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
+        thread.join(PATIENCE)
         loop.close()

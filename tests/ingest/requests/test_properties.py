@@ -9,6 +9,7 @@ import random
 import time
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -195,8 +196,13 @@ def test_the_work_does_not_grow_with_the_depth() -> None:
         assert len(extract_requests(run, OtlpSettings()).traces) == 1
         return time.process_time() - began
 
-    flat = min(cost(1) for _ in range(3))
-    assert min(cost(2_000) for _ in range(3)) < 3 * flat  # measured: 1.1, and 6 by ancestors
+    costs = []
+    for _ in range(10):  # a busy machine slows single runs down
+        costs.append((cost(1), cost(2_000)))
+        flat, deep = map(min, zip(*costs, strict=True))
+        if deep < 3 * flat:  # measured: 1.1, and 6 by ancestors
+            return
+    pytest.fail(f"seconds of both: {costs}")
 
 
 def test_many_requests_below_one_server() -> None:

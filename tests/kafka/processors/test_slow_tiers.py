@@ -23,6 +23,7 @@ from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import apply
 from tests.scorers.judge.fakes import FakeJudge
 from tests.traces import START, make_trace
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ def in_line(
     work: Callable[[InlineTiers], Awaitable[Any]],
     fake: Any = None,
     *,
-    deadline: float = 5.0,
+    deadline: float = PATIENCE,
     **tree: Any,
 ) -> Any:
     async def go() -> Any:
@@ -93,13 +94,13 @@ def test_the_second_judge_is_asked_on_workers_too() -> None:
 def test_a_second_judge_that_hangs_does_not_cost_the_first_ones_results() -> None:
     class Hanging(FakeJudge):
         async def ask(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeVerdict[T]:
-            await asyncio.sleep(60)
+            await asyncio.sleep(10 * PATIENCE)
             return await super().ask(question, cost)
 
     settings = JudgeSettings.model_validate({"metrics": ["answered"]})
     first, second = (JudgeTier(judge, settings) for judge in (FakeJudge(), Hanging()))
     fake = SecondOpinion(first, second, 1.0, "salt")
-    found = in_line(lambda tiers: score_trace(tiers, make_trace(), 0.0), fake, deadline=1.0)
+    found = in_line(lambda tiers: score_trace(tiers, make_trace(), 0.0), fake, deadline=2.0)
     assert result(found).value == 1.0
     assert result(found, (DISAGREEMENT_METRIC, "judge")).reason == "judge_timeout"
 

@@ -54,7 +54,7 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
     return ScoreRecord(scored, SourceOffset(0, 0, number), ("0" * 16,))
 
 
-def messages(seed: int, count: int = 6_000) -> list[list[ScoreRecord] | NewFeedback]:
+def messages(seed: int, count: int = 3_000) -> list[list[ScoreRecord] | NewFeedback]:
     rng, made, at = random.Random(seed), list[list[ScoreRecord] | NewFeedback](), START
     number = 0
     while number < count:

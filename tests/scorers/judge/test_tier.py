@@ -20,6 +20,7 @@ from ragmeter.trace import Trace
 from tests.metrics.help import trace
 from tests.metrics.test_registry import TRACE
 from tests.scorers.judge.fakes import FakeJudge, facts, family, judge_trace, scores_of
+from tests.waiting import until_async
 
 PASSAGES = [
     {"id": f"kb-{n}", "text": f"Passage {n} says that refunds take 14 days."} for n in range(5)
@@ -368,8 +369,7 @@ def test_a_cancelled_trace_leaves_no_call_behind() -> None:
         task = asyncio.create_task(
             JudgeTier(judge, JudgeSettings()).score(example(), ScoringCost())
         )
-        await asyncio.sleep(0.01)
-        assert judge.open == 11
+        await until_async(lambda: judge.open == 11)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

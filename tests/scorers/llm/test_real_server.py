@@ -21,6 +21,7 @@ from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerd
 from ragmeter.scorers.llm.served_model import ServedModel
 from tests.ports import free_port
 from tests.scorers.judge.real_server import KEY, MODEL, LlamaServer, llama_server
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.real
 
@@ -242,6 +243,7 @@ def test_a_server_killed_at_work_and_another_one_in_its_place(
             assert asked.client.served.system_fingerprint
             long = [question(number, schema=LONG, tokens=9000) for number in range(4)]
             calls = [asyncio.create_task(asked.fails(one)) for one in long]
+            await until_async(lambda: asked.client.in_flight == 4)
             await asyncio.sleep(0.3)
             assert asked.client.in_flight == 4, "the answers should take longer"
             first.kill()
