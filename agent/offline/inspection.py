@@ -15,7 +15,7 @@ from rich.text import Text
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.console.terminal import escape_control
 from ragmeter.ingest.live_inspection import describe_request, grade_fields
-from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
