@@ -266,14 +266,13 @@ def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[byte
     A line of more than `limit` bytes is cut to `limit + 1` bytes.
 
     Raises:
-        OSError: The text is UTF-16; the text of the error begins with `name`.
+        OSError: It is no UTF-8 text; the text of the error begins with `name`.
     """
     number = 0
     while line := file.readline(limit + 1):
         number += 1
         if number == 1:
-            if is_utf16(line):
-                raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+            check_text(line, name)
             line = line.removeprefix(BOM)
         whole = line
         while len(line) > limit and not line.endswith(b"\n"):
