@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.spans import AttributeValue, Span
 from ragmeter.offline.inspection import _bodies
 

@@ -23,7 +23,7 @@ from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
 from ragmeter.ingest.native import decode_trace
-from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace, serialise_spans
 from ragmeter.store.pending import OpenSpanRow, OpenSpanTable

@@ -7,14 +7,14 @@ never keeps the writer waiting for longer than one of them takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.alerts.alert import Alert
+from ragmeter.core.arithmetic import finite_values
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.exporters.page.views import base_view
@@ -149,7 +149,7 @@ def windows_json(agent: AgentView) -> dict[str, Any]:
         "problems": list(view.health.problems),
         "windows": list(view.windows),
         "services": services,
-        "alerts": [_finite(alert.to_dict()) for alert in view.alerts],
+        "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
     }
 
 
@@ -168,7 +168,7 @@ def _segment_json(
                 fields = ("value", "lower", "upper", "effective_samples", "samples")
                 item |= {field: getattr(estimate, field) for field in fields}
             states = windows.states(service, segment, metric, scorer, name)
-            metrics.append(_finite({**item, "states": dict(states)}))
+            metrics.append(finite_values({**item, "states": dict(states)}))
     latency = [
         {
             "stage": stage,
@@ -184,11 +184,3 @@ def _segment_json(
     ]
     seen = {name: windows.count_traces(service, segment, name) for name in names}
     return {"seen": seen, "metrics": metrics, "latency": latency}
-
-
-def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace NaN and infinities, which JSON lacks, by null."""
-    return {
-        key: None if isinstance(value, float) and not isfinite(value) else value
-        for key, value in item.items()
-    }

@@ -12,7 +12,7 @@ from typing import Any
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.exporters import svg
 from ragmeter.exporters.page.rendering import load_style_sheet, render
-from ragmeter.offline.backtest_report import Timeline, TimelineLane
+from ragmeter.offline.backtest_report import Timeline, TimelineLane, alert_times
 
 WIDTH, GUTTER, RIGHT = 1160, 300, 80
 PLOT = WIDTH - GUTTER - RIGHT
@@ -47,6 +47,7 @@ def render_timeline(timeline: Timeline) -> str:
     return render(
         "timeline.svg",
         clean=_clean,
+        hint=lambda alert: _clean("; ".join([*alert_times(alert), alert.summary]), 500),
         css=load_style_sheet("timeline.css").css,
         title=timeline.title,
         services=services,

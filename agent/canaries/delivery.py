@@ -20,8 +20,7 @@ import httpx
 from ragmeter.core.clocks import backoff_seconds, parse_retry_after
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.files import replacing
-from ragmeter.embedded.endpoints.json_items import TRACES_PATH
-from ragmeter.server.client import reply_object
+from ragmeter.server.client import TRACES_PATH, reply_object
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)

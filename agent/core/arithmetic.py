@@ -21,10 +21,10 @@ from __future__ import annotations
 import base64
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from operator import mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Values in units of 2**-30 (1e-9): a thousandth of a per cent of a cost of 0.0001 dollars.
 VALUE_BITS = 30
@@ -132,3 +132,11 @@ def packed_cosine(first: str, second: str) -> float | None:
     if not first or not second:
         return None
     return UnpackedVector(first).cosine(UnpackedVector(second))
+
+
+def finite_values(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinities, which JSON lacks, by None."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in item.items()
+    }

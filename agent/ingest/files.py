@@ -63,7 +63,7 @@ class InputFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = "standard input" if path == STDIN else str(path)
+        self.name = input_name(path)
         self.identity: str | None = None
         self.size: int | None = None
         self.empty = False
@@ -260,6 +260,47 @@ def named_gzip_errors(name: str) -> Iterator[None]:
         raise OSError(f"{name}: broken gzip: {error}") from None
 
 
+def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[bytes, int]]:
+    """Yield each line of an open file that is not blank, with its number.
+
+    A line of more than `limit` bytes is cut to `limit + 1` bytes.
+
+    Raises:
+        OSError: It is no UTF-8 text; the text of the error begins with `name`.
+    """
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if number == 1:
+            check_text(line, name)
+            line = line.removeprefix(BOM)
+        whole = line
+        while len(line) > limit and not line.endswith(b"\n"):
+            line = file.readline(limit + 1)
+        if whole.strip():
+            yield whole.rstrip(b"\r\n"), number
+
+
+def input_name(path: Path) -> str:
+    """Return the name of a file for messages."""
+    return "standard input" if path == STDIN else str(path)
+
+
+@contextlib.contextmanager
+def open_input(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to read its bytes: `-` is stdin, gzip is unpacked.
+
+    Raises:
+        OSError: The file cannot be read; also for broken gzip, while it is read.
+    """
+    with named_gzip_errors(input_name(path)), open_raw(path) as raw:
+        if raw.peek(2)[:2] != GZIP:  # type: ignore[attr-defined]
+            yield raw
+            return
+        with gzip.open(raw) as unpacked:
+            yield cast(IO[bytes], unpacked)
+
+
 class _PeekableFile:
     """A file to which bytes can be given back."""
 
@@ -342,27 +383,17 @@ def read_feedback(path: Path) -> Iterator[Feedback | DecodeFailure]:
         OSError: The file cannot be read, its gzip is broken, or its array is too large.
     """
     try:
-        with named_gzip_errors(str(path)), open_raw(path) as raw:
-            yield from _read_items(path, raw)
+        with open_input(path) as file:
+            head: bytes = file.peek(1)  # type: ignore[attr-defined]
+            if head.lstrip(BOM + b" \t\r\n")[:1] == b"[":
+                body = file.read(MAX_ARRAY + 1)
+                if len(body) > MAX_ARRAY:
+                    raise OSError(
+                        f"{path}: an array over {MAX_ARRAY} bytes; write JSON lines instead"
+                    )
+                yield from decode_feedback_body(body)
+                return
+            for line, _ in iterate_lines(file, input_name(path), MAX_BYTES):
+                yield decode_feedback(line.strip())
     except BodyLimitExceeded as error:
         raise OSError(f"{path}: {error}; write JSON lines instead") from None
-
-
-def _read_items(path: Path, raw: IO[bytes]) -> Iterator[Feedback | DecodeFailure]:
-    file = raw
-    if raw.peek(2)[:2] == GZIP:  # type: ignore[attr-defined]
-        file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="rb"))
-    line = file.readline(MAX_BYTES + 1)
-    if line.lstrip(BOM + b" \t\r\n")[:1] == b"[":
-        body = line + file.read(MAX_ARRAY)
-        if len(body) > MAX_ARRAY:
-            raise OSError(f"{path}: an array over {MAX_ARRAY} bytes; write JSON lines instead")
-        yield from decode_feedback_body(body)
-        return
-    line = line.removeprefix(BOM)
-    while line:
-        if line.strip():
-            yield decode_feedback(line.strip())
-        while len(line) > MAX_BYTES and not line.endswith(b"\n"):
-            line = file.readline(MAX_BYTES + 1)  # the rest of a line that was too long
-        line = file.readline(MAX_BYTES + 1)

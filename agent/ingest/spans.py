@@ -73,6 +73,15 @@ class LogEvent:
     event: SpanEvent
 
 
+def replace_surrogates(text: str) -> str:
+    """Return text that can be written as UTF-8: JSON may hold half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
 def is_own_span(span: Span) -> bool:
     """Return whether ragmeter itself sent a span."""
     return span.scope == OWN_SCOPE or span.resource.get("service.name") == OWN_SERVICE

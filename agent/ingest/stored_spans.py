@@ -19,7 +19,7 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BodyLimitExceeded, has_values_over
-from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent, is_own_span, is_result_event

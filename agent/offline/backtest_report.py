@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
+from ragmeter.core.arithmetic import finite_values
 from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
@@ -28,29 +29,12 @@ from ragmeter.windows.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
-class AlertSpan:
-    """One time that an alert was pending or firing; times are event times.
-
-    Args:
-        pending: Begin.
-        fired: Time from which it fired; None if it did not.
-        resolved: End; None if it lasted to the end of the backtest.
-        title: Hint that a browser shows.
-    """
-
-    pending: float
-    fired: float | None
-    resolved: float | None
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class TimelineLane:
     """One alert of one service with its estimates.
 
     Args:
         about: Metric, segment, window and condition.
-        spans: Times at which it was pending or fired.
+        alerts: Each time that it was pending or fired.
         points: (time, value, lower, upper) in order; NaN for a gap.
         threshold: Value beyond which it fires.
         spec: How its numbers are written; None for an unknown metric.
@@ -60,7 +44,7 @@ class TimelineLane:
     name: str
     severity: str
     about: str
-    spans: Sequence[AlertSpan]
+    alerts: Sequence[Alert]
     points: Sequence[EstimatePoint] = ()
     threshold: float | None = None
     spec: MetricSpec | None = None
@@ -119,7 +103,7 @@ def backtest_document(backtest: Backtest) -> Iterator[str]:
         for item in items:
             if last is not None:
                 yield f"  {last},"
-            last = _dump(_finite(item))
+            last = _dump(finite_values(item))
         if last is not None:
             yield f"  {last}"
         yield " ]," if number < len(lists) else " ]"
@@ -128,14 +112,6 @@ def backtest_document(backtest: Backtest) -> Iterator[str]:
 
 def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, allow_nan=False)
-
-
-def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace NaN and infinity, which JSON lacks, by None."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in item.items()
-    }
 
 
 def _owners(windows: Windows) -> Iterator[tuple[str, str]]:
@@ -226,7 +202,7 @@ def _backtest_table(backtest: Backtest) -> Table:
     )
     for alert in alerts[:TABLE_ROWS]:
         cells = (
-            "\n".join(_times(alert)),
+            "\n".join(alert_times(alert)),
             f"{bound_label(alert.rule, 120)}\n{alert.severity}, {alert.state}",
             bound_label(alert.service, 60)
             + (f"\n{bound_label(alert.segment, 60)}" * bool(alert.segment)),
@@ -237,7 +213,8 @@ def _backtest_table(backtest: Backtest) -> Table:
     return out
 
 
-def _times(alert: Alert) -> Iterator[str]:
+def alert_times(alert: Alert) -> Iterator[str]:
+    """Yield the times at which an alert was pending, fired and was resolved."""
     for state, time in (
         ("pending", alert.since),
         ("fired", alert.fired_at),
@@ -290,15 +267,7 @@ def _lane(
         name=first.rule,
         severity=first.severity,
         about=" ".join(label for label in labels if label) + condition,
-        spans=[
-            AlertSpan(
-                alert.since,
-                alert.fired_at,
-                alert.resolved_at,
-                "; ".join([*_times(alert), alert.summary]),
-            )
-            for alert in alerts
-        ],
+        alerts=alerts,
         points=tracks.points((first.rule, first.service, first.segment)),
         threshold=None if rule is not None and rule.absence else first.threshold,
         spec=find_spec(metric_specs(), first.metric),

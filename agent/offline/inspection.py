@@ -14,13 +14,13 @@ from rich.text import Text
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.console.terminal import escape_control
+from ragmeter.ingest.files import open_input
 from ragmeter.ingest.live_inspection import describe_request, grade_fields
-from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
-from ragmeter.offline.scored_lines import open_input
 from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces

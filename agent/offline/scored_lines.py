@@ -6,14 +6,11 @@ time, probability or state is wrong, since estimates would be wrong without a si
 
 from __future__ import annotations
 
-import gzip
-import io
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,8 +19,8 @@ from ragmeter.core.judging import read_judging
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
-from ragmeter.ingest.files import GZIP, STDIN, named_gzip_errors, open_raw
-from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
+from ragmeter.ingest.files import input_name, iterate_lines, open_input
+from ragmeter.ingest.native import MAX_TRACE_VALUES, has_values_over
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.parquet import is_parquet, read_parquet_lines
 from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
@@ -205,48 +202,6 @@ def read_scored_lines(path: Path, limit: int) -> Iterator[tuple[bytes, int]]:
             yield from read_parquet_lines(file, input_name(path))
         else:
             yield from iterate_lines(file, input_name(path), limit)
-
-
-def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[bytes, int]]:
-    """Yield each line of an open file that is not blank, with its number.
-
-    A line of more than `limit` bytes is cut to `limit + 1` bytes.
-
-    Raises:
-        OSError: The text is UTF-16; the text of the error begins with `name`.
-    """
-    number = 0
-    while line := file.readline(limit + 1):
-        number += 1
-        if number == 1:
-            if is_utf16(line):
-                raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
-            line = line.removeprefix(BOM)
-        whole = line
-        while len(line) > limit and not line.endswith(b"\n"):
-            line = file.readline(limit + 1)
-        if whole.strip():
-            yield whole.rstrip(b"\r\n"), number
-
-
-def input_name(path: Path) -> str:
-    """Return the name of a file for messages."""
-    return "standard input" if path == STDIN else str(path)
-
-
-@contextmanager
-def open_input(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file to read its bytes: `-` is stdin, gzip is unpacked.
-
-    Raises:
-        OSError: The file cannot be read; also for broken gzip, while it is read.
-    """
-    with named_gzip_errors(input_name(path)), open_raw(path) as raw:
-        if cast(io.BufferedReader, raw).peek(2)[:2] != GZIP:
-            yield raw
-            return
-        with gzip.open(raw) as unpacked:
-            yield cast(IO[bytes], unpacked)
 
 
 def bound_strata(scores: Iterable[Score], admitted: set[str]) -> None:

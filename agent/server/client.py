@@ -12,6 +12,8 @@ import httpx
 from ragmeter.config.inputs import HttpSettings
 from ragmeter.config.loader import ConfigError
 
+TRACES_PATH = "/v1/rag/traces"  # of the endpoint for native traces
+
 
 def agent_url(http: HttpSettings, port: int | None = None) -> str:
     """Return the base URL of the agent on this machine: of `port`, or its metrics port."""

@@ -33,7 +33,14 @@ from ragmeter.config.loader import ConfigError
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.metric_specs import MetricTier, base_name, find_spec
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
-from ragmeter.ingest.spans import EVALUATOR, KIND, OWN_SCOPE, OWN_SERVICE, RESULT_EVENT
+from ragmeter.ingest.spans import (
+    EVALUATOR,
+    KIND,
+    OWN_SCOPE,
+    OWN_SERVICE,
+    RESULT_EVENT,
+    replace_surrogates,
+)
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import SpanRef, Trace
 
@@ -215,7 +222,7 @@ def _attributes(pairs: Iterable[tuple[str, _Plain]]) -> list[KeyValue]:
 def _pair(name: str, value: str | float) -> KeyValue:
     pair = KeyValue(key=name)  # setting the value is three times as fast as giving it
     if isinstance(value, str):
-        pair.value.string_value = _without_surrogates(value)
+        pair.value.string_value = replace_surrogates(value)
     else:
         pair.value.double_value = value
     return pair
@@ -224,11 +231,6 @@ def _pair(name: str, value: str | float) -> KeyValue:
 # Most pairs come again and again: 4,096 hold those of a busy agent, and the ids of a trace for its
 # next results.
 _cached_pair = lru_cache(4096)(_pair)
-
-
-def _without_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON may hold and protobuf refuses."""
-    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 def _score_id(result: ExportedResult) -> bytes:
@@ -306,13 +308,13 @@ def _span(result: ExportedResult) -> Span:
     return Span(
         trace_id=mark[:16],
         span_id=mark[16:],
-        name=_without_surrogates(f"{result.metric} evaluation"),
+        name=replace_surrogates(f"{result.metric} evaluation"),
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=result.at,
         end_time_unix_nano=result.at,
         attributes=_attributes(attributes.items()),
         links=[target],
-        status=Status(code=Status.STATUS_CODE_ERROR, message=_without_surrogates(error))
+        status=Status(code=Status.STATUS_CODE_ERROR, message=replace_surrogates(error))
         if error
         else Status(code=Status.STATUS_CODE_OK),
     )

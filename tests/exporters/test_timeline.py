@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.alerts.alert import Alert
 from ragmeter.config.loader import load_settings
 from ragmeter.exporters.timeline import GUTTER, MAX_LANES, PLOT, render_timeline
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import MAX_POINTS, EstimatePoint, EstimateTracks
-from ragmeter.offline.backtest_report import AlertSpan, Timeline, TimelineLane, build_timeline
+from ragmeter.offline.backtest_report import Timeline, TimelineLane, build_timeline
 from ragmeter.windows.windows import Windows
+from tests.exporters.alerts import make
 from tests.exporters.browser import browser
 from tests.offline.test_backtest import outage, rules, run
 from tests.real import require
@@ -24,11 +26,15 @@ EVIL = "\x00<script>alert(1)</script>\"'&\u202e\ud800\ufffe]]>--><![CDATA["
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+def span(pending: float, fired: float | None, resolved: float | None, summary: str = "") -> Alert:
+    return make(since=pending, fired_at=fired, resolved_at=resolved, summary=summary)
+
+
 def lane(
-    *spans: AlertSpan, points: list[EstimatePoint] | None = None, name: str = "Errors"
+    *alerts: Alert, points: list[EstimatePoint] | None = None, name: str = "Errors"
 ) -> TimelineLane:
     return TimelineLane(
-        name, "critical", "error 5m", spans, points or [], 0.5, metric_specs()["error"]
+        name, "critical", "error 5m", alerts, points or [], 0.5, metric_specs()["error"]
     )
 
 
@@ -37,19 +43,22 @@ def shapes(svg: str, kind: str) -> list[dict[str, str]]:
 
 
 def test_spans_stand_where_their_times_are() -> None:
-    span = AlertSpan(0, 250, 500, "why")
-    svg = render_timeline(Timeline("title", 0, 1000, [("bot", [lane(span)])]))
+    shown = lane(span(0, 250, 500, "why"))
+    svg = render_timeline(Timeline("title", 0, 1000, [("bot", [shown])]))
     (firing,) = shapes(svg, "firing")
     assert float(firing["x"]) == GUTTER + PLOT / 4
     assert float(firing["width"]) == PLOT / 4
     (pending,) = shapes(svg, "pending")
     assert (float(pending["x"]), float(pending["width"])) == (GUTTER, PLOT / 4)
-    assert "<title>why</title>" in svg
+    assert (
+        "<title>pending  1970-01-01 00:00:00; fired    1970-01-01 00:04:10;"
+        " resolved 1970-01-01 00:08:20; why</title>" in svg
+    )
     assert "fired once" in svg
 
 
 def test_what_has_not_ended_reaches_the_end_and_what_waits_has_no_bar() -> None:
-    spans = [AlertSpan(100, 500, None), AlertSpan(900, None, None)]
+    spans = [span(100, 500, None), span(900, None, None)]
     svg = render_timeline(Timeline("title", 0, 1000, [("bot", [lane(*spans)])]))
     (firing,) = shapes(svg, "firing")
     assert float(firing["x"]) + float(firing["width"]) == GUTTER + PLOT
@@ -80,8 +89,8 @@ def test_any_stretch_of_time_has_few_ticks(start: float, length: float) -> None:
 
 
 def test_names_from_outside_are_text() -> None:
-    spans = [AlertSpan(0, 1, None, EVIL)]
-    evil = TimelineLane(EVIL, EVIL, EVIL, spans, [], 0.5, None)
+    alerts = [span(0, 1, None, EVIL)]
+    evil = TimelineLane(EVIL, EVIL, EVIL, alerts, [], 0.5, None)
     svg = render_timeline(Timeline(EVIL, 0, 10, [(EVIL * 50, [evil])], [EVIL]))
     root = ET.fromstring(svg)
     assert {e.tag.removeprefix(SVG) for e in root.iter()} <= {
@@ -96,7 +105,7 @@ def test_names_from_outside_are_text() -> None:
 
 
 def test_the_picture_is_bounded() -> None:
-    lanes = [lane(*[AlertSpan(0, 1, 2)] * 1000, name=f"A{n}") for n in range(2 * MAX_LANES)]
+    lanes = [lane(*[span(0, 1, 2)] * 1000, name=f"A{n}") for n in range(2 * MAX_LANES)]
     svg = render_timeline(Timeline("title", 0, 10, [("bot", lanes)]))
     assert f"{MAX_LANES} more alerts are not drawn" in svg
     assert len(shapes(svg, "firing")) <= MAX_LANES * 500

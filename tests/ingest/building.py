@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span, SpanEvent
 from ragmeter.trace import Trace

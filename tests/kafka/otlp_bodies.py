@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import Trace

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
+from ragmeter.server.client import TRACES_PATH
 from tests.ports import free_port
 
 __all__ = ["Taking", "taking"]

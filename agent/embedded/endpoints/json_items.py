@@ -37,8 +37,8 @@ from ragmeter.ingest.native import (
     decode_trace_body,
     iterate_lines,
 )
+from ragmeter.server.client import TRACES_PATH
 
-TRACES_PATH = "/v1/rag/traces"
 MAX_REJECTED = 100  # items named in a reply; the rest are counted
 _SOURCE = "http"
 _GROUP = 1_000  # items in one shared commit

@@ -12,9 +12,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Literal, cast
 
 from aiohttp import hdrs, web
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from pydantic_core import to_json
 
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
@@ -26,14 +31,8 @@ from ragmeter.embedded.endpoints.request_bodies import (
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
 from ragmeter.ingest.assembler import PartFate
-from ragmeter.ingest.otlp.bodies import (
-    BodyForm,
-    OtlpResponse,
-    encode_failure,
-    encode_success,
-    parse_content_type,
-)
 from ragmeter.ingest.otlp.json_format import is_json_body
+from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, decode_parts, iterate_parts
@@ -46,6 +45,28 @@ _GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
 _PIECE = 2_500  # spans of one request in one commit: others wait for no longer than 0.05 s
 # Reasons of parts that are not stored and not lost either: a sender would only log an error.
 SILENT_STATUSES = ("own", "no_content", "not_read")
+
+BodyForm = Literal["protobuf", "json"]
+_FORMS: dict[str, BodyForm] = {
+    "application/x-protobuf": "protobuf",
+    "application/protobuf": "protobuf",  # some senders' name for it
+    "application/json": "json",
+}
+# google.rpc.Code by HTTP status, as the mapping of gRPC to HTTP has it; 2 is UNKNOWN
+_CODES = {
+    400: 3,
+    413: 3,
+    415: 3,
+    401: 16,
+    403: 7,
+    404: 5,
+    405: 12,
+    408: 4,
+    429: 8,
+    500: 13,
+    503: 14,
+}
+MAX_MESSAGE = 1_000  # characters
 
 
 class OtlpEndpoint:
@@ -110,21 +131,18 @@ class OtlpEndpoint:
             for part in _split(batch):
                 fates += await self._group.commit(part, len(part.parts))
         except QueueFull:
-            reply = encode_failure(form, 429, "too many open traces")
-            return _response(429, reply, QueueFull.retry_after)
+            return failure(form, 429, "too many open traces", QueueFull.retry_after)
         except StateUnavailable as error:
-            reply = encode_failure(form, 503, str(error))
-            return _response(503, reply, StateUnavailable.retry_after)
+            return failure(form, 503, str(error), StateUnavailable.retry_after)
         if broken is not None:
-            status = 413 if broken.too_large else 400
-            return _response(status, encode_failure(form, status, str(broken)))
+            return failure(form, 413 if broken.too_large else 400, str(broken))
         rejected = Counter(batch.refused)
         rejected[str(PartFate.OVER_LIMIT)] += fates[PartFate.OVER_LIMIT]
         for reason in SILENT_STATUSES:
             del rejected[reason]
         reasons = ", ".join(f"{number} {reason}" for reason, number in (+rejected).most_common())
         logs, number = batch.signal == LOGS, rejected.total()
-        return _response(200, encode_success(form, logs=logs, rejected=number, message=reasons))
+        return success(form, logs=logs, rejected=number, message=reasons)
 
 
 def decode_batch(
@@ -155,18 +173,46 @@ def _split(batch: SpanBatch) -> Iterator[SpanBatch]:
         yield SpanBatch(batch.signal, parts[begin : begin + _PIECE])
 
 
-def _response(status: int, reply: OtlpResponse, retry_after: int | None = None) -> web.Response:
-    headers = {hdrs.CONTENT_TYPE: reply.content_type}
+def success(
+    form: BodyForm, *, logs: bool = False, rejected: int = 0, message: str = ""
+) -> web.Response:
+    """Return a 200, empty or with the number of records that are rejected for good."""
+    reply = ExportLogsServiceResponse() if logs else ExportTraceServiceResponse()
+    if rejected or message:
+        name = "rejected_log_records" if logs else "rejected_spans"
+        setattr(reply.partial_success, name, rejected)
+        reply.partial_success.error_message = message[:MAX_MESSAGE]
+    return _response(form, 200, reply)
+
+
+def failure(
+    form: BodyForm, status: int, message: str, retry_after: int | None = None
+) -> web.Response:
+    """Return a response of that HTTP status, with a google.rpc.Status."""
+    reply = Status(code=_CODES.get(status, 2), message=message[:MAX_MESSAGE])
+    return _response(form, status, reply, retry_after)
+
+
+def _response(
+    form: BodyForm, status: int, reply: Message, retry_after: int | None = None
+) -> web.Response:
+    body = reply.SerializeToString() if form == "protobuf" else to_json(MessageToDict(reply))
+    kind = "application/x-protobuf" if form == "protobuf" else "application/json"
+    headers = {hdrs.CONTENT_TYPE: kind}
     if retry_after is not None:
         headers[hdrs.RETRY_AFTER] = str(retry_after)
-    return web.Response(status=status, body=reply.body, headers=headers)
+    return web.Response(status=status, body=body, headers=headers)
 
 
 def _refuse(form: BodyForm, refused: RequestRefused) -> web.Response:
-    reply = encode_failure(form, refused.status, str(refused))
-    response = _response(refused.status, reply, refused.retry_after)
+    response = failure(form, refused.status, str(refused), refused.retry_after)
     response.force_close()  # the rest of the body is not read
     return response
+
+
+def parse_content_type(header: str | None) -> BodyForm | None:
+    """Return the form that a Content-Type names, None for one that OTLP does not have (415)."""
+    return _FORMS.get((header or "").partition(";")[0].strip().lower())
 
 
 def _declared_form(request: web.Request) -> BodyForm | None:

@@ -15,6 +15,7 @@ from ragmeter.ingest.conventions.key_tables import (
     fill_content,
     fill_documents,
     fill_reply,
+    fill_tokens,
     first_value,
     key_table,
     read_by_table,
@@ -203,24 +204,14 @@ def _fill_logfire_call(content: SpanContent, attributes: Mapping[str, Any]) -> N
             content.calls_tools = asks_tools_only([reply])
             if not content.calls_tools:
                 content.answer, content.answer_gap = find_answer(reply)
-        usage = response.get("usage")
-        if isinstance(usage, dict) and content.input_tokens is None:
-            content.input_tokens = parse_count(
-                usage.get("prompt_tokens", usage.get("input_tokens"))
-            )
-            content.output_tokens = parse_count(
-                usage.get("completion_tokens", usage.get("output_tokens"))
-            )
+        if content.input_tokens is None:
+            fill_tokens(content, response.get("usage"))
 
 
 # searched in a pipeline's outputs before anything else
 _HAYSTACK_REPLIES = ("answers", "replies", "reply", "answer", "last_message")
 _HAYSTACK_QUESTIONS = frozenset(
     ("query", "question", "messages", "text", "prompt", "input", "user_input")
-)
-_HAYSTACK_TOKENS = (
-    ("input_tokens", ("prompt_tokens", "input_tokens")),
-    ("output_tokens", ("completion_tokens", "output_tokens")),
 )
 _MAX_COMPONENTS = 64  # of one pipeline's inputs or outputs
 _SPRING_AI_QUERY = "db.vector.query.content"
@@ -279,12 +270,7 @@ def _fill_haystack_call(content: SpanContent, output_value: Any) -> None:
     if not isinstance(meta, dict):
         return
     content.model = scalar_text(meta.get("model"))
-    usage = meta.get("usage")
-    if isinstance(usage, dict):
-        for field, keys in _HAYSTACK_TOKENS:
-            setattr(
-                content, field, next((n for k in keys if (n := parse_count(usage.get(k)))), None)
-            )
+    fill_tokens(content, meta.get("usage"))
 
 
 def _fill_haystack_question(content: SpanContent, input_value: Any) -> None:

@@ -28,8 +28,10 @@ from ragmeter.ingest.conventions.texts import (
     read_messages,
 )
 from ragmeter.ingest.conventions.values import (
+    first_count,
     is_hidden,
     is_truncated_json,
+    key_list,
     parse_cost,
     parse_count,
     parse_nested_json,
@@ -217,6 +219,13 @@ def fill_reply(content: SpanContent, output_value: Any) -> None:
     content.calls_tools = asks_tools_only(output_value)
     if not content.calls_tools:
         content.answer, content.answer_gap = find_answer(output_value)
+
+
+def fill_tokens(content: SpanContent, usage: Any) -> None:
+    """Set the tokens from an object by the names that APIs of models give them."""
+    if isinstance(usage, dict):
+        content.input_tokens = first_count(usage, key_list("input_tokens"))
+        content.output_tokens = first_count(usage, key_list("output_tokens"))
 
 
 def _unify_mask(value: Any) -> Any:

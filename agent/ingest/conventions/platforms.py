@@ -14,6 +14,7 @@ from ragmeter.ingest.conventions.documents import read_documents
 from ragmeter.ingest.conventions.key_tables import (
     add_tag,
     fill_content,
+    fill_tokens,
     first_value,
     key_table,
     read_by_table,
@@ -28,7 +29,6 @@ from ragmeter.ingest.conventions.span_content import (
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
-    first_count,
     is_embedding,
     is_truncated,
     parse_cost,
@@ -133,16 +133,11 @@ def _fill_from_trace(span: Span, content: SpanContent, full: bool) -> None:
 def _fill_usage(content: SpanContent, usage: Any) -> None:
     if not isinstance(usage, dict):
         return
-    content.input_tokens = (
-        _sum(usage, "input")
-        if "input" in usage
-        else first_count(usage, ("input_tokens", "prompt_tokens", "promptTokens"))
-    )
-    content.output_tokens = (
-        _sum(usage, "output")
-        if "output" in usage
-        else first_count(usage, ("output_tokens", "completion_tokens", "completionTokens"))
-    )
+    fill_tokens(content, usage)
+    if "input" in usage:
+        content.input_tokens = _sum(usage, "input")
+    if "output" in usage:
+        content.output_tokens = _sum(usage, "output")
 
 
 def _sum(usage: Mapping[str, Any], name: str) -> int | None:
@@ -192,10 +187,7 @@ def read_mlflow(span: Span, full: bool = True) -> SpanContent:
             document.score = next((score for score in scores if score is not None), None)
             if document.score is not None:
                 document.score_kind = "similarity"
-    usage = parse_nested_json(attributes.get("mlflow.chat.tokenUsage"))
-    if isinstance(usage, dict):
-        content.input_tokens = parse_count(usage.get("input_tokens"))
-        content.output_tokens = parse_count(usage.get("output_tokens"))
+    fill_tokens(content, parse_nested_json(attributes.get("mlflow.chat.tokenUsage")))
     cost = parse_nested_json(attributes.get("mlflow.llm.cost"))
     if isinstance(cost, dict):
         content.cost_usd = parse_cost(cost.get("total_cost"))
@@ -295,8 +287,7 @@ def read_monocle(span: Span, full: bool = True) -> SpanContent:
         usage = events.get("metadata", {})
         content.query, content.query_gap = query, query_gap
         content.answer, content.answer_gap = answer, answer_gap
-        content.input_tokens = parse_count(usage.get("prompt_tokens"))
-        content.output_tokens = parse_count(usage.get("completion_tokens"))
+        fill_tokens(content, usage)
         content.calls_tools = str(usage.get("finish_type", "")).lower() == "tool_call"
     for n, kind in enumerate(types, start=1):
         if kind.startswith("model.llm"):

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from ragmeter.ingest.conventions import (
     frameworks,
-    openinference,
-    openllmetry,
+    instrumentors,
     otel_genai,
     platforms,
 )
@@ -72,7 +71,7 @@ class Convention:
         return read_by_table(key_table(self.name), span.attributes, full)
 
 
-_OPENINFERENCE = Convention("openinference", openinference.read_openinference)
+_OPENINFERENCE = Convention("openinference", instrumentors.read_openinference)
 CONVENTIONS: tuple[Convention, ...] = (
     Convention("langfuse", platforms.read_langfuse),
     Convention("mlflow", platforms.read_mlflow),
@@ -85,10 +84,10 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("haystack", frameworks.read_haystack),
     Convention("spring_ai", frameworks.read_spring_ai),
     _OPENINFERENCE,
-    Convention("openllmetry", openllmetry.read_openllmetry),
+    Convention("openllmetry", instrumentors.read_openllmetry),
     Convention("loongsuite"),
     Convention("gen_ai_task"),
-    Convention("vector_db", openllmetry.read_vector_db, openllmetry.matches_vector_db),
+    Convention("vector_db", instrumentors.read_vector_db, instrumentors.matches_vector_db),
     Convention("content_events", otel_genai.read_content_events),
     Convention("otel_genai", otel_genai.read_otel_genai),
 )
@@ -103,7 +102,7 @@ def preview_span(span: Span) -> SpanContent:
     """
     conventions = matching_conventions(span)
     if conventions == (_OPENINFERENCE,):
-        content = openinference.preview_wrapper(span)
+        content = instrumentors.preview_wrapper(span)
         if content is not None:
             return content
     return _read(span, conventions, full=False)

@@ -27,7 +27,7 @@ from ragmeter.ingest.requests.tree import (
     find_requests,
     tool_name,
 )
-from ragmeter.ingest.spans import Span
+from ragmeter.ingest.spans import Span, replace_surrogates
 from ragmeter.trace import MAX_ID, Trace
 
 _UNKNOWN_SERVICE = "unknown_service"  # as OpenTelemetry names a service without a configured name
@@ -141,7 +141,7 @@ def _service(node: SpanNode) -> str:
     for below in node.walk():
         name = below.span.resource.get("service.name")
         if isinstance(name, str) and name.strip():
-            return name.strip().encode("utf-8", "replace").decode()[:MAX_ID]
+            return replace_surrogates(name.strip())[:MAX_ID]
     return _UNKNOWN_SERVICE
 
 

@@ -25,6 +25,7 @@ from ragmeter.ingest.requests.outcome import (
 )
 from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
 from ragmeter.ingest.requests.tree import SpanNode, ToolUse, is_run, last_retrieval_moment
+from ragmeter.ingest.spans import replace_surrogates
 from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text
@@ -119,7 +120,7 @@ def compose_request(
         "answer": answer.text,
         "passages": passages,
         "status": status,
-        "error": _replace_surrogates(error) if error else None,
+        "error": replace_surrogates(error) if error else None,
         "timings": request.timings(),
         "model": model,
         "usage": usage,
@@ -275,7 +276,7 @@ class _RequestFields:
     ) -> _FieldChoice:
         if gap is None and (len(text) > field.limit or len(text) == self._text_limit):
             gap = field.truncated
-        return _FieldChoice(_replace_surrogates(text[: field.limit]), gap, node)
+        return _FieldChoice(replace_surrogates(text[: field.limit]), gap, node)
 
     def _reply(self) -> _FieldChoice:
         """Choose the reply of the last call that can be the answer.
@@ -340,7 +341,7 @@ class _RequestFields:
             if text is not None:
                 if len(text) > min(_MAX_PASSAGE, left) or len(text) == self._text_limit:
                     gap = gap or ContentGap.PASSAGES_TRUNCATED
-                text = _replace_surrogates(text[: min(_MAX_PASSAGE, left)])
+                text = replace_surrogates(text[: min(_MAX_PASSAGE, left)])
                 left -= len(text)
             passage = _passage(document, text, rank)
             if passage["id"] in ids:  # chunks of one source
@@ -380,12 +381,12 @@ class _RequestFields:
         for call in answering:
             model = first_text(call.span.attributes, _SERVED_MODEL)
             if model is not None:
-                return _replace_surrogates(model), None
+                return replace_surrogates(model), None
         for node in (*answering, *reversed(self.calls), *self.nodes):
             model = node.preview.model
             if model:
                 guess = Guess.REQUESTED_MODEL if _may_be_requested(model, node) else None
-                return _replace_surrogates(model), guess
+                return replace_surrogates(model), guess
         return None, None
 
     def usage(self) -> tuple[dict[str, Any] | None, Guess | None]:
@@ -437,11 +438,11 @@ def _last_copies(calls: Sequence[SpanNode]) -> list[SpanNode]:
 
 def _passage(document: RetrievedDocument, text: str | None, rank: int) -> dict[str, Any]:
     """Return a passage; without an id it gets a hash of its text, equal in every trace."""
-    identity = _replace_surrogates(document.id)[:MAX_ID]
+    identity = replace_surrogates(document.id)[:MAX_ID]
     if not identity and text:
         identity = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     metadata = {
-        _replace_surrogates(key): _replace_surrogates(value) if isinstance(value, str) else value
+        replace_surrogates(key): replace_surrogates(value) if isinstance(value, str) else value
         for key, value in document.metadata.items()
     }
     if document.score is not None and document.score_kind == "distance":
@@ -470,31 +471,31 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
     searched = request.retrievals[0].content().query if request.retrievals else None
     if searched is not None and query.text is not None and searched != query.text:
         # the application has rewritten the question
-        tags["retrieval_query"] = _replace_surrogates(searched)
+        tags["retrieval_query"] = replace_surrogates(searched)
     for node in sources:
         for name, value in node.preview.tags.items():
             if len(tags) >= MAX_TAGS - len(_RESOURCE_TAGS):
                 break
-            tags.setdefault(_replace_surrogates(name), _replace_surrogates(value))
+            tags.setdefault(replace_surrogates(name), replace_surrogates(value))
     resources = [node.span.resource for node in request.nodes]
     for name, keys in _RESOURCE_TAGS.items():
         values = _scalar_texts(resources, keys)
         if name not in tags and (text := next(values, None)):
-            tags[name] = _replace_surrogates(text)
+            tags[name] = replace_surrogates(text)
     return tags
 
 
 def _first_text(nodes: Iterable[SpanNode], name: str) -> str | None:
     values = (getattr(node.preview, name) for node in nodes)
     text = next((value for value in values if isinstance(value, str) and value.strip()), None)
-    return None if text is None else _replace_surrogates(text)
+    return None if text is None else replace_surrogates(text)
 
 
 def _attribute(nodes: Iterable[SpanNode], *keys: str) -> str | None:
     """Return an attribute that spans without a convention may have, above all server spans."""
     attributes = (node.span.attributes for node in nodes)
     text = next(_scalar_texts(attributes, keys), None)
-    return None if text is None else _replace_surrogates(text)
+    return None if text is None else replace_surrogates(text)
 
 
 def _scalar_texts(maps: Iterable[dict[str, Any]], keys: Iterable[str]) -> Iterator[str]:
@@ -508,15 +509,6 @@ def _citations(answer: _FieldChoice, own: SpanContent) -> list[dict[str, Any]] |
     for start, end, passages in given[:_MAX_CITATIONS]:
         if any(position is not None and position < 0 for position in (start, end)):
             continue
-        ids = [_replace_surrogates(passage)[:MAX_ID] for passage in passages]
+        ids = [replace_surrogates(passage)[:MAX_ID] for passage in passages]
         citations.append({"start": start, "end": end, "passage_ids": ids})
     return citations or None
-
-
-def _replace_surrogates(text: str) -> str:
-    """Return text that can be written as UTF-8; half of a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text

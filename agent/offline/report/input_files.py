@@ -14,8 +14,8 @@ from typing import IO, Any, cast
 
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counts
-from ragmeter.ingest.files import MAX_SHOWN, InputFile
-from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
+from ragmeter.ingest.files import MAX_SHOWN, InputFile, input_name, iterate_lines, open_input
+from ragmeter.ingest.native import BOM, DecodeFailure, check_text
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline import scored_lines
 from ragmeter.offline.parquet import is_parquet, read_parquet_lines
@@ -99,15 +99,16 @@ def read_scored_file(
     Raises:
         OSError: The file cannot be read, or has none of the known formats.
     """
-    name = scored_lines.input_name(path)
-    with scored_lines.open_input(path) as file:
+    name = input_name(path)
+    with open_input(path) as file:
         if is_parquet(file):
             lines = read_parquet_lines(file, name)
             yield from _read_jsonl(lines, name, limit, summary, say)
             return
         head: bytes = file.peek(1)  # type: ignore[attr-defined]
-        if head.removeprefix(BOM).lstrip()[:1] in (b"{", b"") or is_utf16(head):
-            lines = scored_lines.iterate_lines(file, name, limit)
+        check_text(head, name)
+        if head.removeprefix(BOM).lstrip()[:1] in (b"{", b""):
+            lines = iterate_lines(file, name, limit)
             yield from _read_jsonl(lines, name, limit, summary, say)
         else:
             yield from _read_csv(file, name, limit, summary, say)

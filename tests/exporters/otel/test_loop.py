@@ -16,7 +16,7 @@ from ragmeter.exporters.otel.encoding import (
     encode_logs,
     encode_spans,
 )
-from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 from tests.exporters.otel.scores import done, score

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.ingest.conventions import openinference
+from ragmeter.ingest.conventions import instrumentors
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -38,7 +38,7 @@ KIND = "openinference.span.kind"
     ],
 )
 def test_kinds_without_regard_to_case(kind: Any, role: SpanRole) -> None:
-    assert openinference.read_openinference(span(attributes={KIND: kind})).role is role
+    assert instrumentors.read_openinference(span(attributes={KIND: kind})).role is role
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_kinds_without_regard_to_case(kind: Any, role: SpanRole) -> None:
 def test_a_lost_kind_is_guessed(key: str, role: SpanRole) -> None:
     one = span(attributes={key: "x"})
     assert matches("openinference", one)
-    assert openinference.read_openinference(one).role is role
+    assert instrumentors.read_openinference(one).role is role
 
 
 def test_a_call() -> None:
-    reading = openinference.read_openinference(
+    reading = instrumentors.read_openinference(
         span(
             attributes={
                 KIND: "LLM",
@@ -88,18 +88,18 @@ def test_a_call() -> None:
 
 def test_completions_and_calls_without_messages() -> None:
     told = {KIND: "LLM", "llm.choices.0.completion.text": "A"}
-    assert openinference.read_openinference(span(attributes=told)).answer == "A"
+    assert instrumentors.read_openinference(span(attributes=told)).answer == "A"
     told = {
         KIND: "LLM",
         "input.value": "Q",
         "output.value": json.dumps({"choices": [{"text": "A"}]}),
     }
-    reading = openinference.read_openinference(span(attributes=told))
+    reading = instrumentors.read_openinference(span(attributes=told))
     assert (reading.query, reading.answer) == ("Q", "A")
 
 
 def test_a_call_that_asks_for_tools_has_no_answer() -> None:
-    reading = openinference.read_openinference(
+    reading = instrumentors.read_openinference(
         span(
             attributes={
                 KIND: "LLM",
@@ -118,7 +118,7 @@ def test_ids_and_scores_that_only_the_output_has() -> None:
         {"page_content": "a", "id": "1", "score": 0.5},
         {"page_content": "other", "id": "2"},
     ]
-    reading = openinference.read_openinference(
+    reading = instrumentors.read_openinference(
         span(
             attributes={
                 KIND: "RETRIEVER",
@@ -138,7 +138,7 @@ def test_a_retriever_that_hides_or_has_lost_its_documents() -> None:
     def gap(**more: Any) -> ContentGap | None:
         dropped = more.pop("dropped", 0)
         attributes = {KIND: "RETRIEVER", **{k.replace("_", "."): v for k, v in more.items()}}
-        reading = openinference.read_openinference(span(attributes=attributes, dropped=dropped))
+        reading = instrumentors.read_openinference(span(attributes=attributes, dropped=dropped))
         assert reading.documents is None
         return reading.documents_gap
 
@@ -152,16 +152,16 @@ def test_haystacks_prompt_builder_is_no_call() -> None:
     scope = "openinference.instrumentation.haystack"
     attributes = {KIND: "LLM", "output.value": '{"prompt": "p"}'}
     assert (
-        openinference.read_openinference(span("PromptBuilder", attributes=attributes)).role
+        instrumentors.read_openinference(span("PromptBuilder", attributes=attributes)).role
         is SpanRole.CHAIN
     )
     assert (
-        openinference.read_openinference(span("X", attributes=attributes, scope=scope)).role
+        instrumentors.read_openinference(span("X", attributes=attributes, scope=scope)).role
         is SpanRole.CHAIN
     )
     attributes["llm.model_name"] = "m"
     assert (
-        openinference.read_openinference(span("X", attributes=attributes, scope=scope)).role
+        instrumentors.read_openinference(span("X", attributes=attributes, scope=scope)).role
         is SpanRole.LLM
     )
 
@@ -201,7 +201,7 @@ def test_a_glance_leaves_out_what_wraps_others() -> None:
 @pytest.mark.parametrize("empty", [[], "[]"])
 def test_an_empty_list_of_documents_is_nothing_found(empty: Any) -> None:
     attributes = {KIND: "RETRIEVER", "input.value": '{"query": "q"}', "retrieval.documents": empty}
-    found = openinference.read_openinference(span(attributes=attributes))
+    found = instrumentors.read_openinference(span(attributes=attributes))
     assert (found.documents, found.documents_gap) == ([], None)  # as DSPy has it
     del attributes["retrieval.documents"]
-    assert openinference.read_openinference(span(attributes=attributes)).documents is None
+    assert instrumentors.read_openinference(span(attributes=attributes)).documents is None

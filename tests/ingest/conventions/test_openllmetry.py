@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.ingest.conventions import openllmetry
+from ragmeter.ingest.conventions import instrumentors
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
@@ -26,7 +26,7 @@ def entity(name: str, kind: str = "task", **more: Any) -> SpanContent:
             attributes[f"traceloop.entity.{key}"] = more.pop(key)
     one = span(attributes={**attributes, **more})
     assert matches("openllmetry", one)
-    return openllmetry.read_openllmetry(one)
+    return instrumentors.read_openllmetry(one)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,6 @@ def test_a_call_with_the_old_attributes() -> None:
             "gen_ai.completion.0.tool_calls.0.name": "f",
         }
     )
-    reading = openllmetry.read_openllmetry(asks)
+    reading = instrumentors.read_openllmetry(asks)
     assert reading.calls_tools
     assert reading.answer is None

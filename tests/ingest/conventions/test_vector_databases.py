@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.ingest.conventions import openllmetry
+from ragmeter.ingest.conventions import instrumentors
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.spans import AttributeValue, SpanEvent
@@ -12,8 +12,8 @@ from tests.ingest.conventions.samples import span
 
 def read(attributes: dict[str, AttributeValue], *events: SpanEvent) -> SpanContent:
     one = span(attributes=attributes, events=list(events))
-    assert openllmetry.matches_vector_db(one)
-    return openllmetry.read_vector_db(one)
+    assert instrumentors.matches_vector_db(one)
+    return instrumentors.read_vector_db(one)
 
 
 def hit(**fields: AttributeValue) -> SpanEvent:
@@ -120,4 +120,4 @@ def test_openlit_has_the_query_as_text() -> None:
 
 
 def test_other_databases_are_none_of_ours() -> None:
-    assert not openllmetry.matches_vector_db(span(attributes={"db.system": "postgresql"}))
+    assert not instrumentors.matches_vector_db(span(attributes={"db.system": "postgresql"}))

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue

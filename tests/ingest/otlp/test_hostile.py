@@ -6,8 +6,7 @@ import json as jsonlib
 
 import pytest
 
-from ragmeter.ingest.otlp import json_format, protobuf
-from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp import decode_logs, decode_traces, json_format, protobuf
 from ragmeter.ingest.otlp.json_format import MAX_TREE
 from ragmeter.ingest.otlp.protobuf import MAX_GROUPS, MAX_MESSAGES, MAX_SPAN_MESSAGES
 from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits, UndecodableBody

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
