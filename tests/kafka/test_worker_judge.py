@@ -94,7 +94,7 @@ def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
             until(lambda: worker.traces() == 400)
             assert "the judge tier does not answer" in worker.log
             found = results(worker.metrics())
-            # what waits for the judge lowers what is drawn
+            # what waits for the judge lowers what is drawn, to nothing where a full window waits
             assert found["timeout"] >= TIMEOUT_POLICY.streak
             assert sum(found.get(name, 0) for name in ("timeout", "sampled_out", "shed")) == 400
             assert sum(found.values()) == 400

@@ -27,6 +27,7 @@ from ragmeter.kafka.state.rows import (
 from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow
 
 _OPEN, _CLOSED, _COUNTS = "o", "x", "n"  # kinds of rows
+_REASON = "idle"  # of any closed trace: nobody reads it, but the version before wants one
 
 
 class OpenSpanRows:
@@ -65,7 +66,7 @@ class OpenSpanRows:
             for key in self._keys.pop(trace):
                 del self._rows[key]
                 self._pending_rows[key] = None
-            self._pending_rows[row_key(_CLOSED, trace.hex())] = dump_json([at])
+            self._pending_rows[row_key(_CLOSED, trace.hex())] = dump_json([at, _REASON])
 
     def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
         """Return what `load` has read."""
@@ -95,7 +96,6 @@ class OpenSpanRows:
             key = row_key(_OPEN, name, number)
             self._keys.setdefault(trace, []).append(key)
             self._rows[key] = data
-        # the version before added why it was closed
         marks = ((bytes.fromhex(name), json.loads(data)) for (name,), data in rows.get(_CLOSED, ()))
         closed = [(trace, float(at)) for trace, (at, *_) in marks if trace not in opened]
         self._restored = list(opened.values()), sorted(closed, key=lambda one: one[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.embedded.open_traces import parts_total
+from ragmeter.ingest.assembler import CloseReason
 from ragmeter.ingest.spans import LogEvent, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events
 from ragmeter.kafka.span_records import SpanRecord
@@ -162,10 +164,13 @@ def test_the_bounds_are_shared_by_the_partitions() -> None:
     assert partition_share(otlp, 1) == otlp
 
 
-def test_the_marks_of_the_version_before_are_read(bench: Bench) -> None:
+def test_the_marks_of_closed_traces_are_those_of_the_version_before(bench: Bench) -> None:
+    """Workers are replaced one after another: each version reads what the other writes."""
     bench.take(record(span(1, 0, root=True)))
     bench.close(3)
     (mark,) = [key for key in bench.rows if key.startswith(b'["x"')]
+    at, why = json.loads(bench.rows[mark])
+    assert (at, CloseReason(why)) == (1_000_003.0, CloseReason.IDLE)
     bench.rows[mark] = b'[1000003.0, "root"]'
     bench.open()
     bench.take(record(span(1, 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ from typing import Any, cast
 from aiokafka import TopicPartition
 
 from ragmeter.kafka.processors.aggregate import AggregateOwner
-from tests.kafka.state.partition import apply, record, state_of
+from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import START
 
 
@@ -40,3 +41,22 @@ def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification() ->
 
     asyncio.run(test())
     assert (seen, announced) == ([0], [1])
+
+
+def test_the_rows_are_those_of_the_version_before() -> None:
+    """Workers are replaced one after another: each version reads what the other writes."""
+    state, rows = state_of(), dict[bytes, bytes]()
+    apply(state, [record(n, status="error") for n in range(200)])
+    commit(state, rows)
+    ((key, row),) = [(key, row) for key, row in rows.items() if key.startswith(b'["o"')]
+    number, alert, body, created = json.loads(row)
+    assert (number, body, created) == (1, "{}", START)
+    assert json.loads(key) == ["o", f"{alert}-firing"]
+    rows[b'["o","later"]'] = json.dumps([7, "other", "{}", 2.0]).encode()
+    state = reloaded(rows)
+    assert [one.id for one in state.outbox.due(START, 9)] == [f"{alert}-firing", "later"]
+    state.outbox.done("later")
+    apply(state, [record(n) for n in range(200, 1500)])
+    commit(state, rows)
+    assert b'["o","later"]' not in rows
+    assert json.loads(rows[f'["o","{alert}-resolved"]'.encode()])[0] == 8
