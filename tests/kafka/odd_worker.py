@@ -17,10 +17,11 @@ from typing import Any
 
 from ragmeter.cli.main import app
 from ragmeter.kafka.consumer import ScoreGroup
-from ragmeter.kafka.processors import score, slow_tiers
+from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor
 from ragmeter.kafka.score_records import ScoreRecord
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
+from ragmeter.scoring import inline_tiers
 
 
 def paused() -> None:
@@ -82,7 +83,7 @@ def _before_each(seconds: Callable[[bytes], float]) -> None:
 
 
 def hasty() -> None:
-    defaults = slow_tiers.InlineTiers.__init__.__kwdefaults__
+    defaults = inline_tiers.InlineTiers.__init__.__kwdefaults__
     assert defaults is not None
     defaults["deadline"] = 2.0
 
