@@ -23,7 +23,7 @@ from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.files import GZIP, STDIN, named_gzip_errors, open_raw
-from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
+from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, check_text, has_values_over
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.parquet import is_parquet, read_parquet_lines
 from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
@@ -213,14 +213,13 @@ def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[byte
     A line of more than `limit` bytes is cut to `limit + 1` bytes.
 
     Raises:
-        OSError: The text is UTF-16; the text of the error begins with `name`.
+        OSError: It is no UTF-8 text; the text of the error begins with `name`.
     """
     number = 0
     while line := file.readline(limit + 1):
         number += 1
         if number == 1:
-            if is_utf16(line):
-                raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+            check_text(line, name)
             line = line.removeprefix(BOM)
         whole = line
         while len(line) > limit and not line.endswith(b"\n"):

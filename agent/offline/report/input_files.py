@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.ingest.files import MAX_SHOWN, InputFile
-from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
+from ragmeter.ingest.native import BOM, DecodeFailure, check_text
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline import scored_lines
 from ragmeter.offline.parquet import is_parquet, read_parquet_lines
@@ -106,7 +106,8 @@ def read_scored_file(
             yield from _read_jsonl(lines, name, limit, summary, say)
             return
         head: bytes = file.peek(1)  # type: ignore[attr-defined]
-        if head.removeprefix(BOM).lstrip()[:1] in (b"{", b"") or is_utf16(head):
+        check_text(head, name)
+        if head.removeprefix(BOM).lstrip()[:1] in (b"{", b""):
             lines = scored_lines.iterate_lines(file, name, limit)
             yield from _read_jsonl(lines, name, limit, summary, say)
         else:
