@@ -170,13 +170,7 @@ def run(
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.embedded_agent import run_agent
-    from ragmeter.cli.tables import (
-        PIPE_WIDTH,
-        describe_progress,
-        judge_report,
-        page_links,
-        service_report,
-    )
+    from ragmeter.cli.tables import describe_progress, judge_report, page_links, service_report
     from ragmeter.embedded.agent import EmbeddedAgent
     from ragmeter.store.state_file import remove_state_file
 
@@ -189,17 +183,14 @@ def run(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
     warn_unused_settings(settings, "run")
-    out = stdout_console(PIPE_WIDTH)
+    out = stdout_console(140)
     shown = True
 
     def show(agent: EmbeddedAgent, url: str | None) -> None:
         nonlocal shown
         with agent.lock():
-            parts = [
-                part
-                for name in agent.windows.services()
-                for part in service_report(agent, name, out.width)
-            ]
+            services = agent.windows.services()
+            parts = [part for one in services for part in service_report(agent, one, out.width)]
             parts += judge_report(agent, settings.judge)
             links = list(page_links(agent, url)) if url else []
         try:

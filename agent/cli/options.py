@@ -66,6 +66,8 @@ def exit_on_error(status: int = 1, *, model: str = "local model: ") -> Iterator[
             raise exit_error(f"configuration: {error}", 2) from None
         if isinstance(error, UsageError | RuleError | NoPastError | SuiteError):
             raise exit_error(str(error), 2) from None
+        if isinstance(error, OSError) and error.filename is not None:
+            raise exit_error(f"{error.filename}: {error.strerror}", status) from None
         raise exit_error(f"{model * isinstance(error, ModelError)}{error}", status) from None
 
 

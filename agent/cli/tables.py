@@ -28,7 +28,7 @@ STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 _WORST_SHOWN = 3  # traces of an alert: where to look first; the page has the others
 _FINDINGS_SHOWN = 3  # metrics whose change has a segment
 _MAX_TEXT = 70
-PIPE_WIDTH = 140  # of a table of two windows, and of what goes to a file or pipe
+_WIDTH_OF_TWO = 133  # columns that a table of two windows may need
 # Variants and parts of metrics that are shown; the page has them all.
 _PARTS = frozenset((
     *("precision_at_k", "average_precision_at_k", "reciprocal_rank"),
@@ -108,7 +108,7 @@ def windows_table(view: AgentView, service: str, width: int) -> Table:
     It has the two longest windows, or one if the terminal is narrow: a table that does not fit
     would lose digits. A dash stands where fewer than `limits.min_samples` were scored.
     """
-    names = view.windows.names[-2 if width >= PIPE_WIDTH else -1 :]
+    names = view.windows.names[-2 if width >= _WIDTH_OF_TWO else -1 :]
     table = build_table(
         f"{bound_label(service, 60)}: what was measured",
         ("metric", {"overflow": "fold"}),

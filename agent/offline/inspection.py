@@ -199,7 +199,9 @@ def print_inspection(inspection: Inspection, out: Console) -> None:
             out.print(f"{title}: {listed}", markup=False)
     out.print(
         f"{len(inspection.traces)} requests in {inspection.spans} spans of"
-        f" {inspection.bodies} bodies",
+        f" {inspection.bodies} bodies"
+        + "; inspect reads OTLP export requests"
+        * (not inspection.spans),
         markup=False,
     )
 

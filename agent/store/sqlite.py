@@ -70,6 +70,7 @@ class SqliteStore:
         options: StoreOptions | None = None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
+        path = Path(os.path.realpath(path))  # one lock, whatever link leads to the file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock_file = lock_state_file(path)

@@ -141,6 +141,7 @@ def open_state(
 
 def remove_state_file(path: Path) -> None:
     """Delete a state file; a StateError means that another process uses it."""
+    path = Path(os.path.realpath(path))
     if path.exists():
         with lock_state_file(path):
             for file, _ in _files(path):
