@@ -189,7 +189,7 @@ def _latency(windows: Windows) -> Iterator[dict[str, Any]]:
                         "segment": segment,
                         "stage": stage,
                         "window": name,
-                        **asdict(item),
+                        **item._asdict(),
                     }
 
 

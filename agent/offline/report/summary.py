@@ -321,7 +321,7 @@ def _run(column: ReportColumn) -> dict[str, Any]:
         "notes": list(column.notes),
         "series": [_series(series, column) for series in column.series],
         "latency": [
-            {"stage": stage, **asdict(item)} for stage, items in column.latency for item in items
+            {"stage": stage, **item._asdict()} for stage, items in column.latency for item in items
         ],
         "consistency": column.consistency and asdict(column.consistency),
         "judging": column.judging.to_dict() if column.judging.traces else None,
