@@ -444,13 +444,15 @@ class BucketRing:
             if index * self.width >= since:
                 yield index * self.width, self.rows[index]
 
-    def drain(self) -> Iterator[tuple[int, SegmentKey, Bucket | None]]:
-        """Iterate over what changed since the last drain, in a fixed order; None: it expired."""
+    def drain(self, changed: bool) -> Iterator[tuple[int, SegmentKey, Bucket | None]]:
+        """Iterate over what expired since the last drain (None) and, if asked, what changed."""
         for index, owner in sorted(self._expired):
             yield index, owner, None
+        self._expired.clear()
+        if not changed:
+            return
         for index, owner in sorted(self._dirty):
             bucket = self.rows[index][owner]
             bucket.saved = True
             yield index, owner, bucket
-        self._expired.clear()
         self._dirty.clear()

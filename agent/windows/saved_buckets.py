@@ -8,8 +8,8 @@ encoder is C: a bucket of 16 metrics takes some 50 us.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.errors import UnknownVersion
@@ -17,6 +17,8 @@ from ragmeter.windows.buckets import Bucket, SeriesSlots
 from ragmeter.windows.log_histogram import SparseLogHistogram, cell_weights
 from ragmeter.windows.sums import WIDTH, StratumSums
 from ragmeter.windows.worst import WorstEntry, tie_break, unpack_entries
+
+Content = TypeVar("Content")
 
 # (service, segments, start, sum): the traces with these segments in a bucket of the finest grain,
 # which begins at Unix second `start`.
@@ -27,8 +29,8 @@ JournalEntry = tuple[str, tuple[str, ...], int, Bucket]
 BUCKET_VERSION = 4
 
 # Rows of the journal have versions after those of buckets, so that programs that know no journal
-# refuse the file.
-JOURNAL_VERSION = 5
+# refuse the file. 5 had buckets in the form of saved ones.
+JOURNAL_VERSION = 6
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -46,6 +48,10 @@ def _encode_content(bucket: Bucket, slots: SeriesSlots) -> list[Any]:
         weighted = strata.get(offset) if strata else None
         if weighted or any(row[:5]):
             cells.append([*key, row or [0] * WIDTH, sorted(weighted.items()) if weighted else []])
+    return [bucket.trace_count, cells, *_encode_others(bucket)]
+
+
+def _encode_others(bucket: Bucket) -> tuple[list[Any], list[Any], list[Any]]:
     sketches = [
         [stage, sketch.n, sketch.w2, *sketch.content()]
         for stage, sketch in sorted(bucket.sketches.items())
@@ -57,7 +63,7 @@ def _encode_content(bucket: Bucket, slots: SeriesSlots) -> list[Any]:
     failures = [
         [*key, sorted(reasons.items())] for key, reasons in sorted((bucket.failures or {}).items())
     ]
-    return [bucket.trace_count, cells, sketches, worst, failures]
+    return sketches, worst, failures
 
 
 def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
@@ -67,11 +73,9 @@ def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
         UnknownVersion: A newer version has written it.
         ValueError: The data is not a bucket.
     """
-    version, content = _unpack(data, BUCKET_VERSION)
-    try:
-        return _decode_content(content, slots, version)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(f"window state that is no bucket: {error}") from None
+    return _unpack(
+        data, BUCKET_VERSION, lambda version, content: _decode_content(content, slots, version)
+    )
 
 
 def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
@@ -105,21 +109,38 @@ def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
 
 
 def encode_journal(entries: Sequence[JournalEntry], slots: SeriesSlots) -> bytes:
-    """Encode what a commit has added."""
-    rows = [(*place, _encode_content(delta, slots)) for *place, delta in entries]
-    return _pack(JOURNAL_VERSION, rows)
+    """Encode what a commit has added: the names of all series once, then the sums as they are."""
+    rows = [
+        (
+            *(*place, delta.trace_count, delta.counts),
+            [(offset, list(strata.items())) for offset, strata in delta.strata.items()],
+            *_encode_others(delta),
+        )
+        for *place, delta in entries
+    ]
+    return _pack(JOURNAL_VERSION, [list(slots.columns), rows])
 
 
 def decode_journal(data: bytes, slots: SeriesSlots) -> list[JournalEntry]:
     """Decode a row of the journal, as `decode_bucket` does a bucket."""
-    _, rows = _unpack(data, JOURNAL_VERSION)
-    try:
-        return [
-            (service, tuple(segments), start, _decode_content(content, slots, BUCKET_VERSION))
-            for service, segments, start, content in rows
-        ]
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(f"window state that is no journal: {error}") from None
+    return _unpack(
+        data, JOURNAL_VERSION, lambda version, rows: [*_decode_entries(rows, slots, version)]
+    )
+
+
+def _decode_entries(rows: Any, slots: SeriesSlots, version: int) -> Iterator[JournalEntry]:
+    keys, rows = rows if version == JOURNAL_VERSION else ((), rows)
+    for service, segments, start, *content in rows:
+        if version == JOURNAL_VERSION:
+            number, counts, strata, *others = content
+            weighted, places = dict(strata), range(0, len(counts), WIDTH)
+            cells = [
+                (*key, counts[at : at + WIDTH], weighted.get(at))
+                for at, key in zip(places, keys, strict=False)
+            ]
+            content = [[number, cells, *others]]
+        bucket = _decode_content(content[0], slots, BUCKET_VERSION)
+        yield service, tuple(segments), start, bucket
 
 
 def encode_clock(now: float) -> bytes:
@@ -129,19 +150,15 @@ def encode_clock(now: float) -> bytes:
 
 def decode_clock(data: bytes) -> float:
     """Decode the stream time; raises ValueError if the data is none."""
-    _, content = _unpack(data, BUCKET_VERSION)
-    try:
-        return float(content["now"])
-    except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"window state without a clock: {error}") from None
+    return _unpack(data, BUCKET_VERSION, lambda _, content: float(content["now"]))
 
 
 def _pack(version: int, content: object) -> bytes:
     return bytes([version]) + _encode_json(content).encode("ascii")
 
 
-def _unpack(data: bytes, newest: int) -> tuple[int, Any]:
-    """Return (version, content)."""
+def _unpack(data: bytes, newest: int, decode: Callable[[int, Any], Content]) -> Content:
+    """Return what `decode` makes of version and content."""
     if data and data[0] > newest:
         raise UnknownVersion(
             f"window state of format version {data[0]}; this program reads up to {newest}"
@@ -149,6 +166,6 @@ def _unpack(data: bytes, newest: int) -> tuple[int, Any]:
     try:
         if not data or not data[0]:
             raise ValueError("it has no format version")
-        return data[0], json.loads(data[1:])
-    except ValueError as error:
+        return decode(data[0], json.loads(data[1:]))
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"window state that cannot be read: {error}") from None

@@ -60,10 +60,9 @@ _MAX_PENDING = 1024
 # Fold the segments when so many sums wait for a reader: 10 MB, and 0.2 s with 20 segments each.
 _MAX_UNREAD = 2048
 
-# Write whole buckets, and begin the journal anew, when it has so many bytes or rows: reading 8 MB
-# at a start takes some 0.2 s, folding them 1 s where each trace has 20 segments.
-_JOURNAL_BYTES = 8 * 2**20
-_JOURNAL_ROWS = 1024
+# Write whole buckets, and begin the journal anew, when it has so many bytes. A start after a crash
+# adds them up, which takes 3 s where each trace has 20 segments.
+_JOURNAL_BYTES = 16 * 2**20
 
 
 class WindowState:
@@ -139,7 +138,6 @@ class WindowState:
         forget = ring.newest is not None and int(now // ring.width) > ring.newest
         if forget:
             self._fold_pending()  # first, or the stages of these traces would be forgotten
-            self._whole_due = True  # deletes the rows of what has left the longest window
         for ring in self.rings:
             for service, window in ring.advance(int(now // ring.width)):
                 self._expired.setdefault(service, set()).add(window)
@@ -445,27 +443,24 @@ class WindowState:
             yield (*key, None)
         self._stray_rows.clear()
         journal, self._journal = self._journal, []
-        if not (
-            whole
-            or self._whole_due
-            or self._journal_bytes >= _JOURNAL_BYTES
-            or self._journal_rows >= _JOURNAL_ROWS
-        ):
-            if journal:
-                data = encode_journal(journal, self.slots)
-                self._journal_rows += 1
-                self._journal_bytes += len(data)
-                yield ("", "", 0, self._journal_rows, data)
-            return
-        self._fold_segments()
+        whole = whole or self._whole_due or self._journal_bytes >= _JOURNAL_BYTES
+        if whole:
+            self._fold_segments()
+        elif journal:
+            data = encode_journal(journal, self.slots)
+            self._journal_rows += 1
+            self._journal_bytes += len(data)
+            yield ("", "", 0, self._journal_rows, data)
         for width, ring in self._saved_rings().items():
-            for index, (service, segment), bucket in ring.drain():
+            # what has left the longest window is in the archive, and in no journal
+            for index, (service, segment), bucket in ring.drain(whole or ring is self._archive):
                 row = None if bucket is None else encode_bucket(bucket, self.slots)
                 yield (service, segment, width, index * ring.width, row)
-        for number in range(1, self._journal_rows + 1):
-            yield ("", "", 0, number, None)
-        self._journal_rows = self._journal_bytes = 0
-        self._whole_due = False
+        if whole:
+            for number in range(1, self._journal_rows + 1):
+                yield ("", "", 0, number, None)
+            self._journal_rows = self._journal_bytes = 0
+            self._whole_due = False
 
     def _saved_rings(self) -> dict[int, BucketRing]:
         """Return the rings by the width in the keys of their rows."""

@@ -8,7 +8,7 @@ bytes, a busy latency stage 1 kB, the five worst of a metric 300 bytes (`benchma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 
@@ -234,11 +234,7 @@ class Windows:
         self, service: str, segment: str, stage: str, width: int, start: float
     ) -> LogHistogram | None:
         """Return a new latency histogram of a stage from the same buckets as `bucket`."""
-        hist = LogHistogram()
-        for bucket in self._state.buckets_between((service, segment), width, start):
-            if stage in bucket.sketches:
-                hist.merge_sketch(bucket.sketches[stage])
-        return hist if hist.n else None
+        return _sum_latency(self._state.buckets_between((service, segment), width, start), stage)
 
     def _past_and_window(
         self, service: str, segment: str, window: str
@@ -380,14 +376,19 @@ class Windows:
 
 def _estimate_latency(buckets: Sequence[Bucket], stage: str) -> Estimate | None:
     """Estimate the 95th percentile of buckets; None if an end of its interval is unknown."""
+    hist = _sum_latency(buckets, stage)
+    for _, value, lower, upper in hist.limits((0.95,)) if hist else ():
+        if hist and upper is not None:
+            return Estimate(value, lower, upper, hist.n, hist.n, {})
+    return None
+
+
+def _sum_latency(buckets: Iterable[Bucket], stage: str) -> LogHistogram | None:
     hist = LogHistogram()
     for bucket in buckets:
         if stage in bucket.sketches:
             hist.merge_sketch(bucket.sketches[stage])
-    for _, value, lower, upper in hist.limits((0.95,)) if hist.n else ():
-        if upper is not None:
-            return Estimate(value, lower, upper, hist.n, hist.n, {})
-    return None
+    return hist if hist.n else None
 
 
 def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:

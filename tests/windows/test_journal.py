@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -10,7 +11,13 @@ from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import ScoredTrace
 from ragmeter.windows import state
 from ragmeter.windows.buckets import SeriesSlots
-from ragmeter.windows.saved_buckets import BUCKET_VERSION, decode_bucket, decode_journal
+from ragmeter.windows.saved_buckets import (
+    BUCKET_VERSION,
+    JOURNAL_VERSION,
+    decode_bucket,
+    decode_journal,
+    encode_clock,
+)
 from ragmeter.windows.windows import Windows
 from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
 
@@ -72,9 +79,8 @@ def test_a_commit_writes_one_row_however_many_segments_it_changes() -> None:
     assert [row[:4] for row in w.drain(whole=False)] == []
 
 
-@pytest.mark.parametrize("limit", ["_JOURNAL_BYTES", "_JOURNAL_ROWS"])
-def test_a_long_journal_is_replaced_by_buckets(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, limit, 3 if limit == "_JOURNAL_ROWS" else 300)
+def test_a_long_journal_is_replaced_by_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "_JOURNAL_BYTES", 300)
     w, store, most = windows(), Store(), 0
     for number in range(20):
         w.add(trace(number, number, {"error": 0.0}), "bot", ["tag=x"])
@@ -99,6 +105,33 @@ def test_a_correction_is_saved_with_whole_buckets() -> None:
     assert other.series("bot", "tag=x") == [("error", "builtin")]
 
 
+def test_what_leaves_the_longest_window_goes_to_the_archive_without_whole_buckets() -> None:
+    w, store = windows(), Store()
+    for number in range(4):
+        w.add(trace(number, 12 * 3_600.0 * number, {"error": 0.0}), "bot", ["tag=x"])
+        store.write(w.drain(whole=False))
+    widths = {row[2] for row in store.read()}
+    assert widths == {0, 6 * 3_600 + 1}
+    other = windows()
+    other.load(store.read())
+    assert read_all(other) == read_all(w)
+    history = [one.history("bot", "", "error", "builtin", "2d") for one in (w, other)]
+    assert history[0] == history[1]
+    assert len([point for _, point in history[0] if point]) == 4
+
+
+def test_what_version_5_wrote_is_read() -> None:
+    w = windows(min_samples=1)
+    cells = [["error", "builtin", [0, 0, 0, 0, 2, 1 << 30, 1 << 60], []]]
+    rows = [["bot", ["tag=x"], BASE, [2, cells, [["total", 2, 2 << 48, 24, [300], [2]]], [], []]]]
+    journal = bytes([5]) + json.dumps(rows).encode()
+    w.load([("", "", 0, 0, encode_clock(BASE + 1.0)), ("", "", 0, 1, journal)])
+    assert [w.count_traces("bot", segment, "5m") for segment in ("", "tag=x")] == [2, 2]
+    found = w.estimate("bot", "tag=x", "error", "builtin", "5m")
+    assert found is not None
+    assert found.value == 0.5
+
+
 def test_programs_without_a_journal_refuse_its_rows() -> None:
     w = windows()
     w.add(trace(0, 0.0, {"error": 0.0}), "bot")
@@ -112,12 +145,14 @@ def test_programs_without_a_journal_refuse_its_rows() -> None:
     assert data[0] > BUCKET_VERSION
 
 
+@pytest.mark.parametrize("version", [JOURNAL_VERSION - 1, JOURNAL_VERSION])
 @pytest.mark.parametrize(
-    "content", ["[", "{", "3", "[[],[1]]", '[["s",[],0,[1,[],[["total"]],[]]]]']
+    "content",
+    ["[", "{", "3", "[[],[1]]", '[["s",[],0,[1,[],[["total"]],[]]]]', '[[],[["s",[],0,1,[]]]]'],
 )
-def test_a_damaged_row_is_a_value_error(content: str) -> None:
+def test_a_damaged_row_is_a_value_error(version: int, content: str) -> None:
     with pytest.raises(ValueError, match="window state"):
-        decode_journal(bytes([BUCKET_VERSION + 1]) + content.encode(), SeriesSlots(SPECS))
+        decode_journal(bytes([version]) + content.encode(), SeriesSlots(SPECS))
 
 
 def test_segments_are_read_right_after_their_traces() -> None:

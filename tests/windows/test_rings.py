@@ -44,11 +44,11 @@ def test_an_expired_bucket_is_reported_once_if_it_was_saved() -> None:
     r, slots = ring(3), SeriesSlots(SPECS)
     r.advance(10)
     r.fold(10, OWNER, delta(slots))
-    assert [(i, b is not None) for i, _, b in r.drain()] == [(10, True)]
+    assert [(i, b is not None) for i, _, b in r.drain(changed=True)] == [(10, True)]
     r.fold(9, OWNER, delta(slots))
     r.advance(100)
-    assert list(r.drain()) == [(10, OWNER, None)]  # bucket 9 never reached the store
-    assert list(r.drain()) == []
+    assert list(r.drain(changed=True)) == [(10, OWNER, None)]  # bucket 9 never reached the store
+    assert list(r.drain(changed=True)) == []
 
 
 def test_a_jump_of_years_costs_nothing() -> None:
