@@ -34,6 +34,7 @@ from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.labelled import (
+    PEOPLE_STRATUM,
     SORTED_BY,
     find_model_score,
     label_results,
@@ -52,6 +53,7 @@ from ragmeter.store.pending import (
 )
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import is_assisted
+from ragmeter.windows.sums import upstream_stratum
 from ragmeter.windows.windows import Windows
 
 log = logging.getLogger(__name__)
@@ -318,16 +320,19 @@ class FeedbackJoin:
         new.weighed = trace.probability * (new.probability[1] if new.probability else 1.0)
         same = set(old.counted) & set(new.counted) if old.weighed == new.weighed else set()
 
+        stratum = upstream_stratum(PEOPLE_STRATUM, trace.probability)
+
         def changed_results(feedback: ScorerFeedback) -> list[Score]:
             values = [value for value in feedback.counted if value not in same]
             cheap = feedback.drawn_from(trace, scorer)
-            results = label_results(values, scorer, feedback.weighed, cheap)
+            results = label_results(values, scorer, feedback.weighed, cheap, stratum)
             if cheap is not None and trace.sample is not None:
                 results += trace.sample.results(values, feedback.weighed)
             if feedback is old and (cheap := new.drawn_from(trace, scorer)) is not None:
                 # a drawn trace was counted as sampled out until its labels came
                 counted = dict(old.counted) if old.probability else {}
-                results += unlabelled_results([m for m in scores if m not in counted], cheap)
+                waiting = [m for m in scores if m not in counted]
+                results += unlabelled_results(waiting, cheap, stratum)
             return results
 
         before, after = _partial(trace, changed_results(old)), _partial(trace, changed_results(new))

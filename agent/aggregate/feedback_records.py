@@ -13,7 +13,6 @@ No text and no passage id is stored: a label names its passage by a hash, which 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,8 +33,7 @@ from ragmeter.core.feedback import (
 )
 from ragmeter.core.score import Score
 from ragmeter.metrics.labelled import SAMPLE_STRATUM, SORTED_BY, LabelValue, label_results
-from ragmeter.windows.intervals import OCTAVE_PARTS
-from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
+from ragmeter.windows.sums import upstream_stratum
 
 # By (passage id or hash, label): (Unix time of the label, 0 no, 1 yes or 2 cannot tell). The labels
 # of the answer and of the whole trace have an empty id.
@@ -201,11 +199,8 @@ class ModelSample(NamedTuple):
 
     @property
     def stratum(self) -> str:
-        """The stratum of the trace, with its rate in quarters of an octave, rounded down."""
-        # rounded to the nearest the sizes would look more certain than they are
-        octaves = -math.log2(self.probability)
-        quarters = max(0, math.ceil(OCTAVE_PARTS * octaves - 1e-9))
-        return f"{SAMPLE_STRATUM}{RATE_CLASS_SEPARATOR}{quarters}"
+        """The stratum of the trace, which the draw for the model has chosen."""
+        return upstream_stratum(SAMPLE_STRATUM, self.probability)
 
     def results(self, values: Iterable[tuple[str, LabelValue]], probability: float) -> list[Score]:
         """Return the results of people's labels that were given with a probability."""

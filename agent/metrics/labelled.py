@@ -184,10 +184,12 @@ def find_model_score(results: Iterable[Score]) -> Score | None:
     return None
 
 
-def unlabelled_results(metrics: Collection[str], cheap: Mapping[str, float]) -> list[Score]:
+def unlabelled_results(
+    metrics: Collection[str], cheap: Mapping[str, float], stratum: str = PEOPLE_STRATUM
+) -> list[Score]:
     """Make the results of a trace without people's labels, of those that they could give."""
     return [
-        Score(*pair, ScoreState.SAMPLED_OUT, stratum=PEOPLE_STRATUM, cheap=cheap.get(pair[0]))
+        Score(*pair, ScoreState.SAMPLED_OUT, stratum=stratum, cheap=cheap.get(pair[0]))
         for pair in PEOPLE_PAIRS
         if pair[0] in metrics
     ]

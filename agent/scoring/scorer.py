@@ -35,6 +35,7 @@ from ragmeter.sampling.sampler import (
     drawn_stratum,
 )
 from ragmeter.trace import Trace
+from ragmeter.windows.sums import upstream_stratum
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,8 @@ class Scorer:
         cheap = self._helping_scores(results) if self._helped_by else {}
         if self._people:
             # labels come as feedback, if at all; what they stand for is counted now
-            terms = DrawTerms(trace.probability, PEOPLE_STRATUM)
+            name = upstream_stratum(PEOPLE_STRATUM, trace.probability)
+            terms = DrawTerms(trace.probability, name)
             results += _make_unknown(self._people, ScoreState.SAMPLED_OUT, terms, cheap)
         if not self._tiers:
             return CheapScores(_complete_trace(scores, results), {}, cheap)
@@ -294,6 +296,7 @@ class Scorer:
         assert self._sampler is not None
         draw = self._sampler.draw(scores, tier, stratum.ratio)
         name = drawn_stratum(stratum.name, draw.probability / scores.probability)
+        name = upstream_stratum(name, scores.probability)
         return draw, DrawTerms(draw.probability, name)
 
     def _helping_scores(self, results: Sequence[Score]) -> dict[str, float]:

@@ -211,14 +211,14 @@ def mean_interval(
         cells: At least one cell.
         low: Least possible value, None if unbounded.
         high: Greatest possible value, None if unbounded.
-        sizes_known_from: Of bounded scores: number of traces from which the sizes of the cells are
-            estimated, each as good as one drawn with replacement; infinity if they are known.
+        sizes_known_from: Number of traces from which the sizes of the cells are estimated, each as
+            good as one drawn with replacement; infinity if they are known.
 
     Returns:
         The interval, within the bounds; `effective` counts scores as spread out as these.
     """
     if low is None or high is None:
-        return _unbounded_interval(cells, low, high)
+        return _unbounded_interval(cells, low, high, sizes_known_from)
     span = high - low
     unit = cells
     if low or span != 1:
@@ -294,13 +294,16 @@ def _variance_ratio(cell: Cell, prior: float) -> float:
     return min(1.0, ratio) if cell.effective > 0.999 * cell.n else ratio
 
 
-def _unbounded_interval(cells: Sequence[Cell], low: float | None, high: float | None) -> Interval:
+def _unbounded_interval(
+    cells: Sequence[Cell], low: float | None, high: float | None, sizes_known_from: float
+) -> Interval:
     total = sum(cell.size for cell in cells)
-    value = error = inverse = 0.0
+    value = sum(cell.size / total * cell.mean for cell in cells)
+    error = inverse = 0.0
     for cell in cells:
         share = cell.size / total
-        value += share * cell.mean
         error += share * share * cell.variance / cell.effective * (1 - cell.sampled)
+        error += share * (cell.mean - value) ** 2 / sizes_known_from
         inverse += share * share / cell.effective
     half = t975(sum(cell.effective for cell in cells) - len(cells)) * math.sqrt(error)
     lower, upper = value - half, value + half

@@ -34,10 +34,6 @@ _RARE_PER_CLASS, _MAX_CLASSES = 8.0, 5
 _RARE_PER_SLICED_CLASS = 4.0
 
 
-# Classes of the rate for each halving of it, in the names of parts of `SAMPLE_STRATUM`.
-OCTAVE_PARTS = 4
-
-
 def assisted_scorer(scorer: str) -> str:
     """Return the name of a scorer's assisted series: `umbrela+builtin@3f2a` of `umbrela@3f2a`."""
     name, at, version = scorer.partition("@")
@@ -78,14 +74,12 @@ def estimate_interval(
             scored. Comparisons need it: two finite populations always differ.
     """
     if sums.strata:
-        sample = is_sampled(sums)
-        cells = _sample_cells(sums, low, high, assisted or sample, process)
-        if sample:
-            known_from = _sizes_known_from(sums, process)
-        else:  # the process has its sizes from this traffic, what is about the traffic knows them
-            finite = any(cell.sampled for cell in cells)
-            known_from = math.inf if finite else sum([cell.size for cell in cells])
-        return mean_interval(cells, low, high, known_from)
+        parts = [(StratumKey.parse(name), part) for name, part in sums.parts().items()]
+        # where every trace is judged, the judge's scores are as built-in ones: about the process
+        drawn = any(key.stratum and part.w != part.n * WEIGHT_ONE for key, part in parts)
+        finite = drawn and not process
+        cells = _sample_cells(parts, low, high, assisted or is_sampled(sums), finite)
+        return mean_interval(cells, low, high, _sizes_known_from(parts, finite))
     n, y = sums.n, sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
     return mean_interval([Cell(n, n, n, y / (n << VALUE_BITS), spread)], low, high)
@@ -96,24 +90,28 @@ def is_sampled(sums: ScoreSums) -> bool:
     return any(name.startswith(SAMPLE_STRATUM) for name in sums.strata or ())
 
 
-def _sizes_known_from(sums: ScoreSums, process: bool) -> float:
-    """Return how many traces of equal weight tell the sizes of the classes of a sample.
+_KeyedSums = Sequence[tuple[StratumKey, StratumSums]]
 
-    That is Kish's number of the sample over the part of the traffic that is not in it (double
-    sampling for stratification, Cochran, Sampling Techniques, 12.2); infinity for all traffic.
+
+def _sizes_known_from(parts: _KeyedSums, finite: bool) -> float:
+    """Return how many traces of equal weight tell the sizes of the strata and classes.
+
+    Known are those of the traces that came: of a process they are a sample, and of all traffic
+    where an earlier sampler or a local model chose them. So that is their number (Kish's) over the
+    part of the traffic that is not among them (double sampling for stratification, Cochran,
+    Sampling Techniques, 12.2).
     """
     size = squares = 0.0
-    for key, part in ((StratumKey.parse(name), part) for name, part in sums.parts().items()):
-        if key.stratum == SAMPLE_STRATUM:
-            size += part.size / WEIGHT_ONE
-            squares += part.size / WEIGHT_ONE * 2.0 ** (key.octave / OCTAVE_PARTS)
+    for key, part in parts:
+        size += part.size / WEIGHT_ONE
+        squares += part.size / WEIGHT_ONE * key.stands_for
     number = size * size / squares if squares else 1.0
-    rest = 1.0 if process else 1 - number / size if size else 1.0
+    rest = 1 - number / size if finite and size else 1.0
     return number / rest if rest > 1e-9 else math.inf
 
 
 def _sample_cells(
-    sums: ScoreSums, low: float | None, high: float | None, assisted: bool, process: bool
+    parts: _KeyedSums, low: float | None, high: float | None, assisted: bool, finite: bool
 ) -> list[Cell]:
     """Cut the traffic of a series into cells with enough scores each.
 
@@ -122,20 +120,14 @@ def _sample_cells(
     estimate would lean towards the others.
 
     Args:
-        sums: Sums with at least one scored trace.
+        parts: Sums by stratum with at least one scored trace.
         low: Least possible value, None if unbounded.
         high: Greatest possible value, None if unbounded.
         assisted: Cut the traffic by the cheap score.
-        process: Infer about the process behind the traffic.
+        finite: Infer about all traffic, not about the process behind it.
     """
-    parts = [(StratumKey.parse(name), part) for name, part in sums.parts().items()]
-    # labels are drawn from a sample so that each stands for as much, whatever the sample's rate
-    parts = [
-        (key._replace(octave=0) if key.stratum == SAMPLE_STRATUM else key, part)
-        for key, part in parts
-    ]
     expected = [part.size / WEIGHT_ONE * 2.0**-key.octave for key, part in parts]
-    scale = sums.scored / (sum(expected) or 1.0)
+    scale = sum(part.n for _, part in parts) / (sum(expected) or 1.0)
     rows = [
         _Part(key, part, number * scale)
         for (key, part), number in zip(parts, expected, strict=True)
@@ -150,9 +142,6 @@ def _sample_cells(
         for group in groups
         for cell in _join_small(_group(group, lambda row: row.key.octave), _MIN_CELL)
     ]
-    # where every trace is judged, the judge's scores are as built-in ones: about the process
-    drawn = any(key.stratum and part.w != part.n * WEIGHT_ONE for key, part in parts)
-    finite = drawn and not process
     return [_make_cell(cell, finite) for cell in cells]
 
 

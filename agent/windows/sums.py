@@ -8,6 +8,7 @@ lost results bend no share.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, sub
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoreState
+from ragmeter.metrics.labelled import SAMPLE_STRATUM
 
 # Numbers of a series; n, y and yy are over the scores of weight 1 outside any stratum.
 COUNTS = ("not_applicable", "sampled_out", "unscored", "shed", "n", "y", "yy")
@@ -30,6 +32,12 @@ WITHOUT_CHEAP = "-"
 
 # Precedes the probability class in a stratum's name: `low:3` was drawn at about 2**-3.
 RATE_CLASS_SEPARATOR = ":"
+
+# Precedes the class of the probability with which an earlier sampler kept the traces: `low:3/13`.
+UPSTREAM_CLASS_SEPARATOR = "/"
+
+# Classes of that probability for each halving of it.
+_UPSTREAM_CLASSES = 4
 
 # Precedes the class of the cheap score: `low:3|2`.
 CHEAP_CLASS_SEPARATOR = "|"
@@ -48,22 +56,45 @@ class StratumKey(NamedTuple):
         stratum: Why its traces are drawn as often as they are (`low`), "" if no draw selected them.
         octave: Its traces were drawn with a probability of about 2**-octave.
         cheap: Class of the cheap score; None for traces without a cheap score.
+        upstream: Class of the probability with which an earlier sampler kept its traces, 0 for all.
     """
 
     stratum: str
     octave: int = 0
     cheap: int | None = None
+    upstream: int = 0
 
     @classmethod
     def parse(cls, name: str) -> StratumKey:
-        """Split a name: `low:3|2` is ("low", 3, 2)."""
+        """Split a name: `low:3/13|2` is ("low", 3, 2, 13)."""
         name, _, cheap = name.removesuffix(WITHOUT_CHEAP).partition(CHEAP_CLASS_SEPARATOR)
+        name, _, upstream = name.partition(UPSTREAM_CLASS_SEPARATOR)
         stratum, _, octave = name.partition(RATE_CLASS_SEPARATOR)
+        if stratum == SAMPLE_STRATUM and octave:  # saved by an older version
+            octave, upstream = "", octave
         return cls(
             stratum,
             int(octave) if octave.isdigit() else 0,
             int(cheap) if cheap.isdigit() else None,
+            int(upstream) if upstream.isdigit() else 0,
         )
+
+    @property
+    def stands_for(self) -> float:
+        """How many traces each of its traces stands for, at most 1.2 times too many."""
+        return 2.0 ** (self.upstream / _UPSTREAM_CLASSES)
+
+
+def upstream_stratum(name: str, probability: float) -> str:
+    """Return the name of a stratum of traces that an earlier sampler kept with a probability.
+
+    The class of the probability is rounded down: to the nearest, the sizes of strata and classes,
+    which are then estimates, would look more certain than they are.
+    """
+    if probability >= 1:
+        return name
+    halvings = _UPSTREAM_CLASSES * -math.log2(probability)
+    return f"{name}{UPSTREAM_CLASS_SEPARATOR}{max(0, math.ceil(halvings - 1e-9))}"
 
 
 def stratum_key(stratum: str, cheap: float | None) -> str:

@@ -213,7 +213,7 @@ def test_a_row_of_a_trace_keeps_the_score_and_rows_without_one_load() -> None:
     assert FeedbackTrace.load(trace.dump()) == trace
     trace.sample = ModelSample(NAME, 0.25, 0.1, 1.0)
     assert FeedbackTrace.load(trace.dump()) == trace
-    assert trace.sample.stratum == "sample:14", "rounded down: 2 ** (-14 / 4) is .088"
+    assert trace.sample.stratum == "sample/14", "rounded down: 2 ** (-14 / 4) is .088"
 
 
 def test_no_model_no_change(tmp_path: Path) -> None:

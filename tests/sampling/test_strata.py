@@ -113,7 +113,9 @@ def test_what_is_shed_keeps_its_stratum() -> None:
     found = scorer.shed(found, "judge")
     assert (found.draws, found.trace.pending) == ({}, ())
     last = found.trace.results[-2:]
-    assert {(s.state, s.stratum, s.probability) for s in last} == {(ScoreState.SHED, "rest:0", 0.5)}
+    assert {(s.state, s.stratum, s.probability) for s in last} == {
+        (ScoreState.SHED, "rest:0/4", 0.5)
+    }
 
 
 def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:

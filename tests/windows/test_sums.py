@@ -15,6 +15,7 @@ from ragmeter.windows.sums import (
     add_strata,
     add_sums,
     stratum_key,
+    upstream_stratum,
     subtract_strata,
     subtract_sums,
 )
@@ -115,12 +116,22 @@ def test_a_stratum_is_cut_to_the_traces_that_the_metric_applies_to() -> None:
 def test_the_classes_of_the_cheap_score_are_parts_of_a_stratum() -> None:
     names = [stratum_key("low:3", cheap) for cheap in (None, 0.0, 0.3, 1.0, 3.0)]
     assert names == ["low:3-", "low:3|0", "low:3|1", "low:3|5", "low:3|7"]
-    assert StratumKey.parse("low:3|5") == ("low", 3, 5)
-    assert StratumKey.parse("low:3-") == ("low", 3, None)
-    assert StratumKey.parse("low") == ("low", 0, None)
+    assert StratumKey.parse("low:3|5") == StratumKey("low", 3, 5)
+    assert StratumKey.parse("low:3-") == StratumKey("low", 3)
+    assert StratumKey.parse("low") == StratumKey("low")
     cell = ScoreSums([0] * 7, {name: stratum(10, [0.5]) for name in names})
     assert sizes(cell) == {"low:3": 40, "low:3-": 10}
     assert len(cell.parts()) == 5
+
+
+def test_the_name_of_a_stratum_has_the_probability_of_an_earlier_sampler() -> None:
+    assert upstream_stratum("low:3", 1.0) == "low:3"
+    for probability, stands_for in ((0.5, 2.0), (0.1, 11.3), (1e-6, 1.05e6)):
+        name = stratum_key(upstream_stratum("low:3", probability), 1.0)
+        key = StratumKey.parse(name)
+        assert (key.stratum, key.octave, key.cheap) == ("low", 3, 5)
+        assert key.stands_for == pytest.approx(stands_for, rel=0.01), "rounded up"
+    assert StratumKey.parse("sample:14") == StratumKey.parse("sample/14"), "of older versions"
 
 
 def test_the_unscored_share_weighs_strata_by_their_size() -> None:
