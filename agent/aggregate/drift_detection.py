@@ -70,6 +70,7 @@ class DriftDetection:
         self.monitor = DriftMonitor(
             DriftSettings(
                 seconds_per_alarm=settings.false_alarm_days * DAY / share,
+                share=share,
                 promote_every=None if promote is None else promote * DAY,
                 max_series=settings.max_series,
                 milestones=milestones_for(settings.baseline_days),

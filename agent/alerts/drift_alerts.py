@@ -205,7 +205,7 @@ def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: fl
         story.segments.text,
     )
     alert.summary = clean_text(
-        f"{'; '.join(filter(None, clauses))}. By chance expected at most once in "
+        f"{'; '.join(filter(None, clauses))}. By chance expected of any service at most once in "
         f"{format_days(alarm.expected_days)}{early}",
         _MAX_SUMMARY,
     )

@@ -45,11 +45,12 @@ class DriftSettings:
     """Settings of the monitor; times are seconds.
 
     `seconds_per_alarm` is the allowance: one false alarm in that time, over all services and their
-    series. `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None:
+    series. It is a `share` of the installation's. `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None:
     never), `finest` is the narrowest bucket of the source, 10 or 60 seconds.
     """
 
     seconds_per_alarm: float = 30 * DAY
+    share: float = 1.0
     milestones: tuple[tuple[float, int], ...] = MILESTONES
     promote_every: float | None = None
     max_series: int = 5000
@@ -232,7 +233,14 @@ class DriftMonitor:
             after_upper=level.upper,
             statistic=alarm.statistic,
             threshold=event.threshold,
-            expected_days=alarm.statistic / DAY,
+            # all detectors of the installation together, since a page may come from any of them
+            expected_days=(
+                alarm.statistic
+                / event.threshold
+                * self.settings.seconds_per_alarm
+                * self.settings.share
+                / DAY
+            ),
             effective_samples=alarm.n,
             baseline_version=baseline.version,
             baseline_hours=(baseline.end - baseline.start) / HOUR,

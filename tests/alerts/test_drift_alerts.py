@@ -29,8 +29,8 @@ def summary(**changes: Any) -> str:
 def test_the_summary_is_what_a_pager_shows() -> None:
     assert summary(expected_days=39.3) == (
         "bot: grounding went from 0.9 to 0.376 (95 % interval 0.33 to 0.42 on 415 samples, level"
-        " since the change, chosen after the fact), 50 min before the alarm. By chance expected at"
-        " most once in 39 days"
+        " since the change, chosen after the fact), 50 min before the alarm. By chance expected of"
+        " any service at most once in 39 days"
     )
 
 

@@ -142,6 +142,15 @@ def test_services_share_the_allowance_and_the_series_of_a_service_its_part() -> 
     assert sorted(thresholds) == [("bot", 2 * 3 * 30)] * 3 + [("other", 2 * 30)]
     assert {row["false_alarm_days"] for row in monitor.baselines()} == {60.0}
 
+    def worse(minute: int) -> None:
+        fill(minute)
+        source.put(minute, 60, 30, 30, "error", "builtin")
+
+    alarm = run(monitor, source, range(CHANGE, CHANGE + 15), worse)[0]
+    assert alarm.threshold == 2 * 3 * 30 * 86400
+    days = 30 * alarm.statistic / alarm.threshold
+    assert alarm.expected_days == pytest.approx(days), "of any detector, whoever it watches"
+
 
 def test_busy_series_are_watched_by_ten_seconds() -> None:
     class TenSeconds(Fake):

@@ -67,7 +67,7 @@ def check_everywhere(alert: Alert) -> None:
     """What holds of every text, whatever was staged."""
     assert alert.drift is not None
     assert "detector" not in alert.summary
-    assert "By chance expected at most once in " in alert.summary
+    assert "By chance expected of any service at most once in " in alert.summary
     assert "level since the change, chosen after the fact" in alert.summary
     assert len(alert.summary) < 1000
     if alert.drift["kind"] != "judge":

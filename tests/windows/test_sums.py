@@ -15,9 +15,9 @@ from ragmeter.windows.sums import (
     add_strata,
     add_sums,
     stratum_key,
-    upstream_stratum,
     subtract_strata,
     subtract_sums,
+    upstream_stratum,
 )
 
 numbers = st.lists(st.integers(-(10**30), 10**30), max_size=20)
