@@ -47,8 +47,8 @@ class Alarm:
     shift is largest, so it tends to overstate the shift a little. `at` is event time (Unix
     seconds), `since` the estimated time of the change with its 95 % set; with `since_at_least` the
     change is at least that old. `statistic` and `threshold` are the detector's; by chance some
-    detector of the installation goes as far beyond its own at most once in `expected_days`. `provisional` names the reason
-    why the baseline is not final, "" if it is.
+    detector of the installation goes as far beyond its own at most once in `expected_days`.
+    `provisional` names the reason why the baseline is not final, "" if it is.
     """
 
     service: str

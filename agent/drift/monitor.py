@@ -45,8 +45,9 @@ class DriftSettings:
     """Settings of the monitor; times are seconds.
 
     `seconds_per_alarm` is the allowance: one false alarm in that time, over all services and their
-    series. It is a `share` of the installation's. `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None:
-    never), `finest` is the narrowest bucket of the source, 10 or 60 seconds.
+    series. It is a `share` of the installation's. `milestones` are those of `DriftSeries`,
+    `promote_every` schedules new baselines (None: never), `finest` is the narrowest bucket of the
+    source, 10 or 60 seconds.
     """
 
     seconds_per_alarm: float = 30 * DAY
