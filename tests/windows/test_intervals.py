@@ -47,7 +47,7 @@ def filled(seed: int, number: int, share: float, told: bool, metric: str = "answ
         seems = good if told else rng.random() < 0.8
         cheap = rng.betavariate(8, 3) if seems else rng.betavariate(3, 8)
         low = cheap < 0.2
-        pi = min(1.0, share * (3 if low else 1))
+        pi = share * (3 if low else 1)
         value = float(good) if metric == "answered" else (0.9 if good else 0.2)
         one = judged(n, value, pi, "low" if low else "rest", cheap, metric=metric)
         w.add(one if rng.random() < pi else left_out(one), "bot")
@@ -145,12 +145,15 @@ def test_where_every_trace_was_judged_a_cheap_score_knows_nothing_more(metric: s
         assert ends[0][1:] == pytest.approx(wilson_interval(plain.value, 800), abs=0.003)
 
 
-def coverage_with_help(kept: float, rate: float, process: bool, number: int) -> tuple[float, float]:
-    """Return the coverage of the helped interval, and its mean width, of 150 windows.
+def coverage_with_help(
+    kept: float, rate: float, number: int, process: bool = False, runs: int = 150
+) -> tuple[float, float]:
+    """Return the coverage of the helped interval in windows of `number` traces, and its mean width.
 
-    Nine in ten of the answers are good, and the cheap score knows nearly all of that.
+    Nine in ten of the answers are good, and the cheap score knows nearly all of that. An earlier
+    sampler has kept a part of them, of which the judge has `rate`.
     """
-    rng, runs, held, width = random.Random(8), 150, 0, 0.0
+    rng, held, width = random.Random(8), 0, 0.0
     for _ in range(runs):
         w, good_ones = windows(), 0
         for n in range(number):
@@ -170,15 +173,19 @@ def coverage_with_help(kept: float, rate: float, process: bool, number: int) -> 
 
 
 def test_where_every_trace_was_judged_help_makes_the_interval_no_surer() -> None:
-    held, width = coverage_with_help(1.0, 1.0, process=True, number=200)
-    assert held > 0.92  # .72 with sizes of the classes as if they were known
+    held, width = coverage_with_help(1.0, 1.0, 200, process=True)
+    assert held > 0.92
     assert width == pytest.approx(0.085, abs=0.01)  # that of 200 judged answers
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
-def test_an_earlier_sampler_leaves_the_sizes_of_the_classes_unknown(rate: float) -> None:
-    held, _ = coverage_with_help(0.1, rate, process=False, number=3000)
-    assert held > 0.92  # .85 and .72 with sizes of the classes as if they were known
+def test_an_earlier_sampler_leaves_the_sizes_of_the_classes_unknown(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = int(600 / rate) + 2000
+    assert coverage_with_help(0.1, rate, number)[0] > 0.92
+    monkeypatch.setattr("ragmeter.windows.intervals._sizes_known_from", lambda *_: math.inf)
+    assert coverage_with_help(0.1, rate, number)[0] < 0.93
 
 
 def test_without_cheap_scores_there_is_no_assisted_series() -> None:
