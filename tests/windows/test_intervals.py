@@ -47,7 +47,7 @@ def filled(seed: int, number: int, share: float, told: bool, metric: str = "answ
         seems = good if told else rng.random() < 0.8
         cheap = rng.betavariate(8, 3) if seems else rng.betavariate(3, 8)
         low = cheap < 0.2
-        pi = share * (3 if low else 1)
+        pi = min(1.0, share * (3 if low else 1))
         value = float(good) if metric == "answered" else (0.9 if good else 0.2)
         one = judged(n, value, pi, "low" if low else "rest", cheap, metric=metric)
         w.add(one if rng.random() < pi else left_out(one), "bot")
