@@ -82,7 +82,7 @@ class StratumKey(NamedTuple):
     @property
     def stands_for(self) -> float:
         """How many traces each of its traces stands for, at most 1.2 times too many."""
-        return 2.0 ** (self.upstream / _UPSTREAM_CLASSES)
+        return math.exp2(self.upstream / _UPSTREAM_CLASSES)
 
 
 def upstream_stratum(name: str, probability: float) -> str:
