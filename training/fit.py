@@ -243,7 +243,7 @@ def calibration_error(p: Floats, good: Floats) -> float:
 def debiased_error(p: Floats, good: Floats) -> float:
     """The root of the mean squared calibration error, less what chance adds; 0 if that is more.
 
-    Kumar, Liang and Ma 2019, "Verified uncertainty calibration", definition 5.2, in the same bins.
+    Kumar, Liang and Ma 2019, "Verified uncertainty calibration", in the same bins.
     """
     parts = np.array_split(np.argsort(p), min(10, max(2, len(p) // BIN)))
     total = 0.0
