@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -251,7 +252,7 @@ def debiased_error(p: Floats, good: Floats) -> float:
         rate = good[part].mean()
         chance = rate * (1 - rate) / (len(part) - 1)
         total += len(part) / len(p) * ((p[part].mean() - rate) ** 2 - chance)
-    return max(0.0, total) ** 0.5
+    return math.sqrt(max(0.0, total))
 
 
 def by_chance(p: Floats) -> float:
