@@ -262,8 +262,8 @@ def citations(folder: Path) -> str:
 
 TEXT = """# Agreement with people
 
-**Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .733
-to .970): about as well as plain word overlap where answers restate a short passage, and .04 to .07
+**Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .735
+to .971): about as well as plain word overlap where answers restate a short passage, and .04 to .08
 better on RAGTruth. It is no probability: watch its changes within one service, and do not read 0.7
 as "30 % hallucinated". Abstentions are recognised with 93 to 99 % accuracy. Relevance is a rough
 order, and whether a citation supports its sentence is hardly recognised at all (AUROC .59).

@@ -9,10 +9,11 @@ linear in the text.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import compress
 
-from ragmeter.metrics.coverage import Coverage, measure_coverage
+from ragmeter.metrics.coverage import Coverage, measure_coverage, stretch_masses
 from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
 from ragmeter.metrics.text import ENGLISH, STOP_WORDS, idf, stem_word
 from ragmeter.metrics.text_index import AnswerText, PassageIndex, QueryText
@@ -74,18 +75,20 @@ ANSWER_FEATURES = (
     "novel_forms",  # share of the answer's distinct words, as written, that no passage has
 )
 CONTRADICTIONS = (
-    "unbacked_negations",  # log of the negations that no passage has beside the same words
-    "unbacked_in_record",  # the same, of an answer from a record
+    "refuted_negations",  # log of the negations of what passages rather affirm
+    "refuted_in_record",  # the same, of an answer from a record
     "strayed_numbers",  # log of the numbers whose neighbours stay away from them in the passages
     "lost_negations",  # log of the negations of passages whose words a sentence has without one
+    "misplaced_numbers",  # log of the numbers beside words that have other numbers beside them
 )
-_NUMBERS = ANSWER_FEATURES.index("numbers")  # log of one plus their number
 _MISSING, _STRAYED = map(SENTENCE_FEATURES.index, ("novel_numbers", "strayed_numbers"))
 NEAR = 3  # content stems: within a clause
 PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
 
 _MAX_NEGATIONS, _MAX_WINDOWS = 40, 400  # of an answer, and of its passages: each meets each
-_RESTATED = 0.6  # of a negation's words: from here on a sentence is about the same
+# Of the idf of a passage's negation, and of all: from here on a sentence restates it.
+_RESTATED, _LEAST_MASS = 0.3, 5.0
+_HALF_CLAUSE = 4  # content stems of half a stretch that affirms what an answer denies
 
 _DIGITS = {
     stem_word(word): str(number)
@@ -97,6 +100,8 @@ _COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
 _TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
 _META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
 _SAY_WORDS = _META_WORDS.union(map(stem_word, ENGLISH["say_words"].split()))
+# Without those that say nothing of a text by themselves: "not based on this".
+_TEXT_WORDS = _META_WORDS.difference(map(stem_word, ("according", "based")))
 _HEDGES = frozenset(ENGLISH["hedges"].split())
 _NO_CONFLICTS = RecordConflicts()
 _COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
@@ -114,12 +119,6 @@ class AnswerFeatures:
     coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
-
-    @property
-    def strayed_share(self) -> float:
-        """The share of the answer's numbers with other neighbours in the passages, plus one."""
-        strayed = sum([row[_STRAYED] for row in self.sentences])
-        return strayed / math.exp(self.values[_NUMBERS])
 
 
 def extract_features(
@@ -156,7 +155,7 @@ def extract_features(
     forms = set(words)
     new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
-    unbacked, lost, about_passages = _weigh_negations(pages, answer)
+    refuted, lost, about_passages = _weigh_negations(pages, answer, positions)
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
         1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
@@ -200,12 +199,19 @@ def extract_features(
         log(record.hours_agreed),
         len(new_forms) / max(1, len(forms)),
     ]
+    figures = {word for word in answer.content if word[0] <= "9"}.union(answer.content & _COUNTS)
     # a record is restated in other words and other order: its sentences look alike, good or bad
     sentences = (
-        [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
+        []
+        if pages.structured
+        else sentence_features(pages, answer, positions, stems, coverage, figures)
     )
-    denials = [0.0, log(unbacked)] if pages.structured else [log(unbacked), 0.0]
-    contradictions = [*denials, log(sum([r[_MISSING] + r[_STRAYED] for r in sentences])), log(lost)]
+    denials = [0.0, log(refuted)] if pages.structured else [log(refuted), 0.0]
+    strayed = sum([row[_MISSING] + row[_STRAYED] for row in sentences])
+    misplaced = 0
+    if figures:
+        misplaced = sum([_misplaced(c.stems, figures, positions, pages.stream) for c in claims])
+    contradictions = [*denials, log(strayed), log(lost), log(misplaced)]
     return AnswerFeatures(values, sentences, contradictions, coverage, numbers, names)
 
 
@@ -215,13 +221,14 @@ def sentence_features(
     positions: Mapping[str, list[int]],
     query_stems: Container[str],
     coverage: Coverage,
+    numbers: Set[str],
 ) -> list[list[float]]:
     """Compute a row for each sentence, in the order of `SENTENCE_FEATURES`.
 
-    `positions` are positions of the answer's stems, `coverage` is that of the same sentences.
+    `positions` are positions of the answer's stems, `coverage` is that of the same sentences,
+    `numbers` are those of the answer's stems that are numbers.
     """
     claims, every = answer.claims, answer.content
-    numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
     novel = {word for word in every.difference(positions, _META_WORDS) if word not in query_stems}
     if novel:
         novel -= _near_matches(pages, novel)
@@ -263,31 +270,60 @@ def sentence_features(
     return rows
 
 
-def _weigh_negations(pages: PassageIndex, answer: AnswerText) -> tuple[float, float, int]:
-    """Weigh the negations of answer and passages by the words near them.
+def _weigh_negations(
+    pages: PassageIndex, answer: AnswerText, positions: Mapping[str, list[int]]
+) -> tuple[float, float, int]:
+    """Compare what answer and passages deny; all shares are of idf.
 
     Returns:
-        The sum of the shares of words near the answer's negations that are near none of a passage;
-        the same of passages' negations, where a sentence has their words and no negation near them;
-        the number of those about the passages ("the article does not mention"), which need none.
+        The sum of the shares of words near the answer's negations that are near none of a passage,
+        where one stretch of passage has more of them; the same of passages' negations, the share
+        that a sentence has which denies it nowhere; the number of the answer's negations about the
+        passages ("the article does not mention"), which need no support.
     """
     windows = [window for passage in pages.passages for window in passage.negated][:_MAX_WINDOWS]
     negations, content = answer.denied[:_MAX_NEGATIONS], answer.content
-    unbacked, lost, about_passages = 0.0, 0.0, 0
+    refuted, lost, about_passages = 0.0, 0.0, 0
     for denied, after in negations:
-        if not (_SAY_WORDS.isdisjoint(after) or _META_WORDS.isdisjoint(denied)):
+        if not _SAY_WORDS.isdisjoint(after) and not _TEXT_WORDS.isdisjoint(denied):
             about_passages += 1
         elif denied:
-            most = max([len(denied.intersection(window)) for window in windows], default=0)
-            unbacked += 1 - most / len(denied)
-    near = [w for w in windows if len(w.intersection(content)) >= max(2, _RESTATED * len(w))]
+            mass = _mass(denied)
+            said = min(mass, _best_stretch(denied, positions))
+            if said:
+                kept = max([_mass(denied & window) for _, window in windows], default=0.0)
+                # a stretch that has a denial of the same words has no more of them than its window
+                refuted += (mass - kept) / mass if said > kept else 0.0
+    lost_words: list[Set[str]] = []
     # those of a record are flags, which `find_conflicts` compares
-    for window in () if pages.structured else near[:_MAX_NEGATIONS]:
-        most = max([len(window.intersection(claim.content)) for claim in answer.claims])
-        if most >= max(2, _RESTATED * len(window)):
-            kept = max([len(window.intersection(denied)) for denied, _ in negations], default=0)
-            lost += max(0, most - kept) / len(window)
-    return unbacked, lost, about_passages
+    for head, near in () if pages.structured else windows:
+        if head not in content or len(near & content) < 2:
+            continue
+        said_of = [claim.content.keys() & near for claim in answer.claims if head in claim.content]
+        shared = max(said_of, key=_mass)
+        mass, whole = _mass(shared), _mass(near)
+        if (
+            len(shared) > 1
+            and mass >= max(_LEAST_MASS, _RESTATED * whole)
+            and all(_mass(shared & denied) < mass / 2 for denied, _ in negations)
+            and not any(map(shared.issubset, lost_words))  # windows of one denial overlap
+        ):
+            lost_words.append(shared)
+            lost += mass / whole
+    return refuted, lost, about_passages
+
+
+def _mass(words: Iterable[str]) -> float:
+    return math.fsum(map(idf.__getitem__, words))  # the same in any order
+
+
+def _best_stretch(words: Iterable[str], positions: Mapping[str, list[int]]) -> float:
+    """Return most of the idf of words that a stretch of passage has: two halves, as of coverage."""
+    masses: dict[int, float] = {}
+    for word in sorted(words):
+        for half in {at // _HALF_CLAUSE for at in positions.get(word, ())}:
+            masses[half] = masses.get(half, 0.0) + idf[word]
+    return max(stretch_masses(masses), default=0.0)
 
 
 def _near_matches(pages: PassageIndex, words: Set[str]) -> set[str]:
@@ -325,6 +361,30 @@ def _numbers(
                         break
             strayed += 1 - most / size if size else 0.0
     return missing, strayed
+
+
+def _misplaced(
+    stems: Sequence[str],
+    numbers: Set[str],
+    positions: Mapping[str, list[int]],
+    stream: Sequence[str],
+) -> int:
+    """Count the numbers whose neighbours never have them beside them in a passage, but others."""
+    count, last = 0, len(stems) - 1
+    for i in compress(range(last + 1), map(numbers.__contains__, stems)):
+        word, left, right = stems[i], stems[i - 1] if i else "", stems[i + 1] if i < last else ""
+        for at in positions.get(word, ()):
+            if stream[at - 1] == left or stream[at + 1] == right:
+                break  # as of most numbers
+        else:
+            beside: set[str] = set()
+            if left not in numbers:
+                beside.update([stream[at + 1] for at in positions.get(left, ())])
+            if right not in numbers:
+                beside.update([stream[at - 1] for at in positions.get(right, ())])
+            if _NUMERALS.get(word) not in beside:
+                count += any(other[:1].isdecimal() or other in _COUNTS for other in beside)
+    return count
 
 
 def _share(part: float, whole: float) -> float:

@@ -99,7 +99,7 @@ _MAX_QUERY = 4_000  # characters
 class PassageText:
     """The parsed text of one passage; traces share it, so it never changes.
 
-    `negated` has the content stems near each negation, before or after it.
+    `negated` has for each negation the first content stem after it, and all near it.
     """
 
     __slots__ = (
@@ -118,10 +118,11 @@ class PassageText:
         self._record: RecordEntries | None = None
         self._language: str | None = None
         signs = _DENIALS if self.structured else NEGATIONS
-        self.negated = [
-            frozenset(content_stems(words[max(0, at - _SCOPE) : at + _SCOPE + 1]))
-            for at in compress(range(len(words)), map(signs.__contains__, words))
-        ]
+        self.negated = []
+        for at in compress(range(len(words)), map(signs.__contains__, words)):
+            after = content_stems(words[at + 1 : at + _SCOPE + 1])
+            near = frozenset(content_stems(words[max(0, at - _SCOPE) : at]) + after)
+            self.negated.append((after[0] if after else "", near))
 
     def compact(self) -> None:
         """Drop duplicate forms and share the others with all passages."""

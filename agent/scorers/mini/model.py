@@ -66,7 +66,7 @@ class Calibration(_Strict):
 
     model: float = 1.0
     lexical: float = 0.0
-    strayed: float = 0.0  # less: of the share of its numbers with other neighbours in the passages
+    contradicted: float = 0.0  # less: of the log odds by contradictions, see `metrics.grounding`
     intercept: float = 0.0
     record: float = 0.0  # added where a passage is a record (JSON); there, evidence counts
     record_slope: float = 1.0  # as often

@@ -14,7 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import MetricScorer, ScoringCost, SingleFlight
-from ragmeter.metrics.grounding import grounding_features, grounding_probability
+from ragmeter.metrics.grounding import (
+    grounding_features,
+    grounding_probability,
+    weigh_contradictions,
+)
 from ragmeter.metrics.relevance import find_relevance_reason, grade_passages
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
@@ -184,7 +188,7 @@ class LexicalFacts(NamedTuple):
     """What the words of a trace say of its answer; `Calibration` weighs each by its name."""
 
     lexical: float = 0.0  # log odds of the built-in score
-    strayed: float = 0.0
+    contradicted: float = 0.0  # log odds, of the built-in score too
     record: float = 0.0
     several: float = 0.0
     short: float = 0.0
@@ -194,7 +198,8 @@ def lexical_facts(trace: Trace) -> LexicalFacts:
     """Read the words of a trace."""
     features, claims = grounding_features(trace)
     value = max(_SURE, min(1 - _SURE, grounding_probability(features)))
-    facts = LexicalFacts(math.log(value / (1 - value)), features.strayed_share)
+    contradicted = weigh_contradictions(features.contradictions)
+    facts = LexicalFacts(math.log(value / (1 - value)), contradicted)
     texts = [text for text in passage_texts(trace) if text.strip()]
     if any(map(looks_structured, texts)):
         return facts._replace(record=1.0)
@@ -207,7 +212,7 @@ def lexical_facts(trace: Trace) -> LexicalFacts:
 def combine(weights: Calibration, model: float, facts: LexicalFacts) -> float:
     """Return the log odds that an answer is grounded."""
     evidence = weights.model * model + weights.lexical * facts.lexical
-    evidence -= weights.strayed * facts.strayed
+    evidence -= weights.contradicted * facts.contradicted
     kind = weights.record * facts.record + weights.several * facts.several
     kind += weights.short * facts.short
     text = (1 - facts.record - facts.several - facts.short) * (weights.text_slope - 1)

@@ -118,7 +118,7 @@ def test_the_level_is_that_of_the_kind_of_input() -> None:
     level = Calibration(
         model=0.5,
         lexical=0.25,
-        strayed=2,
+        contradicted=2,
         intercept=1,
         record=10,
         record_slope=3,
@@ -126,7 +126,7 @@ def test_the_level_is_that_of_the_kind_of_input() -> None:
         short=40,
         text_slope=0.5,
     )
-    facts = LexicalFacts(4.0, strayed=0.5)
+    facts = LexicalFacts(4.0, contradicted=0.5)
     assert combine(level, 2.0, facts) == 0.5 * (1 + 1 - 1) + 1
     assert combine(level, 2.0, facts._replace(several=1)) == 2 + 20
     assert combine(level, 2.0, facts._replace(short=0.25)) == (1 - 0.5 * 0.75) * 1 + 1 + 10
@@ -154,7 +154,7 @@ def test_the_kind_of_input_is_read_from_the_trace(
     assert (facts.record, facts.several, facts.short) == kind
 
 
-def test_numbers_that_change_places_stray() -> None:
+def test_numbers_that_change_places_contradict() -> None:
     text = (
         "The museum in Lyon opened to visitors in 1902. Some forty kilometres away, a rather small"
         " theatre stands; the theatre closed for good in 1950."
@@ -167,7 +167,7 @@ def test_numbers_that_change_places_stray() -> None:
             "The museum opened in 1950 and the theatre closed in 1902.",
         )
     )
-    assert false.strayed - true.strayed > 0.1
+    assert false.contradicted > true.contradicted
 
 
 def test_a_model_of_pairs_is_a_scorer_of_its_name(tmp_path: Path) -> None:
