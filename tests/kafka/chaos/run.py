@@ -49,6 +49,7 @@ class _Run:
         self._tell = tell
         self._begun = time.monotonic()
         self.report = Report()
+        self.waiting: list[float] = []  # at each kill, the share of the traces that is not counted
 
     def say(self, text: str) -> None:
         self._tell(f"{time.monotonic() - self._begun:7.1f} s  {text}")
@@ -201,6 +202,9 @@ class _Run:
             # where all stands still for a while, the next fault must come all the same
             late = now - max(moved, acted) > self.plan.patience / 3
             if due and now - acted >= LEAST_GAP and (late or most >= due[0].at * self.plan.traces):
+                if due[0].kind == "kill":
+                    most = max(most, pool.look()[0])
+                    self.waiting.append((producing.sent - most) / self.plan.traces)
                 pool.act(due.pop(0))
                 acted = time.monotonic()
             pool.tend()
@@ -254,6 +258,8 @@ class _Run:
         add(f"seed {todo.seed}: {done}; {len(pool.own_exits)} workers ended by themselves")
         for line in pool.own_exits + pool.bad_stops:
             add(f"  {line}")
+        many = sum(share >= 0.5 for share in self.waiting)
+        add(f"{many} of {len(self.waiting)} kills while half of the load or more was waiting")
         add(f"{self.report.counted:.0f} traces counted, {self.report.seconds:.0f} s")
         add(f"{log.duplicates} duplicates in the log")
         add(f"{len(log.poison)} poison, {len(log.dead) - len(log.poison)} dead letters repeated")
