@@ -176,7 +176,7 @@ class _WorkerProcess:
 
     async def run(self, app: WorkerApp) -> int:
         """Start the app, run its jobs, and return the exit status when it is time to end."""
-        starting = asyncio.create_task(app.start())
+        starting = asyncio.create_task(app.faust.start())
         stopping = asyncio.create_task(self.stop.wait())
         try:
             async with run_jobs(app.jobs):

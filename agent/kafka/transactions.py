@@ -152,7 +152,7 @@ class OwnerGroup(ABC):
         self.name = name
         self.owners = Owners(lambda tp: build(self, tp))
         self.fail = fail
-        self._counters = counters
+        self.counters = counters
 
     async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
         """Return the committed offset of a partition, and the oldest that the retention has left.
@@ -174,10 +174,6 @@ class OwnerGroup(ABC):
     @abstractmethod
     async def measure(self) -> None:
         """Measure how far the owners are behind."""
-
-    def deleted(self, tp: TopicPartition, count: int) -> None:
-        """Count messages that the retention has deleted before they were read."""
-        self._counters.inc(DELETED_UNREAD, (("topic", tp.topic),), count)
 
 
 class PartitionOwner(ABC):
@@ -275,7 +271,8 @@ class PartitionOwner(ABC):
                 "%s/%d: offsets %d to %d were deleted before they were read (retention)",
                 *(*self.tp, offset, first - 1),
             )
-            self.group.deleted(self.tp, first - offset)
+            label = ("topic", self.tp.topic)
+            self.group.counters.inc(DELETED_UNREAD, (label,), first - offset)
         await self.open(offset)
         self.position = max(offset or 0, first)
         if offset is None:  # so that the group never reads on from where it happens to stand

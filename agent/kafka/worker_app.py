@@ -152,10 +152,6 @@ class WorkerApp:
             return AssembleOwner(self.assemble, group, tp)
         return AggregateOwner(self.aggregate, group, tp)
 
-    async def start(self) -> None:
-        """Join the state group; the jobs are for the caller to run."""
-        await self.faust.start()
-
     async def drain(self) -> None:
         """Commit what was begun."""
         await asyncio.gather(self.score.owners.drain(), self.state.owners.drain())

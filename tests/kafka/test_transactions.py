@@ -64,6 +64,7 @@ class Group:
         self.log, self.offset, self.first = log, offset, first
         self.sought: list[int] = []
         self.lost = 0
+        self.counters = self
         self.failed: list[BaseException] = []
         self.fail: Callable[[BaseException], Coroutine[Any, Any, None]] = self._fail
 
@@ -74,7 +75,7 @@ class Group:
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         self.sought.append(offset)
 
-    def deleted(self, tp: TopicPartition, count: int) -> None:
+    def inc(self, name: str, labels: object, count: int) -> None:
         self.lost += count
 
     async def _fail(self, error: BaseException) -> None:
