@@ -36,13 +36,13 @@ FLOORS = {
 COMPOSITION_ROOT = "app"
 MAX_FOLDERS = 30
 MAX_FILES = 320
-MAX_PRODUCT_LINES = 72_103  # 60,000 is the aim
+MAX_PRODUCT_LINES = 72_180  # 60,000 is the aim
 MEDIAN_LINES = range(150, 261)
 # Statements of the statistics, docstrings left out: 4,945 when a statistician read them first
 # (e2e623e), before there were labels of people.
 STATISTICS = ("windows", "drift", "breakdown", "sampling", "aggregate.drift_detection")
 LABELS = ("sampling.labelling", "sampling.people_agreement")
-MAX_STATISTICS = 4_800
+MAX_STATISTICS = 4_805
 MAX_PARAMETERS = 8  # of a constructor; more want an object for some of them
 
 

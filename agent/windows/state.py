@@ -61,8 +61,8 @@ _MAX_PENDING = 1024
 _MAX_UNREAD = 2048
 
 # Write whole buckets, and begin the journal anew, when it has so many bytes. A start after a crash
-# adds them up, which takes 3 s where each trace has 20 segments.
-_JOURNAL_BYTES = 16 * 2**20
+# adds them up, which takes 4 s where each trace has 20 segments.
+_JOURNAL_BYTES = 8 * 2**20
 
 
 class WindowState:

@@ -380,8 +380,8 @@ def test_a_model_that_scores_a_part_helps_the_labels(labels_first: bool) -> None
         assert cell is not None
         assert cell.strata is not None
         assert {name: (sums.size >> 24, sums.w >> 24) for name, sums in cell.strata.items()} == {
-            "sample:4|0": (24, 24),
-            "sample:4|4": (24, 24),
+            "sample/4|0": (24, 24),
+            "sample/4|4": (24, 24),
         }
 
 
