@@ -72,7 +72,7 @@ test: setup  ## the fast tests
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file
 # sets up is made once; backwards, so that the longest, the crash tests, are not the last. They wait
-# for brokers, disks and timers for half of their time: one worker more than there are cores.
+# for brokers, disks and timers: one worker more than there are cores.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort -r)
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts

@@ -24,7 +24,7 @@ settings.load_profile("patient")
 
 def pytest_collection_finish() -> None:
     """Let garbage collections pass over what lives as long as the tests: 7,000 of them, and all
-    modules. It was a twentieth of the time of the fast tests."""
+    modules."""
     gc.collect()
     gc.freeze()
 
