@@ -367,11 +367,12 @@ class Worker:
     def _advance_time(self, upto: int) -> None:
         """Move event time on with the clock, if traffic is live."""
         event = self.state.time.now(self._clocks.monotonic())
-        moves = self.draws.live and event is not None and not self._stopping
-        if moves and event is not None:
+        due = False
+        if self.draws.live and event is not None and not self._stopping:
             with self.lock:
                 self._advance(event)
-        if self.state.outbox.changed or (moves and self.state.due):
+            due = self.state.due
+        if due or self.state.outbox.changed:
             self._commits.commit(self.state, upto)
 
     def _advance(self, to: float) -> None:

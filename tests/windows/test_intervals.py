@@ -12,6 +12,7 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.sampling.sampler import drawn_stratum
 from ragmeter.windows.estimators import wilson_interval
 from ragmeter.windows.intervals import assisted_scorer, is_assisted, unassisted_scorer
+from ragmeter.windows.series import Estimate
 from ragmeter.windows.sums import upstream_stratum
 from ragmeter.windows.windows import Windows
 from tests.windows.helpers import BASE, windows
@@ -54,13 +55,18 @@ def filled(seed: int, number: int, share: float, told: bool, metric: str = "answ
     return w
 
 
-@pytest.mark.parametrize("metric", ["answered", "grounding"])
-def test_a_cheap_score_that_knows_narrows_the_interval(metric: str) -> None:
-    w = filled(1, 4000, 0.05, True, metric)
+def plain_and_helped(w: Windows, metric: str) -> tuple[Estimate, Estimate]:
     plain = w.estimate("bot", "", metric, "judge", "5m")
     helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
     assert plain is not None
     assert helped is not None
+    return plain, helped
+
+
+@pytest.mark.parametrize("metric", ["answered", "grounding"])
+def test_a_cheap_score_that_knows_narrows_the_interval(metric: str) -> None:
+    w = filled(1, 4000, 0.05, True, metric)
+    plain, helped = plain_and_helped(w, metric)
     assert w.series("bot") == [(metric, "judge"), (metric, "judge+builtin")]
     assert helped.upper - helped.lower < 0.97 * (plain.upper - plain.lower)
     assert helped.effective_samples > plain.effective_samples
@@ -75,10 +81,7 @@ def test_a_cheap_score_that_knows_narrows_the_interval(metric: str) -> None:
 @pytest.mark.parametrize("metric", ["answered", "grounding"])
 def test_one_that_knows_nothing_costs_next_to_nothing(metric: str) -> None:
     w = filled(2, 4000, 0.05, False, metric)
-    plain = w.estimate("bot", "", metric, "judge", "5m")
-    helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
-    assert plain is not None
-    assert helped is not None
+    plain, helped = plain_and_helped(w, metric)
     assert helped.upper - helped.lower < 1.03 * (plain.upper - plain.lower)
     assert abs(helped.value - plain.value) < 0.01
 
@@ -133,10 +136,7 @@ def test_where_every_trace_was_judged_the_interval_is_about_the_process() -> Non
 def test_where_every_trace_was_judged_a_cheap_score_knows_nothing_more(metric: str) -> None:
     """How many traces of each class the process gives is not known better than this traffic is."""
     w = filled(5, 800, 1.0, True, metric)
-    plain = w.estimate("bot", "", metric, "judge", "5m")
-    helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
-    assert plain is not None
-    assert helped is not None
+    plain, helped = plain_and_helped(w, metric)
     assert helped.samples == 800
     ends = [(one.value, one.lower, one.upper) for one in (plain, helped)]
     assert ends[1] == pytest.approx(ends[0], abs=0.004)
