@@ -4,9 +4,10 @@
 
 Traces are those of `examples/mtrag.jsonl`, scored once by the built-in scorers and given other
 services, tags, times and latencies. Columns: process CPU in microseconds a trace of `apply`, and of
-taking what changed with its JSON every 256 traces; rows of windows and budgets a trace; resident
-memory. Then, with 300 services: CPU seconds of a gap of a month and of the scrape after it, and the
-longest time between two chances for a scrape in between.
+taking what changed with its JSON every 256 traces, with the garbage collector as the agent sets it;
+rows of windows and budgets a trace; resident memory; MiB of the rows that are left, and CPU seconds
+of loading them. Then, with 300 services: CPU seconds of a gap of a month and of the scrape after
+it, and the longest time between two chances for a scrape in between.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.memory import resident_megabytes
 from benchmarks.scrape import BenchReading
-from ragmeter.aggregate.aggregator import Aggregator, take_changes
+from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.counters import GaugeSample
+from ragmeter.core.process import collect_rarely
 from ragmeter.core.score import ScoredTrace
 from ragmeter.exporters.page.rendering import status_page
 from ragmeter.exporters.page.views import status_view
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.scoring.scorer import Scorer
+from ragmeter.windows.state import BucketRow
 
 __all__ = ["main"]
 
@@ -93,8 +96,10 @@ def make_aggregator(tags: int) -> Aggregator:
     return Aggregator(settings, load_configured_rules(settings), Scorer().pairs)
 
 
-def run(one: Aggregator, traces: list[ScoredTrace]) -> tuple[float, float, int]:
-    """CPU seconds of applying and of taking, and the number of rows."""
+def run(
+    one: Aggregator, traces: list[ScoredTrace], saved: dict[Any, BucketRow] | None = None
+) -> tuple[float, float, int]:
+    """CPU seconds of applying and of taking, and the number of rows; `saved` gets those left."""
     applied = taken = 0.0
     rows = 0
     for first in range(0, len(traces), COMMIT):
@@ -108,7 +113,18 @@ def run(one: Aggregator, traces: list[ScoredTrace]) -> tuple[float, float, int]:
             json.dumps(part)
         applied, taken = applied + middle - begin, taken + time.process_time() - middle
         rows += len(changes.buckets)
+        if saved is not None:
+            saved.update((row[:4], row) for row in changes.buckets)
     return applied, taken, rows
+
+
+def measure_load(tags: int, saved: dict[Any, BucketRow]) -> tuple[float, float]:
+    """MiB of the rows that are left, and CPU seconds of loading them."""
+    rows = [row for row in saved.values() if row[4] is not None]
+    one = make_aggregator(tags)
+    begin = time.process_time()
+    restore_aggregator(one, rows, [], {})
+    return sum(len(row[4] or b"") for row in rows) / 2**20, time.process_time() - begin
 
 
 def measure_gap(pool: list[ScoredTrace], number: int) -> None:
@@ -153,14 +169,18 @@ def main() -> None:
     parser.add_argument("--case", type=int, nargs=3, metavar=("SERVICES", "RATE", "TAGS"))
     options = parser.parse_args()
     pool = scored_traces()
-    print("services  rate  tags   apply    take  rows/trace  MiB")
+    collect_rarely()
+    print("services  rate  tags   apply    take  rows/trace  MiB  saved MiB  load s")
     for services, rate, tags in [options.case] if options.case else CASES:
         one = make_aggregator(tags)
-        applied, taken, rows = run(one, list(traffic(pool, services, rate, tags, options.traces)))
+        saved: dict[Any, BucketRow] = {}
+        traces = list(traffic(pool, services, rate, tags, options.traces))
+        applied, taken, rows = run(one, traces, saved)
         costs = [1e6 * seconds / options.traces for seconds in (applied, taken)]
         print(
             f"{services:8} {rate:5} {tags:5} {costs[0]:7.0f} {costs[1]:7.0f} "
-            f"{rows / options.traces:11.2f} {resident_megabytes():4.0f}"
+            f"{rows / options.traces:11.2f} {resident_megabytes():4.0f} "
+            "{:10.1f} {:7.2f}".format(*measure_load(tags, saved))
         )
     if not options.case:
         measure_gap(pool, options.traces)

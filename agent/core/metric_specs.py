@@ -74,9 +74,10 @@ class MetricSpec:
     def has_own_error(self, scorer: str) -> bool:
         """Return whether a scorer without a judge only estimates what people would say.
 
-        Its interval covers sampling, and not that error.
+        Its interval covers sampling, and not that error. In `mini+builtin` the second scorer helps
+        with the sampling alone.
         """
-        return scorer in _ESTIMATING and not _JUDGING.isdisjoint(self.scorers)
+        return scorer.partition("+")[0] in _ESTIMATING and not _JUDGING.isdisjoint(self.scorers)
 
     @property
     def range(self) -> str:

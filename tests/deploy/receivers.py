@@ -43,11 +43,11 @@ async def mailbox() -> AsyncIterator[tuple[str, list[bytes]]]:
 
 
 def receiver_settings(folder: Path, stub: Stub, smarthost: str) -> dict[str, Any]:
-    """The shipped receivers with addresses of our own, and without waiting."""
+    """The shipped receivers with addresses of our own, and a short wait for other alerts."""
     (secret := folder / "secret").write_text(f"{stub.url}/slack")
     tree: dict[str, Any] = yaml.safe_load((FOLDER / "receivers.yml").read_text("utf-8"))
     tree["templates"] = [str(FOLDER / "ragmeter.tmpl")]
-    tree["route"] |= {"group_wait": "200ms", "group_interval": "300ms"}
+    tree["route"] |= {"group_wait": "1s", "group_interval": "300ms"}
     (everyone,) = tree["receivers"]
     everyone["slack_configs"][0]["api_url_file"] = str(secret)
     pager = {"url": f"{stub.url}/pagerduty", "routing_key_file": str(secret)}

@@ -6,6 +6,7 @@ import asyncio
 import html
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from ragmeter.alerts.alert import Alert
 from ragmeter.exporters.alertmanager import Alertmanager
 from tests.deploy.receivers import mail_parts, mailbox, receiver_settings
 from tests.exporters.alerts import drifted, make
@@ -28,9 +30,7 @@ HOSTILE = "<!channel> & <script>alert(1)</script>"
 @pytest.mark.real
 def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
     binary = require("alertmanager", "prometheus-alertmanager")
-    now = time.time()  # one that fired long ago is sent at once, by itself
     fell = drifted(
-        fired_at=now,
         service="support",
         severity="critical",
         summary=f"support: grounding went from 0.8 to 0.6 {HOSTILE} (95 % interval and more)",
@@ -38,19 +38,24 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
         worst=["t-1", HOSTILE, "t-2", "t-4"],
         runbook=f"{PAGE}/runbooks/drift.md",
     )
-    failing = make(fired_at=now, service="support", worst=[], value=None, lower=None)
+    failing = make(service="support", worst=[], value=None, lower=None)
     spans = [{"text": f"refunded within an hour {HOSTILE}"}, {"text": "by cheque"}]
 
     def scores(service: str, trace_id: str) -> list[dict[str, Any]]:
         detail = {"unsupported_spans": spans} if trace_id == "t-1" else None
         return [{"metric": "grounding", "scorer": "mini", "detail": detail}]
 
+    def both_now() -> list[Alert]:
+        # Alertmanager sends one that fired longer ago than it waits for others at once, by itself.
+        now = time.time()
+        return [replace(alert, fired_at=now) for alert in (fell, failing)]
+
     async def scenario() -> tuple[Stub, list[bytes]]:
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):
             own = receiver_settings(tmp_path, stub, host)
             async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
                 sender = Alertmanager(
-                    *(client, url, lambda: [fell.copy(), failing.copy()]),
+                    *(client, url, both_now),
                     clock=time.time,
                     count=lambda *_: None,
                     status_url=PAGE,

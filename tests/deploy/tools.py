@@ -3,11 +3,13 @@ dashboard-linter; axe-core, which checks the pages; and uPlot, which draws pictu
 
 `python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
 time: Go compiles the linter for minutes. With `--downloads` nothing is compiled, which takes
-seconds. It needs Go and a module proxy, and a package index.
+seconds, and the writer of bills of materials is fetched too. It needs Go and a module proxy, and a
+package index.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,6 +21,7 @@ from typing import NoReturn
 
 import yaml
 
+from deploy.supply.tools import Missing, fetch_python
 from tests.real import unavailable
 
 __all__ = [
@@ -183,5 +186,9 @@ def _fetch_tools() -> None:
 
 
 if __name__ == "__main__":
-    fetch(compiled="--downloads" not in sys.argv[1:])
+    downloads = "--downloads" in sys.argv[1:]
+    if downloads:
+        with contextlib.suppress(Missing):
+            fetch_python()  # by another target in CI, beside this one
+    fetch(compiled=not downloads)
     sys.stdout.write(f"{TOOLS}\n{CRDS}\n{LINTER}\n")
