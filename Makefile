@@ -13,6 +13,9 @@ DOCS_STAMP := $(DOCS)/.stamp
 # takes 1.6 s of a processor instead of 0.6 s, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Tests wait for processes, disks and timers: one worker more than there are cores.
+WORKERS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-apps lock run docs test test-slow kafka kafka-up deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
@@ -68,16 +71,15 @@ docs: $(DOCS_STAMP)  ## build the documentation site into dist/docs; dead links 
 
 test: setup  ## the fast tests
 	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null  # tests of what is missing are skipped
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n $(WORKERS) -m "not slow"
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file
-# sets up is made once; backwards, so that the longest, the crash tests, are not the last. They wait
-# for brokers, disks and timers: one worker more than there are cores.
+# sets up is made once; backwards, so that the longest, the crash tests, are not the last.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort -r)
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
-	$(BIN)/pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder -m slow $(SLOW)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m slow $(SLOW)
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server

@@ -22,7 +22,7 @@ from tests.real import require
 from tests.traces import START, trace_dict
 from tests.waiting import PATIENCE, until_async
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 RULE = "RagErrorsHigh"
 SERVING = "serving until Ctrl-C"

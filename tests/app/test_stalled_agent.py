@@ -13,6 +13,8 @@ from tests.patched import running, status
 from tests.traces import trace_dict
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 # What hangs, each as a bug would make it: for ever, and in the thread that does the work.
 HANGS = {
     "the worker": "from ragmeter.scoring.scorer import Scorer\nScorer.draw = hang",
@@ -23,10 +25,7 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "place",
-    [pytest.param(one, marks=() if one == "the worker" else pytest.mark.slow) for one in HANGS],
-)
+@pytest.mark.parametrize("place", HANGS)
 def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> None:
     process, otlp, metrics = running(tmp_path, HANGS[place], {"stalled_seconds": 12})
     try:
@@ -49,7 +48,6 @@ def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> 
     assert "most recent call first" in talk, "where every thread was"
 
 
-@pytest.mark.slow
 def test_a_process_that_was_frozen_goes_on(tmp_path: Path) -> None:
     """As in a debugger, or in a machine that is moved: it was no stall."""
     process, _, metrics = running(tmp_path, "", {"stalled_seconds": 12})

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.acceptance import Report, measure, write_table
 from benchmarks.acceptance_cases import quick_cases
 
+pytestmark = pytest.mark.slow
+
 CASES = {case.row: case for case in quick_cases()}
 
 

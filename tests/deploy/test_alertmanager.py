@@ -27,6 +27,8 @@ from tests.exporters.stub import serve
 from tests.real import require
 from tests.system.compressed import compressed_routes
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Path(__file__).parents[2] / "deploy" / "compose" / "alertmanager.yml"
 FACTOR = 60.0
 WARNS: dict[str, Any] = {"severity": "warning"}

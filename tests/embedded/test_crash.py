@@ -20,6 +20,8 @@ from tests.ports import free_port
 from tests.scorers.judge.stub_process import stub_judge
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 
 def finished(process: subprocess.Popen[bytes]) -> int:
     return process.wait(300)  # a busy machine with a slow disk; the test has its own limit
@@ -101,13 +103,10 @@ def assert_counted_once(counters: dict[tuple[str, str], float]) -> None:
     assert seen == states
 
 
-@pytest.mark.parametrize(
-    ("kills", "count"),
-    [(2, 2_000), pytest.param(12, 6_000, marks=pytest.mark.slow)],
-)
 def test_replay_killed_at_random_points_counts_as_if_undisturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kills, count = 12, 6_000
     monkeypatch.setenv("RAGMETER_SCORERS__PROCESSES", "1")
     file = tmp_path / "traffic.jsonl"
     poison = traffic(file, count, seed=kills)
@@ -119,13 +118,8 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("kills", "count"),
-    [(2, 600), pytest.param(8, 1_600, marks=pytest.mark.slow)],
-)
-def test_judged_traces_count_once_however_often_the_agent_is_killed(
-    tmp_path: Path, kills: int, count: int
-) -> None:
+def test_judged_traces_count_once_however_often_the_agent_is_killed(tmp_path: Path) -> None:
+    kills, count = 8, 1_600
     file = tmp_path / "traffic.jsonl"
     traffic(file, count, seed=kills, step=4)  # hours: strata are learned by the hour
     with stub_judge(0.02) as stub:
@@ -220,13 +214,8 @@ def comparable(state: dict[str, Any]) -> dict[str, Any]:
     return {"buckets": state["buckets"], "counters": counters, "queue": state["queue"]}
 
 
-@pytest.mark.parametrize(
-    ("kills", "count"),
-    [(2, 600), pytest.param(12, 1_800, marks=pytest.mark.slow)],
-)
-def test_http_killed_at_random_points_loses_nothing_it_answered(
-    tmp_path: Path, kills: int, count: int
-) -> None:
+def test_http_killed_at_random_points_loses_nothing_it_answered(tmp_path: Path) -> None:
+    kills, count = 12, 1_800
     file = tmp_path / "traffic.jsonl"
     traffic(file, count, seed=100 + kills)
     rng = random.Random(kills)

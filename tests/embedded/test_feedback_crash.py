@@ -17,6 +17,8 @@ from tests.embedded.test_crash import Live, assert_counted_once, finished, kill_
 from tests.traces import START, trace_dict
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 TRACES = 300
 HEARD = ("ragmeter_feedback_received_total", "ragmeter_feedback_total")
 
@@ -52,13 +54,8 @@ def begin(folder: Path, traces: Path, feedback: Path) -> subprocess.Popen[bytes]
     )
 
 
-@pytest.mark.parametrize(
-    ("kills", "labels"),
-    [(2, 1_500), pytest.param(12, 6_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
-)
-def test_labels_count_once_however_often_the_agent_is_killed(
-    tmp_path: Path, kills: int, labels: int
-) -> None:
+def test_labels_count_once_however_often_the_agent_is_killed(tmp_path: Path) -> None:
+    kills, labels = 12, 6_000
     traces, feedback = files(tmp_path, labels)
     rng = random.Random(kills)
     states = []

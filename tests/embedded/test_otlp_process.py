@@ -24,6 +24,8 @@ from opentelemetry.trace import Tracer, set_span_in_context
 from tests import waiting
 from tests.embedded.test_crash import Live
 
+pytestmark = pytest.mark.slow
+
 QUERY, ANSWER = "How do I reset my password?", "Click Forgot password [1]."
 PASSAGE = "Click Forgot password on the login page to reset it."
 
@@ -186,18 +188,9 @@ def send(live: Live, body: bytes) -> None:
     until(live, lambda: live.client.post(url, content=body, headers=head).status_code == 200)
 
 
-@pytest.mark.parametrize(
-    ("kills", "traces"),
-    [
-        (2, 40),
-        pytest.param(15, 200, marks=pytest.mark.slow),
-    ],
-)
-def test_killed_at_random_points_each_trace_counts_once(
-    tmp_path: Path, kills: int, traces: int
-) -> None:
+def test_killed_at_random_points_each_trace_counts_once(tmp_path: Path) -> None:
     with served(tmp_path, grace=0.3) as live:
-        kill_at_random_points(live, kills, traces)
+        kill_at_random_points(live, kills=15, traces=200)
 
 
 def kill_at_random_points(live: Live, kills: int, traces: int) -> None:

@@ -32,6 +32,8 @@ from tests.scoring.test_processes import own_metric, pids  # noqa: F401
 from tests.traces import START, good, trace_dict
 from tests.waiting import PATIENCE, stop_agent, until
 
+pytestmark = pytest.mark.slow
+
 GONE = "The page does not say. I would guess 30 days, as elsewhere."
 
 
@@ -120,7 +122,7 @@ def state(folder: Path) -> dict[str, list[Any]]:
     return rows
 
 
-@pytest.mark.parametrize("builtin", [pytest.param(1.0, marks=pytest.mark.slow), 0.3])
+@pytest.mark.parametrize("builtin", [1.0, 0.3])
 def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builtin: float
 ) -> None:

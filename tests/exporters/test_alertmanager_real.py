@@ -25,7 +25,7 @@ from tests.exporters.stub import serve
 from tests.real import require
 from tests.waiting import until_async
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 @asynccontextmanager

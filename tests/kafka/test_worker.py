@@ -20,7 +20,7 @@ from tests.samples import samples
 from tests.traces import trace_line
 from tests.waiting import until
 
-pytestmark = [pytest.mark.real]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 STOP_SECONDS = 10.0  # of a worker that has nothing to finish
 
@@ -82,7 +82,6 @@ def test_one_worker_finds_what_the_embedded_agent_does(place: Place, tmp_path: P
         assert worker.stop() == 0, worker.log
 
 
-@pytest.mark.slow
 def test_each_service_is_exported_by_exactly_one_worker(
     broker: KafkaServer, tmp_path: Path
 ) -> None:
@@ -117,7 +116,6 @@ def test_each_service_is_exported_by_exactly_one_worker(
         assert_same(quality(one.metrics()), embedded(tmp_path / "all", lines))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_worker_waits_for_brokers_that_are_down_and_goes_on(place: Place, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from tests.scorers.judge.stub_process import StubProcess
 from tests.scoring.test_slow_tiers import judged, running
 from tests.traces import trace_line
 
+pytestmark = pytest.mark.slow
+
 
 def traces(folder: Path, number: int) -> Path:
     path = folder / "traces.jsonl"

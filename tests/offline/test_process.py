@@ -9,11 +9,14 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.crash import settings_file, start
 from tests.ports import free_port
 from tests.traces import trace_line
 from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
 
 COUNT = 200
 TOTAL = re.compile(r'^rag_traces_total\{service="bot"[^}]*\} (\S+)$', re.MULTILINE)

@@ -11,6 +11,8 @@ import pytest
 from benchmarks.budget import coverage, freshness
 from benchmarks.budget_traffic import BOT, DAYS, SCENARIOS, SPIKE, Outcome, Scenario, simulate
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 

@@ -38,6 +38,8 @@ from ragmeter.scoring.scorer import Scorer, TraceScores
 from tests.traces import make_trace, trace_dict, trace_line
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

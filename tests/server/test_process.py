@@ -24,6 +24,8 @@ from tests.ports import free_port
 from tests.real import require
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TOKENS = {name: f"{name}-for-{name}-only" for name in ("token", "send", "scrape")}
 SECONDS = 300  # a busy machine takes tens of seconds to start a process

@@ -14,6 +14,8 @@ from tests.prometheus_server import prometheus
 from tests.real import require
 from tests.server.guarded import guarded
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 FIRST, SECOND = "scrape-token-one", "scrape-token-two"
 

@@ -15,6 +15,8 @@ from tests.exporters.server import serving
 from tests.exporters.test_real_browser import paths, visit
 from tests.real import require
 
+pytestmark = pytest.mark.slow
+
 # Rules of taste are left out: what remains are those of WCAG 2.2 AA and what axe takes for best.
 RUN = """
 return axe.run(document, {resultTypes: ['violations']}).then(found => found.violations
@@ -26,12 +28,7 @@ return axe.run(document, {resultTypes: ['violations']}).then(found => found.viol
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("width", "scheme"),
-    [
-        (1400, "light"),
-        (1400, "dark"),
-        (400, "light"),
-        pytest.param(400, "dark", marks=pytest.mark.slow),  # colours do not change with the width
-    ],
+    [(1400, "light"), (1400, "dark"), (400, "light")],  # colours do not change with the width
 )
 def test_nothing_serious_is_wrong(width: int, scheme: str, tmp_path: Path) -> None:
     script = axe().read_text(encoding="utf-8")

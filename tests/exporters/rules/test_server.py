@@ -16,6 +16,8 @@ from tests.exporters.server import serving
 from tests.prometheus_server import prometheus
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 RULES = TESTS.parent / "ragmeter.rules.yaml"
 CONFIG = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}

@@ -25,7 +25,7 @@ from ragmeter.offline.replay import ReplayState
 from tests.kafka_server import KafkaServer
 from tests.waiting import until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 TO_KAFKA = ["--to", "kafka", "-c"]
 

@@ -20,7 +20,7 @@ from ragmeter.kafka.operator.administration import provision
 from ragmeter.kafka.operator.clients import KafkaCommandError, consumer, escape_record, guarded
 from ragmeter.kafka.operator.dead_letters import redrive
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 @pytest.fixture
