@@ -84,7 +84,7 @@ def _shares(x: Floats, baseline: int) -> _Part:
     """As the agent does: an hour for the edges, the rest of the baseline for the shares."""
     known, hour = baseline // BUCKET, HOUR // MINUTE
     cells = np.minimum((_buckets(1.0 - x) * SCORE_CELLS).astype(int), SCORE_CELLS - 1)
-    tracker = SharesTracker("", "grounding", "builtin", 0.0)
+    tracker = SharesTracker("", "grounding", "builtin")
     for row in cells[:hour]:
         counts = np.bincount(row, minlength=SCORE_CELLS).astype(float).tolist()
         tracker._choose_edges(counts, float(BUCKET), float(BUCKET))

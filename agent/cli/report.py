@@ -217,8 +217,6 @@ def segments(
         )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        _print_segments(document, every or metric is not None)
     if not document["segments"]:
         how = "give --tag model, or" if files else "set"
         raise exit_error(f"there are no segments; {how} `segments: [model]` in the settings")
@@ -226,6 +224,8 @@ def segments(
         raise exit_error(
             f"nothing is known of {service!r}" if service else "no trace is in any window"
         )
+    if not as_json:
+        _print_segments(document, every or metric is not None)
 
 
 def _segments_of_files(

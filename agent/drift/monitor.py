@@ -158,13 +158,13 @@ class DriftMonitor:
             for metric, scorer in source.series(service):
                 spec = find_spec(self._specs, metric)
                 if scorer != BUILTIN_SCORER:
-                    self._begin(JudgedTracker(service, metric, scorer, 0.0, spec), now)
+                    self._begin(JudgedTracker(service, metric, scorer, spec), now)
                     continue
-                self._begin(MeanTracker(service, metric, scorer, 0.0, spec), now)
+                self._begin(MeanTracker(service, metric, scorer, spec), now)
                 if spec and spec.kind == "mean" and spec.high is not None:
-                    self._begin(SharesTracker(service, metric, scorer, 0.0), now)
+                    self._begin(SharesTracker(service, metric, scorer), now)
             for stage in source.stages(service):
-                self._begin(SharesTracker(service, stage, "", 0.0), now)
+                self._begin(SharesTracker(service, stage, ""), now)
         self._count_streams()
 
     def _count_streams(self) -> None:

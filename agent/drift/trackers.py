@@ -86,15 +86,10 @@ class Tracker(ABC):
     lateness = 60.0  # seconds after their end at which buckets are read
 
     def __init__(
-        self,
-        service: str,
-        metric: str,
-        scorer: str,
-        next_start: float,
-        spec: MetricSpec | None = None,
+        self, service: str, metric: str, scorer: str, spec: MetricSpec | None = None
     ) -> None:
         self.service, self.metric, self.scorer = service, metric, scorer
-        self.next_start = next_start
+        self.next_start = 0.0
         self.width = MINUTE
         self.series: dict[AlarmKind, DriftSeries] = {}
         self.milestones: Sequence[tuple[float, int]] = MILESTONES
@@ -237,8 +232,8 @@ class SharesTracker(Tracker):
     `edges` are the lowest cells above each edge.
     """
 
-    def __init__(self, service: str, metric: str, scorer: str, next_start: float) -> None:
-        super().__init__(service, metric, scorer, next_start)
+    def __init__(self, service: str, metric: str, scorer: str) -> None:
+        super().__init__(service, metric, scorer)
         self._kind = "distribution" if scorer else "latency"
         self.edges: list[int] = []
         self._learned: list[float] = []  # samples by cell, until the edges are chosen
@@ -330,14 +325,9 @@ class JudgedTracker(Tracker):
     lateness = 120.0
 
     def __init__(
-        self,
-        service: str,
-        metric: str,
-        scorer: str,
-        next_start: float,
-        spec: MetricSpec | None = None,
+        self, service: str, metric: str, scorer: str, spec: MetricSpec | None = None
     ) -> None:
-        super().__init__(service, metric, scorer, next_start, spec)
+        super().__init__(service, metric, scorer, spec)
         self.width = _JUDGED_WIDTH
         self._watch["high"] = self._watch["high"] or 1.0
         self._steps = JudgedSteps()
@@ -385,7 +375,8 @@ class JudgedTracker(Tracker):
 def load_tracker(state: Mapping[str, Any]) -> Tracker:
     """Restore a tracker that `Tracker.dump` described, by the name of its class."""
     kinds = {cls.__name__: cls for cls in (MeanTracker, SharesTracker, JudgedTracker)}
-    service, metric, scorer, next_start, _ = state["key"]
-    new = kinds[state["type"]](service, metric, scorer, next_start)
+    service, metric, scorer, start, _ = state["key"]
+    new = kinds[state["type"]](service, metric, scorer)
+    new.next_start = start
     new.restore(state)
     return new

@@ -67,6 +67,11 @@ class DecodeFailure:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if errors[0]["type"] == "json_invalid":
             reason = "invalid_json"
+            try:
+                raw.decode()
+            except UnicodeDecodeError as wrong:
+                why = f"not UTF-8: byte 0x{raw[wrong.start]:02x} at position {wrong.start}"
+                return cls.of_whole(reason, why, raw)
         fields = [
             (".".join(map(str, item["loc"]))[:_MAX_REASON], item["msg"][:_MAX_REASON])
             for item in errors[:_MAX_ERRORS]

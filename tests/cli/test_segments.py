@@ -122,6 +122,7 @@ def test_mistakes_are_said(tmp_path: Path, arguments: list[str], status: int, wh
     done = ragmeter(*(str(tmp_path / a) if a.isupper() else a for a in arguments))
     assert done.exit_code == status
     assert why in " ".join(done.stderr.split())
+    assert status == 0 or not done.stdout, "no heading above what is not there"
 
 
 def test_text_of_traces_is_no_markup_and_no_control() -> None:

@@ -130,6 +130,12 @@ def test_a_byte_order_mark_is_skipped_and_utf_16_named() -> None:
         assert "UTF-16" in only_bad(trace_line(7).decode().encode(encoding)).errors[0][1]
 
 
+def test_another_encoding_is_named_with_its_first_byte() -> None:
+    failure = only_bad('{"query": "Müller"}'.encode("cp1252"))
+    assert failure.reason == "invalid_json"
+    assert failure.errors == (("", "not UTF-8: byte 0xfc at position 12"),)
+
+
 @pytest.mark.parametrize(
     ("body", "what"),
     [
