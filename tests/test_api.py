@@ -85,6 +85,12 @@ def test_an_item_that_is_no_trace_is_named() -> None:
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize("one", ["a.jsonl", Path("a.jsonl"), {"trace_id": "a"}, make_trace()])
+def test_what_is_no_list_of_traces_is_said(one: Any) -> None:
+    with pytest.raises(RagmeterError, match=rf"needed, not one {type(one).__name__}$"):
+        ragmeter.score(one)
+
+
 def test_an_own_metric_is_scored(install_metric: Callable[[CustomMetric], None]) -> None:
     @ragmeter.metric(
         name="short", kind="ratio", meaning="a", formula="b", needs="answer", source="c"

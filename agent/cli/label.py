@@ -71,8 +71,8 @@ _Question = Mapping[str, Any]
 def label(
     file: Annotated[
         Path | None,
-        typer.Argument(help="Traces to draw from: JSON lines or array, gzip too. None: those of the"
-                       " running agent (sampling.people)."),
+        typer.Argument(help="Traces to draw from: JSON lines or array, gzip too. Default: those of"
+                       " the running agent (sampling.people)."),
     ] = None,
     labels: Annotated[
         Path | None,
@@ -109,7 +109,10 @@ def label(
             work = _FileDraw(file, out, count, settings, service)
         if not show:
             _ask_all(work.questions(count), work.store)
-        print_tables(work.tables())
+        tables = [table for table in work.tables() if table.row_count]
+        if not tables:
+            print_message("there are no labels yet")
+        print_tables(tables)
 
 
 def _ask_all(questions: Sequence[_Question], store: Callable[[Feedback], None]) -> None:
@@ -242,6 +245,7 @@ class _FileDraw:
 
     def tables(self) -> list[Table]:
         """Return the estimates and the agreement."""
+        from ragmeter.offline.report.tables import agreement_table
         from ragmeter.offline.whole_file import estimate_people
 
         labels = {at: (verdict, self._probability) for at, verdict in self._verdicts.items()}
@@ -254,7 +258,8 @@ class _FileDraw:
             for scored, verdict in ((self._traces[at][0], v) for at, v in self._verdicts.items())
         ]
         title = f"What you would say of all {len(self._traces):,} traces"
-        return [_estimates_table(title, rows), _agreement_table(compare_with_people(labelled))]
+        agreement = agreement_table(compare_with_people(labelled), _WITH_YOU)
+        return [_estimates_table(title, rows), agreement]
 
 
 class _AgentDraw:
@@ -279,17 +284,13 @@ class _AgentDraw:
 
     def tables(self) -> list[Table]:
         """Return the estimates and the agreement."""
+        from ragmeter.offline.report.tables import agreement_table
+
         document = self._query("/v1/labels", "questions", post={**self._service, "count": 0})
         return [
             _estimates_table(f"The last {document['window']}", document["estimates"]),
-            _agreement_table([ScorerAgreement(*row) for row in document["agreement"]]),
+            agreement_table((ScorerAgreement(*row) for row in document["agreement"]), _WITH_YOU),
         ]
-
-
-def _agreement_table(rows: Sequence[ScorerAgreement]) -> Table:
-    from ragmeter.offline.report.tables import agreement_table  # other commands do not load it
-
-    return agreement_table(rows, _WITH_YOU)
 
 
 def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:

@@ -51,11 +51,13 @@ def score(
         One scored trace for each trace, in the same order.
 
     Raises:
-        InvalidTraceError: An item is not a trace.
+        InvalidTraceError: An item is not a trace, or `traces` is a path or a single trace.
         ConfigError: The settings are wrong.
         OwnMetricError: An installed metric does not load.
         ModelError: The local model cannot be loaded.
     """
+    if isinstance(traces, Trace | Mapping | str | os.PathLike):
+        raise InvalidTraceError(f"a list of traces is needed, not one {type(traces).__name__}")
     metric_catalogue()
     if isinstance(settings, Mapping):
         settings = load_settings(overrides=settings)

@@ -75,7 +75,7 @@ class ScorerAgreement(NamedTuple):
         """The texts of `AGREEMENT_COLUMNS`."""
 
         def limits(interval: Interval) -> str:
-            return "{:.2f} [{:.2f}, {:.2f}]".format(*interval)
+            return "{:z.2f} [{:z.2f}, {:z.2f}]".format(*interval)
 
         return [
             *(f"{self.metric} ({self.scorer})", str(self.n), f"{self.yes:.2f}"),

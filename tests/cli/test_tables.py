@@ -9,6 +9,8 @@ from ragmeter.cli.tables import alerts_table, judge_report, windows_table
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
+from ragmeter.offline.report.tables import agreement_table
+from ragmeter.sampling.people_agreement import ScorerAgreement
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
 
 HOSTILE = "[/foo] [red]x[/]"
@@ -84,4 +86,16 @@ def test_a_terminal_of_any_width_loses_no_digit(width: int) -> None:
     table.add_row("cost_usd", "judge+builtin*", "0 to 100 % ↑", *numbers, "143 of 1,548")
     Console(file=out, width=width).print(table)
     for cell in (*numbers, "citation", "autonugg", "143 of", "1,548"):
+        assert cell in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_agreement_of_scorers_keeps_their_names_and_digits(width: int) -> None:
+    auroc, kappa = (0.83, 0.71, 0.94), (-0.57, -0.81, 0.69)
+    bias = (-0.25, -0.75, -0.43)
+    numbers = (1234, 0.67, bias, 0.61, auroc, kappa, 0.52)
+    row = ScorerAgreement("grounded", "grounding", "mini", *numbers)
+    out = io.StringIO()
+    Console(file=out, width=width).print(agreement_table([row], "Agreement with you"))
+    for cell in ("grounding", "mini", "1234", "[-0.75,", "-0.43]", "0.94]", "0.69]", "0.52"):
         assert cell in out.getvalue()

@@ -48,6 +48,11 @@ def label(
     return Command(capfd)
 
 
+def test_without_labels_there_is_a_line_and_no_empty_table(tmp_path: Path, label: Command) -> None:
+    status, said = label(write_traces(tmp_path), "--show")
+    assert (status, said.strip()) == (0, "there are no labels yet")
+
+
 def test_labels_are_stored_one_by_one_and_a_second_call_goes_on(
     tmp_path: Path, label: Command
 ) -> None:

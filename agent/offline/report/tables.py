@@ -44,6 +44,9 @@ def agreement_table(rows: Iterable[ScorerAgreement], heading: str) -> Table:
     """Build the table of how well scorers agree with people's labels."""
     columns = ((name, at > 0) for at, name in enumerate(AGREEMENT_COLUMNS))
     table = _fill_table(_table(heading, *columns), (row.cells for row in rows))
+    table.columns[0].min_width = len("grounding")  # whole where the terminal is narrow
+    for at in (3, 5, 6):  # have an interval, and wrap in it there
+        table.columns[at].no_wrap = False
     table.caption = AGREEMENT_NOTE
     return table
 

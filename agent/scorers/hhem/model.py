@@ -122,7 +122,8 @@ def _read_manifest(folder: Path) -> ModelManifest:
                 f"{folder} holds a checkpoint that is not converted: `ragmeter model convert"
                 f" {folder}` makes a model of it"
             )
-        raise ModelError(f"{folder} holds no converted model: there is no {MANIFEST_NAME}")
+        why = f"there is no {MANIFEST_NAME}" if folder.is_dir() else "no such folder"
+        raise ModelError(f"{folder} holds no converted model: {why}")
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
             raise ValueError("too large")

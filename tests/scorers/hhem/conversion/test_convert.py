@@ -177,7 +177,7 @@ def test_a_manifest_of_another_kind_is_refused(folder: Path, change: dict[str, A
 def test_a_folder_that_is_not_converted_says_so(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not converted: `ragmeter model convert"):
         HhemModel(folder)
-    with pytest.raises(ModelError, match="no converted model"):
+    with pytest.raises(ModelError, match="no converted model: no such folder"):
         HhemModel(tmp_path / "nowhere")
 
 
