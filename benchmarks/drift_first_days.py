@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ragmeter.drift.baseline import Baseline, BaselineLearner
 from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries
-from ragmeter.drift.trackers import LATENCY_LEVELS, LATENCY_RHYTHM
+from ragmeter.drift.series_monitors import LATENCY_LEVELS, LATENCY_RHYTHM
 
 __all__ = ["KINDS", "PLANS", "Kind", "Plan", "alarms", "main"]
 

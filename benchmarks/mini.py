@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from benchmarks.devdata import grounding_rows
-from ragmeter.scorers.mini.model import BUNDLED_FOLDER, AnswerReading, TokenModel, load_model
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, AnswerRows, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace, draw_passages, grade_by_words
 from ragmeter.trace import Trace
 
@@ -26,23 +26,21 @@ __all__ = ["main", "read_windows"]
 ROUNDS = 15
 
 
-def read_windows(
-    model: TokenModel, query: str, passages: Sequence[str], answer: str
-) -> AnswerReading:
+def read_windows(model: TokenModel, query: str, passages: Sequence[str], answer: str) -> AnswerRows:
     """Score every row that is needed."""
-    reading = model.read(query, passages, answer)
-    while rows := reading.next_rows():
+    prepared = model.read(query, passages, answer)
+    while rows := prepared.next_rows():
         for row in rows:
-            model.score_window(reading, *row)
-    return reading
+            model.score_window(prepared, *row)
+    return prepared
 
 
 def score(model: TokenModel, trace: Trace) -> int:
     """Score as the tier does; return the number of rows."""
     texts = [passage.text or "" for passage in trace.passages or ()]
-    reading = read_windows(model, trace.query or "", texts, trace.answer or "")
-    conclude_trace(trace, reading)
-    return sum(len(chunk.supports) for chunk in reading.chunks)
+    prepared = read_windows(model, trace.query or "", texts, trace.answer or "")
+    conclude_trace(trace, prepared)
+    return sum(len(chunk.supports) for chunk in prepared.chunks)
 
 
 def grade(model: TokenModel, trace: Trace) -> None:
@@ -61,12 +59,12 @@ def main() -> None:
     model = load_model(BUNDLED_FOLDER)
     assert isinstance(model, TokenModel)
     model.open()
-    reading = model.read("word " * 60, ["word " * 309], "said " * 160)
-    (row,) = reading.next_rows()
+    prepared = model.read("word " * 60, ["word " * 309], "said " * 160)
+    (row,) = prepared.next_rows()
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        model.score_window(reading, *row)
+        model.score_window(prepared, *row)
         times.append(time.process_time() - began)
     print(
         f"row of 512 tokens: median {1e3 * median(times):.1f} ms, least {1e3 * min(times):.1f} ms"

@@ -14,7 +14,7 @@ from benchmarks.devdata import Floats
 from ragmeter.drift.baseline import HOUR, MINUTE, Baseline, BaselineLearner
 from ragmeter.drift.detectors import DriftStream, ScorePart
 from ragmeter.drift.score_histograms import SCORE_CELLS
-from ragmeter.drift.trackers import SharesTracker
+from ragmeter.drift.series_monitors import SharesMonitor
 
 __all__ = ["BUCKET", "OURS", "PLAIN", "Alarms", "Method"]
 
@@ -84,11 +84,11 @@ def _shares(x: Floats, baseline: int) -> _Part:
     """As the agent does: an hour for the edges, the rest of the baseline for the shares."""
     known, hour = baseline // BUCKET, HOUR // MINUTE
     cells = np.minimum((_buckets(1.0 - x) * SCORE_CELLS).astype(int), SCORE_CELLS - 1)
-    tracker = SharesTracker("", "grounding", "builtin")
+    monitor = SharesMonitor("", "grounding", "builtin")
     for row in cells[:hour]:
         counts = np.bincount(row, minlength=SCORE_CELLS).astype(float).tolist()
-        tracker._choose_edges(counts, float(BUCKET), float(BUCKET))
-    above = np.stack([(cells >= edge).sum(1) for edge in tracker.edges], 1).astype(float)
+        monitor._choose_edges(counts, float(BUCKET), float(BUCKET))
+    above = np.stack([(cells >= edge).sum(1) for edge in monitor.edges], 1).astype(float)
     learned = [_baseline(column, column, hour) for column in above[hour:known].T]
     return DriftStream(learned, 1, True), above[known:], above[known:]
 

@@ -220,9 +220,9 @@ class DriftDetection:
             out[f"drift.{self._slots.slot_of(service)}.{slot}"] = rows
         if self._changed:
             self._changed = False
-            for service, trackers in self.monitor.dump_services().items():
+            for service, monitors in self.monitor.dump_services().items():
                 name = f"drift.{self._slots.slot_of(service)}"
-                out[name] = {"service": service, "trackers": trackers}
+                out[name] = {"service": service, "trackers": monitors}
         return out
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -240,14 +240,14 @@ class DriftDetection:
         if head["monitor"]["version"] != STATE_VERSION:
             return
         saved = self._slots.saved_states(state, "drift")
-        trackers = [tracker for _, detectors in saved for tracker in detectors["trackers"]]
+        monitors = [monitor for _, detectors in saved for monitor in detectors["trackers"]]
         scores = [
             row
             for service, slot, rows in self._slots.saved_entries(state, "drift")
             for row in (rows if slot else ())
             if row[0] == service  # a slot may have had another service before
         ]
-        self.monitor.load({**head["monitor"], "trackers": trackers, "scores": scores})
+        self.monitor.load({**head["monitor"], "trackers": monitors, "scores": scores})
 
 
 class _DriftSeries:

@@ -23,14 +23,14 @@ from ragmeter.drift.alarms import (
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
 from ragmeter.drift.score_histograms import ScoreHistograms
 from ragmeter.drift.series import MILESTONES, DriftSeries, SeriesAlarm
-from ragmeter.drift.trackers import (
+from ragmeter.drift.series_monitors import (
     BucketSource,
-    JudgedTracker,
-    MeanTracker,
-    SharesTracker,
-    Tracker,
-    TrackerEvent,
-    load_tracker,
+    JudgedMonitor,
+    MeanMonitor,
+    MonitorEvent,
+    SeriesMonitor,
+    SharesMonitor,
+    load_monitor,
 )
 
 # How far back fine buckets can still be read: after a longer silence the rest is skipped.
@@ -58,7 +58,7 @@ class DriftSettings:
     finest: int = 10
 
 
-_TrackerKey = tuple[str, str, str, str]  # (service, metric, scorer, name of the class)
+_MonitorKey = tuple[str, str, str, str]  # (service, metric, scorer, name of the class)
 
 
 class DriftMonitor:
@@ -77,11 +77,11 @@ class DriftMonitor:
         self.refused = 0
         self._specs = specs
         self._scores = ScoreHistograms(specs)
-        self._trackers: dict[_TrackerKey, Tracker] = {}
+        self._monitors: dict[_MonitorKey, SeriesMonitor] = {}
         self._judged_alarms = JudgedAlarms()
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._next_discovery = -math.inf
-        self._discovered = 0  # trackers after the last discovery
+        self._discovered = 0  # monitors after the last discovery
         self._streams: dict[str, int] = {}  # detectors by service
         self._sharing = 1  # services that share the allowance
 
@@ -111,34 +111,34 @@ class DriftMonitor:
         """
         alarms: list[Alarm] = []
         if now >= self._next_discovery:
-            if new_results or len(self._trackers) < self._discovered:
+            if new_results or len(self._monitors) < self._discovered:
                 self._discover_series(now, source)
-                self._discovered = len(self._trackers)
+                self._discovered = len(self._monitors)
             self._next_discovery = now - now % MINUTE + MINUTE
-        trackers = [self._trackers[key] for key in sorted(self._trackers)]
-        while trackers:
-            due = min([t.next_start + t.wait for t in trackers])
+        monitors = [self._monitors[key] for key in sorted(self._monitors)]
+        while monitors:
+            due = min([t.next_start + t.wait for t in monitors])
             if due > now:
                 break
             if due < now - _RETENTION:
                 self._skip(now)
                 continue
-            for tracker in trackers:
-                if tracker.next_start + tracker.wait <= due:
-                    if tracker.next_start > latest:
-                        tracker.next_start += tracker.width
+            for monitor in monitors:
+                if monitor.next_start + monitor.wait <= due:
+                    if monitor.next_start > latest:
+                        monitor.next_start += monitor.width
                         continue
-                    streams = tracker.streams
-                    for event in tracker.read(
-                        source, self._scores, self._threshold(tracker.service)
+                    streams = monitor.streams
+                    for event in monitor.read(
+                        source, self._scores, self._threshold(monitor.service)
                     ):
-                        alarms += self._handle_event(tracker, event)
-                    if tracker.streams != streams:
+                        alarms += self._handle_event(monitor, event)
+                    if monitor.streams != streams:
                         self._count_streams()
             alarms += self._record(self._judged_alarms.release(due, self._cheap_alarm))
             self._promote_scheduled(due)
-        for service in {tracker.service for tracker in trackers}:
-            self._scores.forget(service, now - Tracker.lateness - 2 * MINUTE)
+        for service in {monitor.service for monitor in monitors}:
+            self._scores.forget(service, now - SeriesMonitor.lateness - 2 * MINUTE)
         return alarms
 
     def _threshold(self, service: str) -> float:
@@ -147,9 +147,9 @@ class DriftMonitor:
         return self.settings.seconds_per_alarm * self._sharing * detectors
 
     def _skip(self, now: float) -> None:
-        for tracker in self._trackers.values():
-            if tracker.next_start + tracker.wait < now - _RETENTION:
-                tracker.next_start = now - _RETENTION - (now - _RETENTION) % HOUR + HOUR
+        for monitor in self._monitors.values():
+            if monitor.next_start + monitor.wait < now - _RETENTION:
+                monitor.next_start = now - _RETENTION - (now - _RETENTION) % HOUR + HOUR
 
     def _discover_series(self, now: float, source: BucketSource) -> None:
         """Begin to watch new series, from the last whole bucket on."""
@@ -158,55 +158,55 @@ class DriftMonitor:
             for metric, scorer in source.series(service):
                 spec = find_spec(self._specs, metric)
                 if scorer != BUILTIN_SCORER:
-                    self._begin(JudgedTracker(service, metric, scorer, spec), now)
+                    self._begin(JudgedMonitor(service, metric, scorer, spec), now)
                     continue
-                self._begin(MeanTracker(service, metric, scorer, spec), now)
+                self._begin(MeanMonitor(service, metric, scorer, spec), now)
                 if spec and spec.kind == "mean" and spec.high is not None:
-                    self._begin(SharesTracker(service, metric, scorer), now)
+                    self._begin(SharesMonitor(service, metric, scorer), now)
             for stage in source.stages(service):
-                self._begin(SharesTracker(service, stage, ""), now)
+                self._begin(SharesMonitor(service, stage, ""), now)
         self._count_streams()
 
     def _count_streams(self) -> None:
         self._streams = {}
-        for key, tracker in self._trackers.items():
-            self._streams[key[0]] = self._streams.get(key[0], 0) + tracker.streams
+        for key, monitor in self._monitors.items():
+            self._streams[key[0]] = self._streams.get(key[0], 0) + monitor.streams
         self._sharing = max(1, sum(map(bool, self._streams.values())))
 
-    def _begin(self, tracker: Tracker, now: float) -> None:
-        key = _key(tracker)
-        if key in self._trackers:
+    def _begin(self, monitor: SeriesMonitor, now: float) -> None:
+        key = _key(monitor)
+        if key in self._monitors:
             return
-        if len(self._trackers) >= self.settings.max_series:
+        if len(self._monitors) >= self.settings.max_series:
             self.refused += 1
             return
-        self._set_up(tracker)
+        self._set_up(monitor)
         # the bucket that has not closed yet, on the grid of its width
-        tracker.next_start = now - now % tracker.width - tracker.width
-        self._trackers[key] = tracker
+        monitor.next_start = now - now % monitor.width - monitor.width
+        self._monitors[key] = monitor
 
-    def _set_up(self, tracker: Tracker) -> None:
+    def _set_up(self, monitor: SeriesMonitor) -> None:
         settings = self.settings
-        tracker.milestones = settings.milestones
-        tracker.finest = settings.finest
-        tracker.set_pace(tracker.width)
+        monitor.milestones = settings.milestones
+        monitor.finest = settings.finest
+        monitor.set_pace(monitor.width)
 
-    def _handle_event(self, tracker: Tracker, event: TrackerEvent) -> list[Alarm]:
-        key = tracker.service, tracker.metric, tracker.scorer
+    def _handle_event(self, monitor: SeriesMonitor, event: MonitorEvent) -> list[Alarm]:
+        key = monitor.service, monitor.metric, monitor.scorer
         if event.alarm is None:
-            if tracker.judged and event.kind == "judge":
+            if monitor.judged and event.kind == "judge":
                 self._judged_alarms.on_judge_cleared(key, event.at)
-            elif tracker.judged:
+            elif monitor.judged:
                 self._judged_alarms.on_quality_cleared(key)
             last = self._alarms.pop((*key, event.kind), None)
             return [with_state(last, "cleared", "", event.at)] if last else []
-        alarm = self._make_alarm(tracker, event, event.alarm)
-        if not tracker.judged:
+        alarm = self._make_alarm(monitor, event, event.alarm)
+        if not monitor.judged:
             return self._record([alarm])
-        cheap = self._cheap_alarm(tracker.service, tracker.metric)
+        cheap = self._cheap_alarm(monitor.service, monitor.metric)
         if event.kind == "judge":
             return self._record(self._judged_alarms.on_judge_alarm(alarm, cheap))
-        has_residual = "judge" in tracker.series
+        has_residual = "judge" in monitor.series
         return self._record([self._judged_alarms.on_quality_alarm(alarm, cheap, has_residual)])
 
     def _record(self, alarms: Sequence[Alarm]) -> list[Alarm]:
@@ -214,15 +214,15 @@ class DriftMonitor:
             self._alarms[alarm.key] = alarm
         return list(alarms)
 
-    def _make_alarm(self, tracker: Tracker, event: TrackerEvent, alarm: SeriesAlarm) -> Alarm:
+    def _make_alarm(self, monitor: SeriesMonitor, event: MonitorEvent, alarm: SeriesAlarm) -> Alarm:
         change, baseline = alarm.change, alarm.baseline
         edge = None
-        if isinstance(tracker, SharesTracker):
-            edge = tracker.edge_value(self._scores, tracker.edges[alarm.edge])
-        spec = tracker.series[event.kind].spec
+        if isinstance(monitor, SharesMonitor):
+            edge = monitor.edge_value(self._scores, monitor.edges[alarm.edge])
+        spec = monitor.series[event.kind].spec
         level = alarm.estimate_level(spec.low, spec.high)
         return Alarm(
-            *(tracker.service, tracker.metric, tracker.scorer, event.kind, "firing"),
+            *(monitor.service, monitor.metric, monitor.scorer, event.kind, "firing"),
             at=event.at,
             since=change.since,
             since_earliest=change.earliest,
@@ -257,18 +257,18 @@ class DriftMonitor:
         helping = find_helping_spec(self._specs, metric)
         cheap = helping.name if helping else metric
         last: float | None = None
-        for name in ("MeanTracker", "SharesTracker"):
-            tracker = self._trackers.get((service, cheap, BUILTIN_SCORER, name))
-            for series in tracker.series.values() if tracker else ():
-                if series.watching:
+        for name in ("MeanMonitor", "SharesMonitor"):
+            monitor = self._monitors.get((service, cheap, BUILTIN_SCORER, name))
+            for series in monitor.series.values() if monitor else ():
+                if series.monitored:
                     own = math.inf if series.active else series.last_alarm
                     last = own if last is None else max(last, own)
         return last
 
     def _promote_scheduled(self, now: float) -> None:
         every = self.settings.promote_every
-        for tracker in self._trackers.values() if every else ():
-            for series in tracker.series.values():
+        for monitor in self._monitors.values() if every else ():
+            for series in monitor.series.values():
                 if series.due(now, every or math.inf):
                     series.promote(now)
 
@@ -280,9 +280,9 @@ class DriftMonitor:
             are known.
         """
         ready = 0
-        for key, tracker in self._trackers.items():
+        for key, monitor in self._monitors.items():
             if key[0] == service:
-                ready += sum(series.promote(now) for series in tracker.series.values())
+                ready += sum(series.promote(now) for series in monitor.series.values())
         self._judged_alarms.forget(service)
         self._count_streams()
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] != service}
@@ -302,12 +302,12 @@ class DriftMonitor:
 
     def services(self) -> list[str]:
         """Return the watched services, sorted."""
-        return sorted({key[0] for key in self._trackers})
+        return sorted({key[0] for key in self._monitors})
 
-    def _all_series(self) -> Iterator[tuple[Tracker, AlarmKind, DriftSeries]]:
-        for key in sorted(self._trackers):
-            for kind, series in self._trackers[key].series.items():
-                yield self._trackers[key], kind, series
+    def _all_series(self) -> Iterator[tuple[SeriesMonitor, AlarmKind, DriftSeries]]:
+        for key in sorted(self._monitors):
+            for kind, series in self._monitors[key].series.items():
+                yield self._monitors[key], kind, series
 
     def baselines(self) -> list[dict[str, Any]]:
         """Return a row per series: its labels, kind and baseline (`DriftSeries.describe`).
@@ -317,14 +317,14 @@ class DriftMonitor:
         days = self.settings.seconds_per_alarm / DAY * self._sharing
         return [
             {
-                "service": tracker.service,
-                "metric": tracker.metric,
-                "scorer": tracker.scorer,
+                "service": monitor.service,
+                "metric": monitor.metric,
+                "scorer": monitor.scorer,
                 "kind": kind,
                 "false_alarm_days": days,
                 **series.describe(),
             }
-            for tracker, kind, series in self._all_series()
+            for monitor, kind, series in self._all_series()
         ]
 
     def ratios(self) -> list[tuple[str, str, str, AlarmKind, float]]:
@@ -333,35 +333,35 @@ class DriftMonitor:
         A detector begins anew with its alarm: while that stands, its ratio is at least 1.
         """
         rows = []
-        for tracker, kind, series in self._all_series():
+        for monitor, kind, series in self._all_series():
             if series.stream is not None:
-                key = tracker.service, tracker.metric, tracker.scorer, kind
+                key = monitor.service, monitor.metric, monitor.scorer, kind
                 alarm = self._alarms.get(key)
                 least = 1.0 if alarm is not None and alarm.state == "firing" else 0.0
-                ratio = series.stream.esr.statistic / self._threshold(tracker.service)
+                ratio = series.stream.esr.statistic / self._threshold(monitor.service)
                 rows.append((*key, max(least, ratio)))
         return rows
 
     def retain_services(self, services: Iterable[str]) -> None:
         """Forget every other service."""
         retained = set(services)
-        if all(key[0] in retained for key in self._trackers):
+        if all(key[0] in retained for key in self._monitors):
             return
-        self._trackers = {key: t for key, t in self._trackers.items() if key[0] in retained}
+        self._monitors = {key: t for key, t in self._monitors.items() if key[0] in retained}
         for service in {key[0] for key in self._alarms} - retained:
             self._judged_alarms.forget(service)
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] in retained}
         self._count_streams()
 
     def dump_services(self) -> dict[str, list[Any]]:
-        """Return the state of the trackers by service, for JSON."""
-        trackers: dict[str, list[Any]] = {}
-        for key in sorted(self._trackers):
-            trackers.setdefault(key[0], []).append(self._trackers[key].dump())
-        return trackers
+        """Return the state of the monitors by service, for JSON."""
+        monitors: dict[str, list[Any]] = {}
+        for key in sorted(self._monitors):
+            monitors.setdefault(key[0], []).append(self._monitors[key].dump())
+        return monitors
 
     def dump_head(self) -> dict[str, Any]:
-        """Return the small state besides trackers and scores, for JSON."""
+        """Return the small state besides monitors and scores, for JSON."""
         discover = self._next_discovery
         return {
             "version": STATE_VERSION,
@@ -377,19 +377,19 @@ class DriftMonitor:
 
     def dump(self) -> dict[str, Any]:
         """Return all state for JSON: a monitor that loads it continues bit for bit."""
-        trackers = [state for states in self.dump_services().values() for state in states]
-        return {**self.dump_head(), "trackers": trackers, "scores": self._scores.dump()}
+        monitors = [state for states in self.dump_services().values() for state in states]
+        return {**self.dump_head(), "trackers": monitors, "scores": self._scores.dump()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what `dump` returned; raises ValueError for another version."""
         if state.get("version") != STATE_VERSION:
             read = f"this reads {STATE_VERSION}"
             raise ValueError(f"drift state of version {state.get('version')!r}; {read}")
-        self._trackers = {}
+        self._monitors = {}
         for item in state["trackers"]:
-            tracker = load_tracker(item)
-            self._set_up(tracker)
-            self._trackers[_key(tracker)] = tracker
+            monitor = load_monitor(item)
+            self._set_up(monitor)
+            self._monitors[_key(monitor)] = monitor
         self._scores.load(state["scores"])
         self._judged_alarms.load(state["verdicts"])
         self._alarms = {alarm.key: alarm for alarm in (Alarm(**item) for item in state["alarms"])}
@@ -399,5 +399,5 @@ class DriftMonitor:
         self._count_streams()
 
 
-def _key(tracker: Tracker) -> _TrackerKey:
-    return tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__
+def _key(monitor: SeriesMonitor) -> _MonitorKey:
+    return monitor.service, monitor.metric, monitor.scorer, type(monitor).__name__

@@ -151,7 +151,7 @@ class DriftSeries:
         return [BaselineLearner(self.spec.width) for _ in range(self.spec.edges)]
 
     @property
-    def watching(self) -> bool:
+    def monitored(self) -> bool:
         """True if a baseline holds that buckets are compared with."""
         return self.stream is not None and not self._muted
 
@@ -315,7 +315,7 @@ class DriftSeries:
         """
         first = self.stream.baselines[0] if self.stream is not None else None
         return {
-            "state": "learning" if not self.watching else "alarmed" if self.active else "watching",
+            "state": "learning" if not self.monitored else "alarmed" if self.active else "watching",
             "version": self.version,
             "learned_from": first and first.start,
             "learned_until": first and first.end,

@@ -135,8 +135,8 @@ def test_services_share_the_allowance_and_the_series_of_a_service_its_part() -> 
 
     run(monitor, source, range(CHANGE), fill)
     thresholds = [
-        (tracker.service, monitor._threshold(tracker.service) / 86400)
-        for tracker, _, series in monitor._all_series()
+        (one.service, monitor._threshold(one.service) / 86400)
+        for one, _, series in monitor._all_series()
         if series.stream is not None
     ]
     assert sorted(thresholds) == [("bot", 2 * 3 * 30)] * 3 + [("other", 2 * 30)]
@@ -219,6 +219,8 @@ def test_series_are_bounded_in_number_and_silence_is_skipped() -> None:
     monitor = DriftMonitor(replace(QUICK, max_series=20), SPECS)
     monitor.advance(120.0, source)
     assert len(monitor.dump()["trackers"]) == 20
+    types = {item["type"] for item in monitor.dump()["trackers"]}
+    assert types <= {"MeanTracker", "SharesTracker", "JudgedTracker"}, "as saved state has them"
     assert monitor.refused == 10
     monitor.advance(240.0, source)
     assert monitor.refused == 10  # series, not how often they were turned away

@@ -299,43 +299,43 @@ class TokenModel(_FolderModel):
         ModelError: The folder, a file of it or a package of the extra is not right.
     """
 
-    def read(self, query: str, passages: Sequence[str], answer: str) -> AnswerReading:
+    def read(self, query: str, passages: Sequence[str], answer: str) -> AnswerRows:
         """Tokenise the texts and plan the rows; the answer's format is left out."""
         limits = self.manifest
         question = self._ids(query)[0][: limits.query] if limits.query else []
         context = self._ids("\n\n".join(passages))[0]
-        said, offsets = self._ids(parse_answer(answer).plain)
-        flags = _match_flags(said, context, self._digits)
-        count = max(1, math.ceil(len(said) / limits.chunk))
-        size = math.ceil(len(said) / count)
+        answer_ids, offsets = self._ids(parse_answer(answer).plain)
+        flags = _match_flags(answer_ids, context, self._digits)
+        count = max(1, math.ceil(len(answer_ids) / limits.chunk))
+        size = math.ceil(len(answer_ids) / count)
         most = max(1, min(limits.windows, _MAX_WINDOWS // count))
         chunks = []
-        for start in range(0, len(said), size or 1):
-            part = said[start : start + size]
+        for start in range(0, len(answer_ids), size or 1):
+            part = answer_ids[start : start + size]
             room = limits.window - 3 - len(question) - bool(limits.query) - len(part)
             windows = cut_evenly(len(context), room, limits.overlap)
             windows = _rank_windows(windows, context, part)[:most]
             chunks.append(_Chunk(part, flags[start : start + size], windows))
-        return AnswerReading(self, question, context, frozenset(said), offsets, chunks)
+        return AnswerRows(self, question, context, frozenset(answer_ids), offsets, chunks)
 
     def support_query(self, query: str, passage: str) -> float:
         """Return the log odds that a passage supports a query, by its most promising window."""
-        reading = self.read("", [passage], query[:_MAX_QUERY])
+        prepared = self.read("", [passage], query[:_MAX_QUERY])
         limits, overlap = self.manifest, self.manifest.overlap
         room = min(max(_PASSAGE_WINDOW, overlap + 1), limits.window - limits.chunk - 4)
-        windows = cut_evenly(len(reading.context), room, overlap)
-        for chunk in reading.chunks:
-            (best, *_) = _rank_windows(windows, reading.context, chunk.ids)
-            self.score_window(reading, chunk, best)
-        return -reading.conclude()[0]
+        windows = cut_evenly(len(prepared.context), room, overlap)
+        for chunk in prepared.chunks:
+            (best, *_) = _rank_windows(windows, prepared.context, chunk.ids)
+            self.score_window(prepared, chunk, best)
+        return -prepared.conclude()[0]
 
-    def score_window(self, reading: AnswerReading, chunk: _Chunk, window: tuple[int, int]) -> None:
+    def score_window(self, prepared: AnswerRows, chunk: _Chunk, window: tuple[int, int]) -> None:
         """Add to a chunk how a window supports each of its tokens, and the window's own support."""
-        context = reading.context[slice(*window)]
-        flags = [_SHARED if token in reading.said else _UNSHARED for token in context]
+        context = prepared.context[slice(*window)]
+        flags = [_SHARED if token in prepared.answer_ids else _UNSHARED for token in context]
         head = [self._begin]
         if self.manifest.query:
-            head += [*reading.question, self._separator]
+            head += [*prepared.question, self._separator]
         answer, marks = [*chunk.ids, self._separator], [*chunk.flags, 0]
         if self.manifest.first == "passages":
             row = [*head, *context, self._separator, *answer]
@@ -366,13 +366,13 @@ class TokenModel(_FolderModel):
 
 
 @dataclass(slots=True)
-class AnswerReading:
+class AnswerRows:
     """The tokens of a trace, and the rows to score."""
 
     model: TokenModel
     question: list[int]
     context: list[int]
-    said: frozenset[int]
+    answer_ids: frozenset[int]
     offsets: list[tuple[int, int]]
     chunks: list[_Chunk]
 
@@ -426,19 +426,19 @@ def _rank_windows(
     return sorted(windows, key=shared, reverse=True)
 
 
-def _match_flags(said: Sequence[int], context: Sequence[int], digits: set[int]) -> list[int]:
+def _match_flags(answer_ids: Sequence[int], context: Sequence[int], digits: set[int]) -> list[int]:
     """Return for each token of the answer how it stands in the passages."""
     one, two = set(context), set(pairwise(context))
     three = set(zip(context, context[1:], context[2:], strict=False))
-    flags = [_PRESENT if token in one else _ABSENT for token in said]
-    for i, token in enumerate(said):
+    flags = [_PRESENT if token in one else _ABSENT for token in answer_ids]
+    for i, token in enumerate(answer_ids):
         if flags[i] == _ABSENT and token in digits:
             flags[i] = _ABSENT_NUMBER
-    for i, pair in enumerate(pairwise(said)):
+    for i, pair in enumerate(pairwise(answer_ids)):
         if pair in two:
             flags[i] = max(flags[i], _PAIR)
             flags[i + 1] = max(flags[i + 1], _PAIR)
-    for i, run in enumerate(zip(said, said[1:], said[2:], strict=False)):
+    for i, run in enumerate(zip(answer_ids, answer_ids[1:], answer_ids[2:], strict=False)):
         if run in three:
             flags[i : i + 3] = [_TRIPLE] * 3
     return flags

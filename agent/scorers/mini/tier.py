@@ -27,7 +27,7 @@ from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import METRIC, Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers
-from ragmeter.scorers.mini.model import AnswerReading, Calibration, TokenModel, TokenRisk
+from ragmeter.scorers.mini.model import AnswerRows, Calibration, TokenModel, TokenRisk
 from ragmeter.trace import Passage, Trace
 
 MAX_SPANS = 10  # in a result, the worst first
@@ -105,13 +105,13 @@ class TokenTier(LocalModelTier):
             return NoScore("no_claims", applies=False)
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_WEIGHT
         read = partial(call_model, self._model.read, trace.query or "", texts, answer)
-        (reading,) = await turn.run([CpuTask(weight, read)], cost)
-        while rows := reading.next_rows():
+        (prepared,) = await turn.run([CpuTask(weight, read)], cost)
+        while rows := prepared.next_rows():
             weights = [_WINDOW_WEIGHT * (len(chunk.ids) + end - at) for chunk, (at, end) in rows]
-            score = partial(call_model, self._model.score_window, reading)
+            score = partial(call_model, self._model.score_window, prepared)
             tasks = [CpuTask(w, partial(score, *row)) for w, row in zip(weights, rows, strict=True)]
             await turn.run(tasks, cost)
-        conclude = partial(conclude_trace, trace, reading)
+        conclude = partial(conclude_trace, trace, prepared)
         (result,) = await turn.run([CpuTask(weight, conclude)], cost)
         return result
 
@@ -150,10 +150,10 @@ def draw_passages(trace: Trace, lexical: Sequence[float | None]) -> list[tuple[P
     return rng.sample(known, min(MAX_GRADED, len(known)))
 
 
-def conclude_trace(trace: Trace, reading: AnswerReading) -> tuple[float, dict[str, Any]]:
+def conclude_trace(trace: Trace, prepared: AnswerRows) -> tuple[float, dict[str, Any]]:
     """Return the value of a trace, from 0 to 1, and its detail."""
-    manifest = reading.model.manifest
-    risk, tokens = reading.conclude()
+    manifest = prepared.model.manifest
+    risk, tokens = prepared.conclude()
     weights = manifest.calibration
     facts = lexical_facts(trace) if weights.lexical else LexicalFacts()
     value = consistency_probability((0.0, combine(weights, -risk, facts)))
@@ -162,7 +162,7 @@ def conclude_trace(trace: Trace, reading: AnswerReading) -> tuple[float, dict[st
     tokens = tokens if value <= manifest.span_value else []
     spans = unsupported_spans(answer, tokens, manifest.span_risk)
     worst = sorted(spans, key=lambda span: -span.risk)[:MAX_SPANS]
-    windows = sum(len(chunk.supports) for chunk in reading.chunks)
+    windows = sum(len(chunk.supports) for chunk in prepared.chunks)
     detail: dict[str, Any] = {"model": round(-risk, 3), "windows": windows}
     if weights.lexical:
         detail["lexical"] = round(facts.lexical, 3)

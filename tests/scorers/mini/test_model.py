@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
-    AnswerReading,
+    AnswerRows,
     PairModel,
     TokenModel,
     cut_evenly,
@@ -31,21 +31,21 @@ def token_model(folder: Path, **manifest: Any) -> TokenModel:
     return model
 
 
-def score_rows(model: TokenModel, reading: AnswerReading) -> list[int]:
+def score_rows(model: TokenModel, prepared: AnswerRows) -> list[int]:
     """Score what is needed; the number of rows of each turn."""
     turns = []
-    while rows := reading.next_rows():
+    while rows := prepared.next_rows():
         turns.append(len(rows))
         for row in rows:
-            model.score_window(reading, *row)
+            model.score_window(prepared, *row)
     return turns
 
 
 def read(model: TokenModel, passages: list[str], answer: str) -> tuple[float, list[str]]:
     """The risk of an answer, and its words that are more likely unsupported than not."""
-    reading = model.read("is it free", passages, answer)
-    score_rows(model, reading)
-    risk, tokens = reading.conclude()
+    prepared = model.read("is it free", passages, answer)
+    score_rows(model, prepared)
+    risk, tokens = prepared.conclude()
     return risk, [answer[t.start : t.end] for t in tokens if t.risk > 0]
 
 
@@ -64,16 +64,16 @@ def test_a_model_of_tokens_says_which_words_nothing_supports(
 def test_an_answer_of_many_chunks_is_read_to_its_end(tmp_path: Path) -> None:
     model = token_model(tmp_path, chunk=16, window=64, overlap=8, windows=2)
     answer = " ".join(["the museum is free on sundays"] * 40) + " in rome"
-    reading = model.read("", [PASSAGE] * 40, answer)
-    assert score_rows(model, reading) == [len(reading.chunks)] == [16]  # one window each
+    prepared = model.read("", [PASSAGE] * 40, answer)
+    assert score_rows(model, prepared) == [len(prepared.chunks)] == [16]  # one window each
     assert read(model, [PASSAGE] * 40, answer)[1] == ["rome"]
 
 
 def test_the_windows_that_share_most_words_are_read(tmp_path: Path) -> None:
     model = token_model(tmp_path, window=64, chunk=16, overlap=8, windows=1)
     passages = ["every day it is free "] * 30 + [PASSAGE] + ["on sundays it is free "] * 30
-    reading = model.read("", passages, "the museum opened in 1902")
-    ((_, window),) = reading.next_rows()
+    prepared = model.read("", passages, "the museum opened in 1902")
+    ((_, window),) = prepared.next_rows()
     at = len(" ".join(passages[:30]).split())
     assert window[0] <= at < at + 7 <= window[1]
 
@@ -84,8 +84,8 @@ def test_no_further_window_is_read_where_the_first_says_enough(
 ) -> None:
     model = token_model(tmp_path, window=64, chunk=16, overlap=8, windows=3, enough=enough)
     passages = ["every day it is free "] * 60
-    reading = model.read("", passages, "it is free every day")
-    assert score_rows(model, reading) == turns  # each token has a support of 4
+    prepared = model.read("", passages, "it is free every day")
+    assert score_rows(model, prepared) == turns  # each token has a support of 4
     doubted = model.read("", passages, "it is free in rome")
     assert score_rows(model, doubted) == [1, 1, 1]
 
@@ -188,9 +188,9 @@ def test_the_bundled_model_marks_what_its_passages_do_not_say() -> None:
     question = "When did the museum open?"
 
     def risk(answer: str) -> float:
-        reading = model.read(question, passages, answer)
-        score_rows(model, reading)
-        return reading.conclude()[0]
+        prepared = model.read(question, passages, answer)
+        score_rows(model, prepared)
+        return prepared.conclude()[0]
 
     true = risk("The museum opened in 1902.")
     assert true < -1

@@ -1,4 +1,4 @@
-"""Trackers read the closed buckets of one metric or latency stage into its monitored series."""
+"""Monitors read the closed buckets of one metric or latency stage into its monitored series."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class BucketSource(Protocol):
         """Return the latency histogram of [start, start + width), None without samples."""
 
 
-class TrackerEvent(NamedTuple):
-    """A change of the alarm of one of a tracker's series; `alarm` None: it cleared.
+class MonitorEvent(NamedTuple):
+    """A change of the alarm of one of a monitor's series; `alarm` None: it cleared.
 
     `at` is event time (Unix seconds), `threshold` that of the detector.
     """
@@ -73,7 +73,7 @@ class TrackerEvent(NamedTuple):
     threshold: float
 
 
-class Tracker(ABC):
+class SeriesMonitor(ABC):
     """Reads the buckets of one (metric, scorer) or latency stage of a service.
 
     `next_start` is the start of the bucket to read (Unix seconds), `width` its seconds, `wait` the
@@ -113,10 +113,10 @@ class Tracker(ABC):
     @property
     def streams(self) -> int:
         """The number of detectors that share the service's allowance."""
-        return sum(series.watching for series in self.series.values())
+        return sum(series.monitored for series in self.series.values())
 
     @abstractmethod
-    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[MonitorEvent]:
         """Read the next bucket; return the changes of alarms that it brings.
 
         `h` is the threshold of a detector, seconds.
@@ -137,18 +137,18 @@ class Tracker(ABC):
         squares: Sequence[float],
         h: float,
         parts: Sequence[ScorePart] = (),
-    ) -> list[TrackerEvent]:
+    ) -> list[MonitorEvent]:
         series = self.series[kind]
         was_active = series.active
         alarm = series.feed(start, n, totals, squares, h, parts)
         if alarm is None and was_active == series.active:
             return []
-        return [TrackerEvent(kind, alarm, start + self.width, h)]
+        return [MonitorEvent(kind, alarm, start + self.width, h)]
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
-            "type": type(self).__name__,
+            "type": type(self).__name__.replace("Monitor", "Tracker"),  # its name in saved state
             "key": [self.service, self.metric, self.scorer, self.next_start, self.width],
             "series": {kind: series.dump() for kind, series in self.series.items()},
             **self._dump_more(),
@@ -195,13 +195,13 @@ def effective_sums(cell: ScoreSums) -> EffectiveSums | None:
     return EffectiveSums(kish, kish * y / w, kish * yy / n)
 
 
-class MeanTracker(Tracker):
-    """Tracks the mean of a score that (nearly) every trace has."""
+class MeanMonitor(SeriesMonitor):
+    """Monitors the mean of a score that (nearly) every trace has."""
 
     _first = (0.0, 0.0)  # buckets and samples before the series begins
 
-    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
-        """Read the next bucket, as `Tracker.read`."""
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[MonitorEvent]:
+        """Read the next bucket, as `SeriesMonitor.read`."""
         start = self._take_start()
         cell = source.bucket(self.service, "", self.metric, self.scorer, self.width, start)
         sums = effective_sums(cell) if cell is not None else None
@@ -226,8 +226,8 @@ class MeanTracker(Tracker):
         self._first = (state["first"][0], state["first"][1])
 
 
-class SharesTracker(Tracker):
-    """Tracks the shares above five edges, of scores or of a stage's latency (`scorer` "").
+class SharesMonitor(SeriesMonitor):
+    """Monitors the shares above five edges, of scores or of a stage's latency (`scorer` "").
 
     `edges` are the lowest cells above each edge.
     """
@@ -254,8 +254,8 @@ class SharesTracker(Tracker):
             return None
         return counts[:-2], counts[-2], counts[-2] * counts[-2] / counts[-1]
 
-    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
-        """Read the next bucket, as `Tracker.read`."""
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[MonitorEvent]:
+        """Read the next bucket, as `SeriesMonitor.read`."""
         start = self._take_start()
         taken = self._take(source, scores, start)
         if taken is None:
@@ -318,8 +318,8 @@ class SharesTracker(Tracker):
         self._first = list(state["first"])
 
 
-class JudgedTracker(Tracker):
-    """Tracks the stratified mean of a sampled score, and its residual against the cheap score."""
+class JudgedMonitor(SeriesMonitor):
+    """Monitors the stratified mean of a sampled score, and its residual against the cheap score."""
 
     judged = True
     lateness = 120.0
@@ -332,8 +332,8 @@ class JudgedTracker(Tracker):
         self._watch["high"] = self._watch["high"] or 1.0
         self._steps = JudgedSteps()
 
-    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
-        """Read the next bucket, as `Tracker.read`."""
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[MonitorEvent]:
+        """Read the next bucket, as `SeriesMonitor.read`."""
         start = self._take_start()
         cell = source.bucket(self.service, "", self.metric, self.scorer, self.width, start)
         if cell is None or not cell.scored:
@@ -357,7 +357,7 @@ class JudgedTracker(Tracker):
         parts: Sequence[ScorePart],
         h: float,
         spec: Mapping[str, Any],
-    ) -> list[TrackerEvent]:
+    ) -> list[MonitorEvent]:
         if kind not in self.series:
             self.series[kind] = DriftSeries(DetectorSpec(self.width, **spec), self.milestones)
         n, total, squares = (sum(p.weight * p[i] for p in parts) for i in range(3))
@@ -372,11 +372,11 @@ class JudgedTracker(Tracker):
         self._steps = JudgedSteps.load(state["judging"])
 
 
-def load_tracker(state: Mapping[str, Any]) -> Tracker:
-    """Restore a tracker that `Tracker.dump` described, by the name of its class."""
-    kinds = {cls.__name__: cls for cls in (MeanTracker, SharesTracker, JudgedTracker)}
+def load_monitor(state: Mapping[str, Any]) -> SeriesMonitor:
+    """Restore a monitor that `SeriesMonitor.dump` described, by its saved type."""
+    kinds = {cls.__name__: cls for cls in (MeanMonitor, SharesMonitor, JudgedMonitor)}
     service, metric, scorer, start, _ = state["key"]
-    new = kinds[state["type"]](service, metric, scorer)
+    new = kinds[state["type"].replace("Tracker", "Monitor")](service, metric, scorer)
     new.next_start = start
     new.restore(state)
     return new
