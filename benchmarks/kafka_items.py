@@ -100,7 +100,7 @@ def main() -> None:
     items = part("decode and validate", lambda: [decode_trace(line, 2**21) for line in lines])
     traces = [item.trace for item in items if isinstance(item, DecodedTrace)]
     scored = part("score", lambda: [scorer.score(trace).trace for trace in traces])
-    records = [ScoreRecord(one, SourceOffset(0, 0, number)) for number, one in enumerate(scored)]
+    records = [ScoreRecord(one, SourceOffset(0, number)) for number, one in enumerate(scored)]
     by_service: dict[str, list[ScoreRecord]] = defaultdict(list)
     for record in records:
         by_service[record.scored.service].append(record)

@@ -36,7 +36,7 @@ def records(count: int, rate: float, batch: int) -> Iterator[bytes]:
         assert isinstance(item, DecodedTrace)
         passages = ranked_passage_keys(item.trace)
         scored = scorer.score(item.trace).trace
-        some.append(ScoreRecord(scored, SourceOffset(0, 0, number), passages))
+        some.append(ScoreRecord(scored, SourceOffset(0, number), passages))
         if len(some) == batch or number == count - 1:
             yield from encode_scores(some)
             some = []

@@ -111,7 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     traces = list(traffic(options.rate, 0, options.seconds))
     records = [
-        encode_score(ScoreRecord(trace, SourceOffset(0, 0, number)))
+        encode_score(ScoreRecord(trace, SourceOffset(0, number)))
         for number, trace in enumerate(traces)
     ]
     gc.collect()

@@ -118,7 +118,7 @@ def partitions_of(
 def fill(all_: list[Partition], traces: Iterator[ScoredTrace], services: int) -> Iterator[int]:
     for number, trace in enumerate(traces):
         at = number % services % PARTITIONS
-        all_[at].put(ScoreRecord(trace, SourceOffset(0, at, number // PARTITIONS)))
+        all_[at].put(ScoreRecord(trace, SourceOffset(at, number // PARTITIONS)))
         yield number
     for one in all_:
         one.step()
@@ -220,7 +220,7 @@ def written(options: argparse.Namespace) -> None:
     for number, trace in enumerate(traces, 1):
         home = number % 10 % PARTITIONS
         at = trace.timestamp + rng.uniform(-options.jitter, options.jitter)
-        record = ScoreRecord(trace._replace(timestamp=at), SourceOffset(0, home, number))
+        record = ScoreRecord(trace._replace(timestamp=at), SourceOffset(home, number))
         all_[home].state.apply(record)
         if not number % int(options.step * options.rate) or number == len(traces):
             for one in all_:

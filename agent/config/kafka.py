@@ -122,7 +122,6 @@ class KafkaSettings(SettingsSection):
     replication: int | None = Field(None, ge=1, le=100)
     retention: KafkaRetention = KafkaRetention()
     traces_encoding: TracesEncoding = "auto"
-    traces_epoch: int = Field(0, ge=0)
     feedback_service: str | None = Field(None, min_length=1, max_length=512)
     in_flight: int = Field(2000, ge=1, le=65_536)
     dedupe_hours: float = Field(48, gt=0)
@@ -134,11 +133,13 @@ class KafkaSettings(SettingsSection):
     @model_validator(mode="before")
     @classmethod
     def _drop_removed(cls, value: Any) -> Any:
-        # it changed nothing; files of 0.1 may name it
-        if not isinstance(value, dict) or "feedback_epoch" not in value:
+        # files of 0.1 may name them
+        removed = {"feedback_epoch", "traces_epoch"}
+        if not isinstance(value, dict) or removed.isdisjoint(value):
             return value
-        log.warning("the setting kafka.feedback_epoch has no effect any more; remove it")
-        return {name: one for name, one in value.items() if name != "feedback_epoch"}
+        for name in sorted(removed & value.keys()):
+            log.warning("the setting kafka.%s has no effect any more; remove it", name)
+        return {name: one for name, one in value.items() if name not in removed}
 
     @property
     def score_group(self) -> str:

@@ -34,8 +34,14 @@ _SASL_UNKNOWN, _SASL_STATE, _SASL_FAILED = 33, 34, 58  # error codes of Kafka's 
 # before while they go on, so that a quarter of an hour has seven lines of a kind.
 _REPEAT_SECONDS, _RAREST_SECONDS = 10.0, 300.0
 _MAX_REMEMBERED_LINES = 1000
-# An error of the client that is none for some seconds: a new cluster makes its topic of offsets.
-_TRANSIENT = "Group Coordinator Request failed: %s"
+# Errors of the client that are none unless they go on for seconds: a new cluster makes its topic of
+# offsets, or a broker still ends the transaction before (which it calls a lack of replicas).
+_TRANSIENT = frozenset(
+    {
+        "Group Coordinator Request failed: %s",
+        "Got error produce response on topic-partition %s, retrying. Error: %s",
+    }
+)
 
 
 class KafkaSecurityError(RagmeterError):
@@ -123,6 +129,7 @@ def limit_client_logs() -> None:
         handler.addFilter(repeat_filter)
     for name in ("faust", "mode", "aiokafka"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").addFilter(_is_no_fenced_producer)
     # "producer buffer full": a step of more than 100 rows waits for its turn, as it should
     logging.getLogger("faust.transport.producer").setLevel(logging.ERROR)
 
@@ -182,6 +189,13 @@ def _faust_credentials(security: KafkaSecurity) -> Credentials | None:
     return None if context is None else SSLCredentials(context)
 
 
+def _is_no_fenced_producer(record: logging.LogRecord) -> bool:
+    """Leave out what nobody waits for: how the producer ended that an owner had before."""
+    from aiokafka.errors import ProducerFenced
+
+    return not (record.exc_info and isinstance(record.exc_info[1], ProducerFenced))
+
+
 class _RepeatFilter(logging.Filter):
     """Passes equal lines of the clients once in `_REPEAT_SECONDS`, then more and more rarely."""
 
@@ -194,15 +208,14 @@ class _RepeatFilter(logging.Filter):
         if record.name.startswith("ragmeter"):
             return True
         key, now = (record.name, record.msg), self._monotonic()
-        first = now if record.msg == _TRANSIENT else -math.inf
-        at, pause = self._logged.setdefault(key, (first, _REPEAT_SECONDS))
+        at, pause = self._logged.get(key, (-math.inf, _REPEAT_SECONDS))
         if now - at < pause:
             return False
         if len(self._logged) > _MAX_REMEMBERED_LINES:
             self._logged.clear()
         lasting = now - at < 2 * pause
         self._logged[key] = now, min(2 * pause, _RAREST_SECONDS) if lasting else _REPEAT_SECONDS
-        return True
+        return lasting or record.msg not in _TRANSIENT
 
 
 class _ProbeFailed(RagmeterError):

@@ -80,7 +80,7 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
             max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
             max_partition_fetch_bytes=_FETCH_BYTES,
-            metadata_max_age_ms=60_000,  # partitions that a topic has grown by are read within it
+            metadata_max_age_ms=20_000,  # a topic that has grown is noticed within it
         )
         self._consumer.subscribe(list(self.topics), listener=self)
         try:

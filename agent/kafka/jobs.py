@@ -157,7 +157,6 @@ class EvidenceFetcher:
         self._processor = processor
         self._preparer = preparer
         self._reader = reader
-        self._epoch = settings.kafka.traces_epoch
         self._largest = settings.limits.trace_bytes
         self._limit = min(settings.limits.evidence_bytes, MAX_BYTES)  # it becomes a row
         self._most = most
@@ -204,17 +203,17 @@ class EvidenceFetcher:
                 for partition, owner in owners
                 for key, record in owner.state.evidence.missing_texts(share, self._postponed)
             ]
-        return sorted(missing, key=lambda item: item[2].source or (0, 0, 0))[: self._most]
+        return sorted(missing, key=lambda item: item[2].source or (0, 0))[: self._most]
 
     async def _fetch(self, key: EvidenceKey, record: ScoreRecord) -> bytes | None:
         source = record.source
-        if source is None or source.epoch != self._epoch:
-            return None  # the topic was made anew since
+        if source is None:
+            return None
         raw = await self._reader.read(source.partition, source.offset)
         if raw is None:
             return None
         item = await asyncio.to_thread(decode_trace, raw, self._largest)
-        # another trace at this offset: the topic was made anew without a new epoch
+        # another trace at this offset: the topic was made anew
         if not isinstance(item, DecodedTrace) or item.trace.trace_id != key[1]:
             return None
         trace = await self._preparer.prepare(item, again=True)

@@ -77,9 +77,8 @@ class RecordTooLarge(BadRecord):
 
 
 class SourceOffset(NamedTuple):
-    """Where a message was read; `epoch` counts how often its topic was made anew."""
+    """Where a message was read."""
 
-    epoch: int
     partition: int
     offset: int
 
@@ -233,7 +232,7 @@ class _ScoresWriter:
             {
                 "v": SCORE_VERSION,
                 "service": self._service,
-                "at": self._source,
+                "at": self._source and (0, *self._source),  # programs before this one want three
                 "pairs": list(self._pairs),
             }
         )
@@ -377,8 +376,8 @@ def _refuse_constant(name: str) -> float:
 
 def _read_traces(wire: dict[str, Any]) -> list[ScoreRecord]:
     service, at = _text(wire["service"]), wire["at"]
-    base = None if at is None else SourceOffset(*map(operator.index, at))
-    if base is not None and (min(base) < 0 or len(at) != 3):
+    base = None if at is None else SourceOffset(*map(operator.index, at[1:]))
+    if base is not None and min(base) < 0:
         raise BadRecord("invalid_record", "the source is below 0")
     pairs = [[(_text(metric), _text(scorer)) for metric, scorer in one] for one in wire["pairs"]]
     for one in pairs:
@@ -468,7 +467,7 @@ def _read_trace(
         raise BadRecord("invalid_record", problem)
     source = None
     if base is not None:
-        source = SourceOffset(base.epoch, base.partition, base.offset + operator.index(delta))
+        source = SourceOffset(base.partition, base.offset + operator.index(delta))
     embedding = rare.get("embedding")
     return ScoreRecord(
         scored,

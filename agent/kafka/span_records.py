@@ -81,13 +81,6 @@ def _first_key(body: bytes) -> bytes | None:
 
 
 @dataclass(slots=True)
-class SpanRecord:
-    """Spans for one partition out of one message of the traces topic."""
-
-    parts: Sequence[StoredPart]
-
-
-@dataclass(slots=True)
 class _SpanHead:
     v: int
     spans: list[tuple[str, str, int]]
@@ -96,18 +89,18 @@ class _SpanHead:
 _SPAN_HEAD = TypeAdapter(_SpanHead)
 
 
-def encode_spans(record: SpanRecord) -> bytes:
-    """Return the bytes of a record."""
+def encode_spans(parts: Sequence[StoredPart]) -> bytes:
+    """Return the record of spans for one partition out of one message of the traces topic."""
     spans = [
         (one.part.trace.hex(), one.part.key.hex(), _ROOT * one.part.root + _LOG * one.part.log)
-        for one in record.parts
+        for one in parts
     ]
     head = _SpanHead(SPAN_VERSION, spans)
-    return b"\n".join([_SPAN_HEAD.dump_json(head), *(one.line for one in record.parts)])
+    return b"\n".join([_SPAN_HEAD.dump_json(head), *(one.line for one in parts)])
 
 
-def decode_spans(data: bytes) -> SpanRecord:
-    """Decode a record.
+def decode_spans(data: bytes) -> list[StoredPart]:
+    """Return the spans of a record.
 
     Raises:
         BadRecord: The data is no record of spans.
@@ -122,9 +115,7 @@ def decode_spans(data: bytes) -> SpanRecord:
     if head.v not in (1, SPAN_VERSION) or len(lines) != len(head.spans):
         refuse_newer(first, SPAN_VERSION, "a record of spans")
         raise BadRecord("invalid_record", "the first line does not fit the others")
-    return SpanRecord(
-        [_stored_part(*span, line) for span, line in zip(head.spans, lines, strict=True)]
-    )
+    return [_stored_part(*span, line) for span, line in zip(head.spans, lines, strict=True)]
 
 
 def _stored_part(trace_hex: str, key_hex: str, flags: int, line: bytes) -> StoredPart:

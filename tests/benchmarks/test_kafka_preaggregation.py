@@ -13,9 +13,7 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_score
 @pytest.mark.parametrize("size", [1, 7, 50])
 def test_rows_do_not_depend_on_how_traces_were_split(parts: int, size: int) -> None:
     traces = list(traffic(10, 0, 30))
-    records = [
-        encode_score(ScoreRecord(one, SourceOffset(0, 0, n))) for n, one in enumerate(traces)
-    ]
+    records = [encode_score(ScoreRecord(one, SourceOffset(0, n))) for n, one in enumerate(traces)]
     one, other = empty(), empty()
     direct(one, records)
     partials = split(traces, parts, size, seed=size)

@@ -189,7 +189,7 @@ def test_a_canary_crosses_kafka_and_is_reconciled_by_its_own_pairs() -> None:
     sent = decode_score(encode_score(record(1, trace_id="c", reference=GOLD)))
     assert sent.scored.canary
     sent.scored = sent.scored._replace(results=sent.scored.results[1:])
-    for one in (sent, ScoreRecord(record(2).scored, SourceOffset(0, 0, 2))):
+    for one in (sent, ScoreRecord(record(2).scored, SourceOffset(0, 2))):
         state.apply(one)
     state.settle()
     counted = dict(state.aggregator.counters.items())

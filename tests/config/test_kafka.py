@@ -75,5 +75,7 @@ def test_a_mistake_names_the_key_and_shows_no_secret(
 
 
 def test_a_removed_setting_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert kafka({"feedback_epoch": 3, "partitions": 5}).kafka.partitions == 5
+    found = kafka({"feedback_epoch": 3, "traces_epoch": 1, "partitions": 5})
+    assert found.kafka.partitions == 5
     assert "kafka.feedback_epoch has no effect" in caplog.text
+    assert "kafka.traces_epoch has no effect" in caplog.text

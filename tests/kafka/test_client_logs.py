@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
-from ragmeter.kafka.connection import _RepeatFilter
+import pytest
+from aiokafka.errors import ProducerFenced
+
+from ragmeter.kafka.connection import _RepeatFilter, limit_client_logs
 
 
 def record(name: str, text: str) -> logging.LogRecord:
@@ -29,12 +33,42 @@ def test_an_outage_of_a_quarter_of_an_hour_has_a_few_lines_of_a_kind() -> None:
     assert passes.filter(record("aiokafka", "cannot connect to %s")), "often again at first"
 
 
-def test_an_error_that_passes_within_seconds_is_not_written() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Group Coordinator Request failed: %s",
+        "Got error produce response on topic-partition %s, retrying. Error: %s",
+    ],
+)
+def test_an_error_that_passes_within_seconds_is_not_written(text: str) -> None:
     now = 5.0
     passes: Any = _RepeatFilter(lambda: now)
-    line = record("aiokafka", "Group Coordinator Request failed: %s")
+    line = record("aiokafka", text)
     assert not passes.filter(line)
     now = 9.0
     assert not passes.filter(line)
     now = 15.0
     assert passes.filter(line)
+    now = 100.0
+    assert not passes.filter(line), "once a minute, each time for a moment"
+    now = 160.0
+    assert not passes.filter(line)
+
+
+@pytest.mark.parametrize(("error", "written"), [(ProducerFenced(), 0), (OSError(), 1)])
+def test_a_producer_that_was_replaced_leaves_no_traceback(
+    error: Exception, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sets it on a future of its own when a broker that stood still goes on."""
+    found: list[logging.LogRecord] = []
+    handler, log = logging.Handler(), logging.getLogger("asyncio")
+    monkeypatch.setattr(handler, "emit", found.append)
+    monkeypatch.setattr(log, "handlers", [handler])
+    monkeypatch.setattr(log, "filters", [])
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.Logger, "setLevel", lambda *_: None)
+    limit_client_logs()
+    loop = asyncio.new_event_loop()
+    loop.call_exception_handler({"message": "never retrieved", "exception": error})
+    loop.close()
+    assert len(found) == written

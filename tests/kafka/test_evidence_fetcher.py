@@ -119,13 +119,6 @@ def test_what_is_gone_says_so_and_is_not_asked_for_again(message: bytes | None) 
     assert "Another" not in json.dumps(kept(state, 0))
 
 
-def test_another_epoch_of_the_topic_is_not_even_read() -> None:
-    state, log = worst_of(1), Log(*lines(1))
-    Fetching(log, state, kafka={"traces_epoch": 1}).turn()
-    assert kept(state, 0)["trace"]["content"] == "gone"
-    assert not log.asked
-
-
 def test_a_turn_is_bounded_and_the_rest_comes_later() -> None:
     state, log = worst_of(5), Log(*lines(5))
     fetching = Fetching(log, state, most=2)

@@ -84,7 +84,7 @@ records = st.builds(
         wording_reason=st.text(max_size=8),
         judging=st.none(),  # defaults of a named tuple are drawn, too
     ),
-    st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 3)),
+    st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 2)),
     st.none(),
     st.one_of(st.none(), st.builds(AnswerEmbedding, contexts, st.one_of(words, vectors))),
 )
@@ -110,7 +110,7 @@ def test_round_trip_is_exact(record: ScoreRecord) -> None:
 
 
 def whole() -> ScoreRecord:
-    return ScoreRecord(Scorer().score(make_trace(1)).trace, SourceOffset(0, 1, 2))
+    return ScoreRecord(Scorer().score(make_trace(1)).trace, SourceOffset(1, 2))
 
 
 def test_what_the_scorer_makes_fits_and_is_small() -> None:
@@ -241,7 +241,7 @@ def test_fields_of_a_later_minor_change_are_passed_over() -> None:
 def test_many_traces_go_in_few_records_of_bounded_size() -> None:
     scored = Scorer().score(make_trace(1)).trace
     sent = [
-        ScoreRecord(scored._replace(trace_id=f"t{n}"), SourceOffset(0, 1, 7 + 2 * n))
+        ScoreRecord(scored._replace(trace_id=f"t{n}"), SourceOffset(1, 7 + 2 * n))
         for n in range(200)
     ]
     sent[50].scored = scored._replace(

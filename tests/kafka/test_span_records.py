@@ -20,7 +20,6 @@ from ragmeter.ingest.stored_spans import (
 from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
     RECORD_BYTES,
-    SpanRecord,
     decode_spans,
     encode_spans,
 )
@@ -35,11 +34,11 @@ def parts() -> list[StoredPart]:
 
 
 def test_what_crosses_the_topic_is_what_was_carried() -> None:
-    record = SpanRecord(parts())
+    record = parts()
     found = decode_spans(encode_spans(record))
     assert found == record
-    spans, lost = read_stored_trace([one.line for one in found.parts])
-    assert len(spans) == len(record.parts) - 1
+    spans, lost = read_stored_trace([one.line for one in found])
+    assert len(spans) == len(record) - 1
     assert lost == {("logs", "no_span"): 1}
 
 
@@ -53,7 +52,7 @@ def test_a_large_message_is_several_records() -> None:
     assert len(list(split_parts(found, RECORD_BYTES))) == 1
 
 
-GOOD = encode_spans(SpanRecord(serialise_spans(rag_run(1, "bot"), Counter())))
+GOOD = encode_spans(serialise_spans(rag_run(1, "bot"), Counter()))
 
 
 @pytest.mark.parametrize(
@@ -93,4 +92,4 @@ def test_damage_costs_the_record_or_a_span_and_nothing_else(at: int, put: bytes)
         found = decode_spans(data)
     except (BadRecord, UnknownVersion):
         return
-    read_stored_trace([one.line for one in found.parts])
+    read_stored_trace([one.line for one in found])

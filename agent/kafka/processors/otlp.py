@@ -35,7 +35,6 @@ from ragmeter.kafka.span_records import (
     ENCODING_HEADER,
     RECORD_BYTES,
     MessageEncoding,
-    SpanRecord,
     decode_spans,
     encode_spans,
     is_logs,
@@ -124,7 +123,7 @@ class OtlpSplitter:
             by_partition[partition_for_key(one.part.trace, self._partitions)].append(one)
         for partition, own in by_partition.items():
             for group in split_parts(own, min(RECORD_BYTES, self._limit)):
-                yield OutRecord(self._topic, encode_spans(SpanRecord(group)), None, partition)
+                yield OutRecord(self._topic, encode_spans(group), None, partition)
 
 
 class AssembleOwner(StatefulOwner[AssemblyState]):
@@ -137,7 +136,7 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
         """Take in spans, and hand on the traces that are complete."""
         letters: list[OutRecord] = []
         messages: list[Any] = []
-        spans: list[SpanRecord] = []
+        spans: list[list[StoredPart]] = []
         position, closed = self.position, False
         while True:
             if not messages:
@@ -159,13 +158,13 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
                 await self.commit_step(letters, position)
                 letters = []
 
-    def _decode(self, message: Any, letters: list[OutRecord]) -> SpanRecord:
+    def _decode(self, message: Any, letters: list[OutRecord]) -> list[StoredPart]:
         try:
             return decode_spans(message.value or b"")
         except BadRecord as error:
             dead = self.processor.dead
             letters.append(dead.of_message(message, error.reason, (("", str(error)),)))
-            return SpanRecord(())
+            return []
 
     def _source(self, closing: ClosingTrace) -> dict[str, bytes]:
         return {

@@ -243,9 +243,8 @@ class MessageProcessor:
         scored: ScoredTrace,
         embedding: AnswerEmbedding | None = None,
     ) -> Outcome:
-        epoch = self._settings.kafka.traces_epoch
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
-        source = SourceOffset(epoch, message.partition, message.offset)
+        source = SourceOffset(message.partition, message.offset)
         scored = self._preparer.publishable(scored)
         load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
         return ScoreRecord(scored, source, scores.passages, embedding, load)

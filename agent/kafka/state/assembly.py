@@ -14,7 +14,8 @@ from ragmeter.core.counters import CounterKey, Counters, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
 from ragmeter.ingest.assembler import ClosingTrace, RestoredTrace
-from ragmeter.kafka.span_records import RECORD_BYTES, SpanRecord
+from ragmeter.ingest.stored_spans import StoredPart
+from ragmeter.kafka.span_records import RECORD_BYTES
 from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
@@ -146,11 +147,11 @@ class AssemblyState:
         for (name, labels), by in counts.items():
             self.counters.inc(name, labels, by)
 
-    def apply(self, records: Sequence[SpanRecord]) -> bool:
-        """Take in records, all or none; return whether there was room."""
+    def apply(self, records: Sequence[Sequence[StoredPart]]) -> bool:
+        """Take in the spans of records, all or none; return whether there was room."""
         batches = [
-            SpanBatch(LOGS if any(one.part.log for one in record.parts) else TRACES, record.parts)
-            for record in records
+            SpanBatch(LOGS if any(one.part.log for one in parts) else TRACES, parts)
+            for parts in records
         ]
         try:
             self._traces.accept(batches)

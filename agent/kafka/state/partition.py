@@ -16,7 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ragmeter.aggregate.aggregator import AppliedTrace, evidence_trace_ids
+from ragmeter.aggregate.aggregator import evidence_trace_ids
 from ragmeter.aggregate.evidence import scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
 from ragmeter.aggregate.feedback_records import trace_key
@@ -102,8 +102,10 @@ class PartitionState(ServiceState):
             self.aggregator.index(record.event, record.at)
         elif isinstance(record, NewFeedback):
             self._accept(record)
+        elif record.source is None:
+            self._count_probe(record.scored)
         else:
-            self._apply(record)
+            self._count([record])
         self._changed = True
         self._spoiled = False
 
@@ -117,51 +119,44 @@ class PartitionState(ServiceState):
                 self.apply(record)
             return
         self._spoiled = True
-        new = [one for one in records if self._is_new(one.scored, count=True)]
-        first = 0
-        for applied in self.count_all([self._reconcile(one.scored) for one in new]):
-            self._remember(new[first : first + len(applied)], applied)
-            first += len(applied)
+        self._count(records)
         self._changed = True
         self._spoiled = False
 
-    def _is_new(self, scored: ScoredTrace, count: bool = False) -> bool:
-        """Return whether an id is seen for the first time; `count` those that are not."""
-        new = self._ids.add(scored.service, scored.trace_id, scored.timestamp)
-        if count and not new:
-            self.aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
-        return new
+    def _is_new(self, scored: ScoredTrace) -> bool:
+        return self._ids.add(scored.service, scored.trace_id, scored.timestamp)
+
+    def _count_probe(self, scored: ScoredTrace) -> None:
+        """Count a result of a probe at the present event time, if there is one."""
+        if self._is_new(scored):
+            now = self.aggregator.windows.now
+            at = scored.timestamp if now is None else now
+            self.aggregator.add_extra(scored._replace(timestamp=at, partial=True))
+
+    def _count(self, records: Sequence[ScoreRecord]) -> None:
+        """Count new traces, and remember them for their labels and as evidence."""
+        counters = self.aggregator.counters
+        new = [one for one in records if self._is_new(one.scored)]
+        if repeated := len(records) - len(new):
+            counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS, repeated)
+        left = iter(new)
+        for applied in self.count_all([self._reconcile(one.scored) for one in new]):
+            run = [(one, next(left)) for one in applied]
+            for one, record in run:
+                if one.trace.wording is not None and record.embedding is not None:
+                    key = record.scored.service, one.trace.wording, record.scored.timestamp
+                    self.aggregator.embedded(*key, *record.embedding)
+            counted = [
+                CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
+                for one, record in run
+            ]
+            self._labels.apply(self.feedback.remember(counted, self.aggregator))
+            self._join_waiting()
+            self._counted += [(one.trace, record) for one, record in run]
 
     def _reconcile(self, scored: ScoredTrace) -> ScoredTrace:
         expected = self._canaries if scored.canary else self._expected
         return _reconcile_pairs(scored, expected, self.aggregator.counters)
-
-    def _remember(self, records: Sequence[ScoreRecord], applied: Sequence[AppliedTrace]) -> None:
-        """Remember traces that were counted just now, for their labels and as evidence."""
-        counted = [
-            CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
-            for record, one in zip(records, applied, strict=True)
-        ]
-        self._labels.apply(self.feedback.remember(counted, self.aggregator))
-        self._join_waiting()
-        self._counted += zip((one.trace for one in applied), records, strict=True)
-
-    def _apply(self, record: ScoreRecord) -> None:
-        aggregator, scored = self.aggregator, record.scored
-        now = aggregator.windows.now
-        if record.source is None:  # of a probe: counted at the present event time, if any
-            if self._is_new(scored):
-                at = scored.timestamp if now is None else now
-                aggregator.add_extra(scored._replace(timestamp=at, partial=True))
-            return
-        if not self._is_new(scored, count=True):
-            return
-        scored = self._reconcile(scored)
-        applied = self.count(scored)
-        wording = applied.trace.wording
-        if wording is not None and record.embedding is not None:
-            aggregator.embedded(scored.service, wording, scored.timestamp, *record.embedding)
-        self._remember([record], [applied])
 
     def _accept(self, row: NewFeedback) -> None:
         """Join feedback, or let it wait."""

@@ -12,9 +12,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
-from ragmeter.kafka.span_records import MessageEncoding, SpanRecord, decode_spans
+from ragmeter.kafka.span_records import MessageEncoding, decode_spans
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run
 
 PARTITIONS = 4
@@ -22,7 +23,7 @@ PARTITIONS = 4
 
 class Topic:
     def __init__(self, limit: int = 2**20, **privacy: Any) -> None:
-        self.records: dict[int, list[SpanRecord]] = defaultdict(list)
+        self.records: dict[int, list[list[StoredPart]]] = defaultdict(list)
         self.counters = Counters()
         redactor = Redactor(PrivacySettings(**privacy))
         self.way = OtlpSplitter("rag.spans", PARTITIONS, redactor, self.counters, limit=limit)
@@ -34,7 +35,7 @@ class Topic:
 
     @property
     def lines(self) -> set[bytes]:
-        return {part.line for found in self.records.values() for one in found for part in one.parts}
+        return {part.line for found in self.records.values() for one in found for part in one}
 
     def counted(self) -> dict[str, float]:
         return {"/".join(v for _, v in labels): by for (_, labels), by in self.counters.items()}
@@ -54,7 +55,7 @@ def test_all_spans_of_a_trace_go_to_one_partition_in_either_form() -> None:
         assert len(topic.lines) == len(SPANS)
         for partition, records in topic.records.items():
             assert len(records) == 1
-            for part in records[0].parts:
+            for part in records[0]:
                 assert partition_for_key(part.part.trace, PARTITIONS) == partition
         assert len(topic.records) == PARTITIONS
         found.append(topic.lines)
@@ -98,7 +99,7 @@ def test_log_records_are_told_from_spans() -> None:
     topic = Topic()
     topic.take(logs(trace_id=b"\1" * 16, span_id=b"\2" * 8, time_unix_nano=5))
     ((record,),) = topic.records.values()
-    assert [part.part.log for part in record.parts] == [True]
+    assert [part.part.log for part in record] == [True]
     topic.take(logs())  # of no trace: nobody's content
     assert len(topic.lines) == 1
     assert topic.counted() == {"logs/no_content": 1}

@@ -185,7 +185,7 @@ def test_a_canary_is_judged_and_counted_as_the_embedded_agent_counts_it() -> Non
     async def work(tiers: InlineTiers) -> tuple[list[ScoreRecord], list[MetricScorer]]:
         traces = [make_trace(1, trace_id="c", **GOLD), make_trace(2)]
         found = [await score_trace(tiers, one, one.timestamp.timestamp()) for one in traces]
-        sent = [ScoreRecord(one, SourceOffset(0, 0, n)) for n, one in enumerate(found)]
+        sent = [ScoreRecord(one, SourceOffset(0, n)) for n, one in enumerate(found)]
         return [decode_score(encode_score(one)) for one in sent], tiers.scorer.pairs
 
     (canary, plain), expected = in_line(work, fake)

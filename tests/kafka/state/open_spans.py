@@ -7,7 +7,6 @@ from collections import Counter
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, serialise_spans
-from ragmeter.kafka.span_records import SpanRecord
 from ragmeter.kafka.state.assembly import AssemblyState
 
 __all__ = ["OTLP", "Clock", "counted", "record", "span", "state_of"]
@@ -28,8 +27,8 @@ def span(trace: int, number: int, root: bool = False) -> StoredPart:
     return serialise_spans([one], Counter())[0]
 
 
-def record(*parts: StoredPart) -> SpanRecord:
-    return SpanRecord(parts)
+def record(*parts: StoredPart) -> list[StoredPart]:
+    return list(parts)
 
 
 def state_of(clock: Clock, otlp: OtlpSettings = OTLP) -> AssemblyState:

@@ -57,7 +57,7 @@ def state_of(
 def record(offset: int, partition: int = 0, **changes: Any) -> ScoreRecord:
     changes.setdefault("timestamp", START + offset)
     scored = SCORER.score(make_trace(offset, **changes)).trace
-    return ScoreRecord(scored, SourceOffset(0, partition, offset))
+    return ScoreRecord(scored, SourceOffset(partition, offset))
 
 
 def split_row_key(key: bytes) -> tuple[str, list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,8 +13,7 @@ from ragmeter.core.errors import UnknownVersion
 from ragmeter.embedded.open_traces import parts_total
 from ragmeter.ingest.assembler import CloseReason
 from ragmeter.ingest.spans import LogEvent, SpanEvent
-from ragmeter.ingest.stored_spans import serialise_log_events
-from ragmeter.kafka.span_records import SpanRecord
+from ragmeter.ingest.stored_spans import StoredPart, serialise_log_events
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
 from ragmeter.kafka.state.rows import HEAD, MalformedState
 from tests.kafka.state.open_spans import OTLP, Clock, counted, record, span, state_of
@@ -35,7 +35,7 @@ class Bench:
     def step(self) -> None:
         flat(self.state.step(), self.rows)
 
-    def take(self, *records: SpanRecord) -> None:
+    def take(self, *records: Sequence[StoredPart]) -> None:
         assert self.state.apply(records)
         self.step()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmeter.kafka.span_records import SpanRecord
+from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.state.assembly import AssemblyState
 from tests.kafka.state.open_spans import Clock, counted, record, span, state_of
 from tests.kafka.state.partition import flat
@@ -29,7 +29,7 @@ class World:
         if self.rng.random() < 0.05:
             raise Crash
 
-    def run(self, records: Sequence[SpanRecord]) -> AssemblyState:
+    def run(self, records: Sequence[Sequence[StoredPart]]) -> AssemblyState:
         """One owner, until all is handed on or it dies."""
         rng = self.rng
         state = state_of(self.clock)

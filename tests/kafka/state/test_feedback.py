@@ -56,7 +56,7 @@ def settings_of(**tree: Any) -> Settings:
 def trace(number: int, offset: int | None = None, **changes: Any) -> bytes:
     """The record of a trace with labels to come."""
     found = good(number, model="a", **changes)[0].trace
-    source = SourceOffset(0, 0, number if offset is None else offset)
+    source = SourceOffset(0, number if offset is None else offset)
     return encode_score(ScoreRecord(SCORER.score(found).trace, source, ranked_passage_keys(found)))
 
 
@@ -223,7 +223,7 @@ def story() -> tuple[list[tuple[str, Any]], list[bytes]]:
         else:
             scored = SCORER.score(item.trace).trace
             keys = ranked_passage_keys(item.trace)
-            log.append(encode_score(ScoreRecord(scored, SourceOffset(0, 0, offset), keys)))
+            log.append(encode_score(ScoreRecord(scored, SourceOffset(0, offset), keys)))
     return came, log
 
 
@@ -301,7 +301,7 @@ def drawn_trace(number: int, *model: Score) -> bytes:
     found = good(number, answer=answer)[0].trace
     scored = PEOPLE_SCORER.score(found).trace
     scored = scored._replace(results=[*scored.results, *model])
-    source = SourceOffset(0, 0, number)
+    source = SourceOffset(0, number)
     return encode_score(ScoreRecord(scored, source, ranked_passage_keys(found)))
 
 

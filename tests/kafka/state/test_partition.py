@@ -49,7 +49,7 @@ def test_ids_are_known_after_many_restarts_and_for_as_long_as_was_said() -> None
 
     def one(number: int, at: float, partition: int = 0) -> ScoreRecord:
         scored = template._replace(trace_id=f"t{number}", timestamp=START + at)
-        return ScoreRecord(scored, SourceOffset(0, partition, number))
+        return ScoreRecord(scored, SourceOffset(partition, number))
 
     offset = 0
     for hour in range(4):
@@ -133,7 +133,7 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     wanted = state.evidence.missing_texts()
     assert sorted(key for key, _ in wanted) == [("bot", f"t{n}") for n in range(3)]
     key, found = wanted[0]
-    assert found.source == SourceOffset(0, 0, int(key[1][1:]))
+    assert found.source == SourceOffset(0, int(key[1][1:]))
     pending = json.loads(state.evidence.get(key) or b"")
     assert pending["trace"]["content"] == "pending"
     assert pending["results"]

@@ -74,7 +74,7 @@ def wire() -> list[bytes]:
             known = isinstance(wording, HashedWording)
             fields: dict[str, Any] = {"wording": wording} if known else {"wording_reason": wording}
             scored = SCORER.score(item.trace).trace._replace(**fields)
-            record = ScoreRecord(scored, SourceOffset(0, 0, number))
+            record = ScoreRecord(scored, SourceOffset(0, number))
             by_service.setdefault(scored.service, []).append(record)
         for records in by_service.values():
             log += encode_scores(records, limit=2_000)

@@ -51,7 +51,7 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
         wording=HashedWording(f"{number % 7:032x}", "AAAA") if 0.2 < kind < 0.21 else None,
         wording_reason="sampled_out" if 0.21 < kind < 0.25 else "",
     )
-    return ScoreRecord(scored, SourceOffset(0, 0, number), ("0" * 16,))
+    return ScoreRecord(scored, SourceOffset(0, number), ("0" * 16,))
 
 
 def messages(seed: int, count: int = 3_000) -> list[list[ScoreRecord] | NewFeedback]:
