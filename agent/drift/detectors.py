@@ -297,15 +297,17 @@ class ChangePoint(NamedTuple):
     open: bool
 
 
-def find_change(steps: Sequence[BucketDeviation]) -> ChangePoint:
+def find_change(steps: Sequence[BucketDeviation], end: float) -> ChangePoint:
     """Estimate the time of the change behind an alarm.
 
     With a known level before it, the log likelihood ratio of a change at tau is Z**2 / 2, Z being
     the standardised sum of deviations since tau. The estimate is the tau with the largest ratio;
-    the 95 % set holds every tau whose ratio is within `_RATIO_DROP` of it.
+    the 95 % set holds every tau whose ratio is within `_RATIO_DROP` of it, and a bucket on either
+    side: a change within a bucket has its largest ratio at the start of that one or of the next.
 
     Args:
         steps: Buckets in order of time, at least one.
+        end: The end of the last one (Unix seconds).
     """
     n = deviation = variance = 0.0
     ratios: list[tuple[float, int, float, float, float]] = []
@@ -318,10 +320,11 @@ def find_change(steps: Sequence[BucketDeviation]) -> ChangePoint:
         ratios.append((ratio, i, n, deviation, variance))
     best, first, n, deviation, variance = max(ratios)
     near = [i for ratio, i, *_ in ratios if ratio >= best - _RATIO_DROP]
+    times = [*(step.start for step in steps), end]
     return ChangePoint(
         since=steps[first].start,
-        earliest=steps[min(near)].start,
-        latest=steps[max(near)].start,
+        earliest=times[max(0, min(near) - 1)],
+        latest=times[max(near) + 1],
         shift=deviation / n,
         error=math.sqrt(variance) / n,
         n=n,

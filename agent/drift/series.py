@@ -363,7 +363,7 @@ class DriftSeries:
         for at, n, _, *totals in self._recent:
             deviation = direction * (totals[edge] - n * baseline.level(at))
             steps.append(BucketDeviation(at, n, deviation, n * n * baseline.variance(n)))
-        change = find_change(steps)
+        change = find_change(steps, start + self.spec.width)
         since = [row for row in self._recent if row[0] >= change.since]
         n = sum(row[1] for row in since)
         total = sum(row[3 + edge] for row in since)
