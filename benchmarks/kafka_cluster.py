@@ -179,6 +179,12 @@ class Process:
         return _cpu(Path(f"/proc/{self._popen.pid}"))
 
     @property
+    def busy(self) -> float:
+        """Seconds in which its main thread ran or waited for a core."""
+        ran, waited, _ = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()
+        return (int(ran) + int(waited)) / 1e9
+
+    @property
     def megabytes(self) -> float:
         """Resident."""
         for line in Path(f"/proc/{self._popen.pid}/status").read_text().splitlines():

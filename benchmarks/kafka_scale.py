@@ -9,10 +9,13 @@ time; the cheap tier, windows, default rules and drift on, built-in scorers and 
 `worker+1` has a scorer process beside it. Each round has
 every kind once, in turn, with topics and a group of its own; the clock runs from the first message
 after a warm-up until the last is counted and committed (the no-op: until the last is in the other
-topic). Processor time is that of the workers alone, without the broker's and the producer's. Where
-workers, broker and producer share few cores, wall time cannot show how workers scale; processor
-time a message does: it must not rise with their number. A run that takes longer than `--seconds`
-is cut there and counts with what it has done. Prints Markdown.
+topic). With `--filled` the messages are written while the processes stand still, before the clock
+runs, so that producing them takes no core from the workers. Processor time is that of the workers
+alone, without the broker's and the producer's. Where workers, broker and producer share few cores,
+wall time cannot show how workers scale. Processor time a message does, which must not rise with
+their number, beside the part of the time in which the main thread of a worker runs or waits for a
+core ("busy"): what is left of it a worker waits for others. A run that takes longer than
+`--seconds` is cut there and counts with what it has done. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import statistics
 import tempfile
 import time
@@ -60,6 +64,7 @@ class Run(NamedTuple):
     changelog: float
     messages: int
     own: float  # of `cpu`, without scorer processes: the most that one worker can do of a core
+    busy: float  # part of the time in which main threads run or wait for a core
 
 
 class Kind(NamedTuple):
@@ -76,8 +81,7 @@ def run(
     folder: Path,
     lines: list[bytes],
     warm: list[bytes],
-    seconds: float,
-    profile: Path | None,
+    options: argparse.Namespace,
 ) -> Run:
     traces, partitions = setup.topic("traces"), setup.partitions
     setup.make_topics()
@@ -87,7 +91,7 @@ def run(
     all_: list[Process] = []
     for number in range(kind.workers):
         if ours:
-            all_.append(worker(setup, folder, number, profile))
+            all_.append(worker(setup, folder, number, options.profile))
         else:
             log = folder / f"{setup.name}-{number}.log"
             all_.append(noop(setup, target, kind.name.split()[1], log))
@@ -110,19 +114,29 @@ def run(
         produce(setup.bootstrap, traces, warm, partitions)
         until(lambda: counted(len(warm)), all_)
         time.sleep(1.5)  # commits and idle steps behind it
+        if options.filled:
+            for process in all_:
+                os.kill(process.pid, signal.SIGSTOP)
+            produce(setup.bootstrap, traces, lines, partitions)
         used, own = (sum(process.cpu for process in all_), sum(one.own_cpu for one in all_))
         before = ends(setup.bootstrap, changelog, partitions)
+        busy = sum(process.busy for process in all_)
         begun = time.monotonic()
-        produce(setup.bootstrap, traces, lines, partitions)
-        left = max(1.0, seconds - (time.monotonic() - begun))
+        if options.filled:
+            for process in all_:
+                os.kill(process.pid, signal.SIGCONT)
+        else:
+            produce(setup.bootstrap, traces, lines, partitions)
+        left = max(1.0, options.seconds - (time.monotonic() - begun))
         with suppress(TimeoutError):
             until(lambda: counted(len(warm) + len(lines)), all_, left)
         count = max(1, done() - len(warm))
         wall = time.monotonic() - begun
+        busy = (sum(process.busy for process in all_) - busy) / wall / kind.workers
         used = sum(process.cpu for process in all_) - used
         own = sum(process.own_cpu for process in all_) - own
         rows = ends(setup.bootstrap, changelog, partitions) - before
-        return Run(wall / count, used / count, rows / count, count, own / count)
+        return Run(wall / count, used / count, rows / count, count, own / count, busy)
 
 
 def main() -> None:
@@ -135,6 +149,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
     parser.add_argument("--builtin", action="store_true", help="with the built-in scorers")
+    parser.add_argument("--filled", action="store_true", help="write all before the clock runs")
     parser.add_argument("--model", type=float, default=0.0, help="models.cpu_share; 0.2 as run")
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
     options = parser.parse_args()
@@ -163,7 +178,7 @@ def main() -> None:
                 )
                 where = Path(place)
                 try:
-                    one = run(kind, setup, where, lines, warm, options.seconds, options.profile)
+                    one = run(kind, setup, where, lines, warm, options)
                 except TimeoutError:
                     print(f"<!-- round {number} {kind}: no group, or not warm in time -->")
                     continue
@@ -171,7 +186,7 @@ def main() -> None:
                 print(
                     f"<!-- round {number} {kind}: {1 / one.wall:.0f} a second,"
                     f" {one.cpu * 1e6:.0f} us ({one.own * 1e6:.0f} without processes),"
-                    f" {one.changelog:.2f} changelog, {one.messages} messages,"
+                    f" {one.changelog:.2f} changelog, {one.messages} messages, busy {one.busy:.2f},"
                     f" load {os.getloadavg()[0]:.0f} -->",
                     flush=True,
                 )
