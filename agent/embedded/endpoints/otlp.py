@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal, cast
@@ -60,8 +61,6 @@ _CODES = {
     401: 16,
     403: 7,
     404: 5,
-    405: 12,
-    408: 4,
     429: 8,
     500: 13,
     503: 14,
@@ -82,9 +81,8 @@ class OtlpEndpoint:
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes to an application."""
-        for path, signal in _PATHS.items():
-            handler = partial(self._handle, signal)
-            app.router.add_post(path, handler, expect_handler=self._expect)
+        for path in _PATHS:
+            app.router.add_post(path, self._handle, expect_handler=self._expect)
 
     async def _expect(self, request: web.Request) -> web.StreamResponse | None:
         """Answer `Expect: 100-continue`, before the body is sent."""
@@ -93,21 +91,29 @@ class OtlpEndpoint:
             form = _declared_form(request)
             self._bodies.check_length(request)
         except RequestRefused as refused:
-            return _refuse(form or "protobuf", refused)
+            return await self._refuse(_PATHS[request.path], form or "protobuf", refused)
         send_continue(request)
         return None
 
-    async def _handle(self, signal: str, request: web.Request) -> web.Response:
+    async def _handle(self, request: web.Request) -> web.Response:
         form: BodyForm | None = "json"  # a request that is no OTLP gets a readable response
         try:
             form = _declared_form(request)
             async with self._bodies.read(request) as body:
                 if form is None:
                     form = "json" if is_json_body(body) else "protobuf"
-                batch, broken = await self._decode(signal, form, body)
+                batch, broken = await self._decode(_PATHS[request.path], form, body)
                 return await self._store(form, batch, broken)
         except RequestRefused as refused:
-            return _refuse(form or "protobuf", refused)
+            return await self._refuse(_PATHS[request.path], form or "protobuf", refused)
+
+    async def _refuse(self, signal: str, form: BodyForm, refused: RequestRefused) -> web.Response:
+        if refused.retry_after is None:  # its spans are lost
+            with suppress(QueueFull, StateUnavailable):
+                await self._group.commit(SpanBatch(signal, [], {"undecodable": 1}), 0)
+        response = failure(form, refused.status, str(refused), refused.retry_after)
+        response.force_close()  # the rest of the body is not read
+        return response
 
     async def _decode(
         self, signal: str, form: BodyForm, body: bytes
@@ -202,12 +208,6 @@ def _response(
     if retry_after is not None:
         headers[hdrs.RETRY_AFTER] = str(retry_after)
     return web.Response(status=status, body=body, headers=headers)
-
-
-def _refuse(form: BodyForm, refused: RequestRefused) -> web.Response:
-    response = failure(form, refused.status, str(refused), refused.retry_after)
-    response.force_close()  # the rest of the body is not read
-    return response
 
 
 def parse_content_type(header: str | None) -> BodyForm | None:

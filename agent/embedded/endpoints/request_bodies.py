@@ -200,7 +200,7 @@ class BodyReader:
                 return
             async with self._large:
                 if request.transport is None:  # the client has gone while it waited
-                    raise RequestRefused(408, "the connection is closed")
+                    raise RequestRefused(503, "the connection is closed", 1)
                 try:
                     yield text
                 finally:
@@ -228,7 +228,7 @@ class BodyReader:
             text = f"no whole body within {self._seconds:g} seconds"
             if now() < end:
                 text = f"fewer than {_STRIDE} bytes of the body within {_STRIDE_SECONDS:g} seconds"
-            raise RequestRefused(408, text) from None
+            raise RequestRefused(503, text, QueueFull.retry_after) from None
         except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
             raise RequestRefused(400, f"broken body: {error}") from None
         finally:

@@ -217,6 +217,7 @@ def test_gzip_and_what_is_none(tmp_path: Path) -> None:
         bomb = gzip.compress(b"\0" * 50_000_000)
         assert (await server.post(bomb, **packed)).status == 413
         assert (await server.post(b"x", **{"Content-Encoding": "br"})).status == 415
+        assert server.spans("undecodable") == 3
 
     run(tmp_path, test)
 
@@ -234,7 +235,7 @@ def test_what_is_broken_is_refused_with_a_status_in_the_same_form(tmp_path: Path
         assert "x-protobuf" in json.loads(answer.body)["message"]
         answer = await server.post(b"x" * (BODY_LIMIT + 1))
         assert answer.status == 413
-        assert server.spans("undecodable") == 2
+        assert server.spans("undecodable") == 4
 
     run(tmp_path, test)
 
