@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.metrics.text import compiled
+from tests.real import unavailable
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +82,32 @@ def test_wheel_installs_one_package_and_nothing_of_the_tests(wheel: Path) -> Non
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {f"ragmeter/{name}" for name in sources} <= set(names)
+
+
+def test_wheel_brings_the_compiled_module(wheel: Path) -> None:
+    if compiled is None:
+        unavailable("no C++ compiler when ragmeter was installed here")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.startswith("ragmeter/metrics/compiled.") and ".so" in name for name in names)
+    assert not wheel.name.endswith("-none-any.whl")
+
+
+def test_source_installs_without_a_compiler_and_scores_the_same(tmp_path: Path) -> None:
+    build = (UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable)
+    done = run(*build, "--out-dir", tmp_path, ROOT, CC="false", CXX="false")
+    assert "was not compiled" in done.stdout + done.stderr
+    (pure,) = tmp_path.glob("ragmeter-*-none-any.whl")
+    with zipfile.ZipFile(pure) as archive:
+        archive.extractall(tmp_path / "pure")
+    assert not list((tmp_path / "pure").rglob("*.so"))
+    scores = []
+    for name, path in (("here", ""), ("pure", str(tmp_path / "pure"))):
+        code = "from ragmeter.cli import start; start()"
+        output = tmp_path / f"{name}.jsonl"
+        command = (sys.executable, "-c", code, "score", TRACES, "-o", output)
+        run(*command, PYTHONPATH=path)
+        scores.append(output.read_bytes())
+    assert scores[0] == scores[1]
 
 
 def test_metadata_leads_to_the_project_and_reads_without_it(wheel: Path) -> None:

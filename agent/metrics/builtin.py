@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.core.score import (
@@ -25,8 +24,8 @@ from ragmeter.metrics import (
 )
 from ragmeter.metrics.citations import Citations, resolve_citations
 from ragmeter.metrics.cited_statements import missing_citation_reason
+from ragmeter.metrics.comparison import Comparison, CompiledComparison, compare_texts
 from ragmeter.metrics.custom import CUSTOM_SCORER
-from ragmeter.metrics.grounding_features import extract_features
 from ragmeter.metrics.language import (
     NOT_MEASURED,
     READ_BY_ENGLISH,
@@ -38,13 +37,11 @@ from ragmeter.metrics.text_index import (
     AnswerText,
     PassageIndex,
     QueryText,
-    limit_positions,
     parse_answer,
 )
 from ragmeter.trace import Trace
 
 _CITATION_METRICS = ("citation_precision", "citation_recall", "citation_f1")
-_NO_PASSAGES = NoScore("no_passages", applies=False)
 _MAX_DETAIL_PAIRS = 10
 _MAX_DETAIL_GRADES = 100
 
@@ -98,38 +95,41 @@ def score_builtin(prepared: PreparedTrace) -> list[Score]:
 def _score_quality(
     trace: Trace, answered: float | None, cited: Citations, language: str
 ) -> list[Score]:
-    pages = PassageIndex.read([p.text or "" for p in trace.passages]) if trace.passages else None
-    wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
+    pages = PassageIndex.read([p.text or "" for p in trace.passages or ()])
+    wanted = (
+        trace.status == "ok"
+        and trace.answer
+        and (answered is None or pages.passages or cited.marks)
+    )
     answer = parse_answer(trace.answer or "") if wanted else AnswerText()
-    query = QueryText.read(trace.query if pages else None)
-    all_positions = pages.locate(answer.content.union(query.stems)) if pages else {}
-    positions = limit_positions(all_positions)
+    query = QueryText.read(trace.query if pages.passages else None)
+    texts = compare_texts(pages, answer, query)
     return [
-        _relevance(trace, pages, query, all_positions),
-        _grounding(trace, answered, language, pages, answer, query, positions),
-        *_citations(trace, answered, cited, language, pages, answer, positions),
+        _relevance(trace, pages, query, texts),
+        _grounding(trace, answered, language, pages, answer, texts),
+        *_citations(trace, answered, cited, language, pages, answer, texts),
     ]
 
 
 def _relevance(
-    trace: Trace, pages: PassageIndex | None, query: QueryText, positions: Mapping[str, list[int]]
+    trace: Trace, pages: PassageIndex, query: QueryText, texts: Comparison | CompiledComparison
 ) -> Score:
     name = "relevance"
     reason = relevance.find_relevance_reason(trace, pages, query)
-    if reason is not None or pages is None:
-        return make_score(name, trace, reason or _NO_PASSAGES, BUILTIN_SCORER)
-    grades = relevance.grade_passages(pages, query.words, positions)
+    if reason is not None:
+        return make_score(name, trace, reason, BUILTIN_SCORER)
+    grades = texts.grade_passages()
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}
     return make_scored(name, trace, sum(known) / len(known), detail)
 
 
-def _no_evidence(trace: Trace, pages: PassageIndex | None, language: str) -> NoScore | None:
+def _no_evidence(trace: Trace, pages: PassageIndex, language: str) -> NoScore | None:
     """Return why an answer can't be compared with its passages, None if it can."""
     if trace.passages is None:
         return NoScore("no_passages_captured")
-    if pages is None:
-        return _NO_PASSAGES
+    if not trace.passages:
+        return NoScore("no_passages", applies=False)
     if not pages.has_text or trace.answer is None:
         return NoScore("no_text")
     if not {language, pages.language} <= READ_BY_ENGLISH:
@@ -141,10 +141,9 @@ def _grounding(
     trace: Trace,
     answered: float | None,
     language: str,
-    pages: PassageIndex | None,
+    pages: PassageIndex,
     answer: AnswerText,
-    query: QueryText,
-    positions: Mapping[str, list[int]],
+    texts: Comparison | CompiledComparison,
 ) -> Score:
     name = "grounding"
     reason = find_answer_reason(trace, answered)
@@ -156,13 +155,13 @@ def _grounding(
     ):
         reason = None  # "The documents don't say. However, …": what follows is checked
     reason = reason or _no_evidence(trace, pages, language)
-    if reason is None and not answer.content:
+    if reason is None and not answer.has_content:
         reason = NoScore("no_claims", applies=False)
-    if reason is not None or pages is None:
-        return make_score(name, trace, reason or _NO_PASSAGES, BUILTIN_SCORER)
-    features = extract_features(pages, answer, positions, query)
+    if reason is not None:
+        return make_score(name, trace, reason, BUILTIN_SCORER)
+    features = texts.extract_features()
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)
+    detail = grounding.explain_grounding(features, answer.claims, ids)
     return make_scored(name, trace, grounding.grounding_probability(features), detail)
 
 
@@ -171,9 +170,9 @@ def _citations(
     answered: float | None,
     cited: Citations,
     language: str,
-    pages: PassageIndex | None,
+    pages: PassageIndex,
     answer: AnswerText,
-    positions: Mapping[str, list[int]],
+    texts: Comparison | CompiledComparison,
 ) -> list[Score]:
     reason = missing_citation_reason(trace, answered, cited)
     if reason is None and trace.passages:
@@ -183,7 +182,7 @@ def _citations(
     if reason is not None:
         return [make_score(name, trace, reason, BUILTIN_SCORER) for name in _CITATION_METRICS]
     support = citation_support.score_support(
-        trace.answer or "", pages or PassageIndex.read(()), answer.claims, positions, cited
+        trace.answer or "", pages, answer.claims, cited, texts.measure_support
     )
     detail: dict[str, Any] = {
         "pairs": [

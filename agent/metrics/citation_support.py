@@ -6,7 +6,7 @@ citation that resolves to no passage counts against the answer, and an undefined
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ragmeter.metrics.citations import Citations
@@ -16,8 +16,8 @@ from ragmeter.metrics.text_index import AnswerSentence, PassageIndex
 
 _MAX_CITED = 50  # passages that one statement is compared with
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers
-_LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
-_MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
+LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
+MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ def measure_support(
     """Measure how far passages hold a claim's content words, weighted by idf.
 
     The overlap is the mean of the share found anywhere in a passage and the share found in one
-    stretch of it, mapped linearly from [`_LOW`, `_LOW` + `SPAN`] to 0..1.
+    stretch of it, mapped linearly from [`LOW`, `LOW` + `SPAN`] to 0..1.
 
     Returns:
         The support by passage and the support by all together, each 0..1.
@@ -94,8 +94,8 @@ def measure_support(
     }
 
     def grade(overlap: float, lacks_number: bool) -> float:
-        value = min(1.0, max(0.0, (overlap / mass - _LOW) / SPAN))
-        return value * _MISSING_NUMBER if lacks_number else value
+        value = min(1.0, max(0.0, (overlap / mass - LOW) / SPAN))
+        return value * MISSING_NUMBER if lacks_number else value
 
     single = {p: grade((held[p] + best[p]) / 2, missing[p]) for p in passages}
     together = grade((anywhere + max(best.values(), default=0.0)) / 2, missing_anywhere)
@@ -106,12 +106,19 @@ def score_support(
     answer: str,
     pages: PassageIndex,
     claims: list[AnswerSentence],
-    positions: Mapping[str, list[int]],
     cited: Citations,
+    measure: Callable[[AnswerSentence, list[int]], tuple[dict[int, float], float]],
 ) -> CitationSupport:
-    """Score the citations of an answer that has at least one citation and one claim."""
-    ends = [*pages.starts[1:], len(pages.stream)][: len(pages.starts)]
-    filled = {i for i, (a, b) in enumerate(zip(pages.starts, ends, strict=True)) if b - a > 1}
+    """Score the citations of an answer that has at least one citation and one claim.
+
+    Args:
+        answer: Its text.
+        pages: Its passages.
+        claims: Its sentences.
+        cited: Its citations.
+        measure: Returns the support of a sentence by each of some passages, and by all together.
+    """
+    filled = {i for i, passage in enumerate(pages.passages) if passage.has_text}
     statements = attach_citations(answer, claims, cited)
     whole = frozenset(statements.whole)
     pairs: list[tuple[int, int | None, float]] = []
@@ -122,9 +129,7 @@ def score_support(
         passages = item.passages + [p for p in statements.whole if p not in item.passages]
         dangling = item.dangling + statements.whole_dangling
         judged = [p for p in passages if p in filled][:_MAX_CITED]
-        single, together = (
-            measure_support(item.claim, pages, positions, judged) if judged else ({}, 0.0)
-        )
+        single, together = measure(item.claim, judged) if judged else ({}, 0.0)
         for passage, value in single.items():
             if passage in whole:
                 # a citation of the whole answer is as good as the sentence it supports best

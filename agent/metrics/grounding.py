@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -16,13 +16,13 @@ from operator import gt, mul
 from typing import Any
 
 from ragmeter.metrics import text_index
-from ragmeter.metrics.coverage import find_best_position
+from ragmeter.metrics.comparison import compare_texts
 from ragmeter.metrics.grounding_features import (
     ANSWER_FEATURES,
     SENTENCE_FEATURES,
     AnswerFeatures,
-    extract_features,
 )
+from ragmeter.metrics.text import compiled
 from ragmeter.trace import Trace
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
@@ -43,10 +43,9 @@ class _PiecewiseLine:
     highs: list[float]
     slopes: list[float]
     base: float
-    clips_low: bool
 
     @classmethod
-    def of(cls, raw: dict[str, list[float]], least_value: float = -math.inf) -> _PiecewiseLine:
+    def of(cls, raw: dict[str, list[float]]) -> _PiecewiseLine:
         fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
         lows = [mean - _CLIP * scale for mean, scale, _ in fitted]
         return cls(
@@ -54,11 +53,13 @@ class _PiecewiseLine:
             [mean + _CLIP * scale for mean, scale, _ in fitted],
             [w / scale for _, scale, w in fitted],
             -sum(w / scale * mean for mean, scale, w in fitted),
-            max(lows) > least_value,
         )
 
+    def compile(self) -> compiled.PiecewiseLine:
+        return compiled.PiecewiseLine(self.lows, self.highs, self.slopes, self.base)
+
     def at(self, values: Sequence[float]) -> float:
-        if any(map(gt, values, self.highs)) or (self.clips_low and any(map(gt, self.lows, values))):
+        if any(map(gt, values, self.highs)) or any(map(gt, self.lows, values)):
             values = [
                 low if value < low else high if value > high else value
                 for value, low, high in zip(values, self.lows, self.highs, strict=True)
@@ -69,10 +70,8 @@ class _PiecewiseLine:
 
 @dataclass(frozen=True, slots=True)
 class _GroundingModel:
-    """The fitted parameters.
+    """The fitted model: half a line and half trees, plus a share of the sentences' combined odds.
 
-    The log odds are half the line and half the trees, plus a share of the sentences' combined odds
-    and those of contradictions.
     `roots` are trees by root feature and cut: the stumps below and above it, equal ones merged.
     """
 
@@ -80,8 +79,15 @@ class _GroundingModel:
     sentence: _PiecewiseLine
     share: float
     roots: list[tuple[int, float, list[_Stump], list[_Stump]]]
-    slope: float
-    intercept: float
+
+    def raw(self, values: list[float], sentences: list[list[float]]) -> float:
+        """Return the log odds before contradictions and calibration."""
+        worst = combine_log_odds([self.sentence.at(row) for row in sentences])
+        grown = 0.0
+        for f, cut, below, above in self.roots:
+            for g, c, a, b in below if values[f] <= cut else above:
+                grown += a if values[g] <= c else b
+        return (self.line.at(values) + grown) / 2 + self.share * worst
 
 
 def _build_trees(trees: list[list[float]]) -> list[tuple[int, float, list[_Stump], list[_Stump]]]:
@@ -99,7 +105,8 @@ def _build_trees(trees: list[list[float]]) -> list[tuple[int, float, list[_Stump
 
 
 @cache
-def _load_model() -> _GroundingModel:
+def _load_model() -> tuple[_GroundingModel | compiled.GroundingModel, float, float]:
+    """Load the fitted model, and the slope and intercept that calibrate its log odds."""
     raw = json.loads(resources.files(__package__).joinpath("grounding_model.json").read_text())
     of_sentences = raw["sentences"]
     if (
@@ -107,14 +114,14 @@ def _load_model() -> _GroundingModel:
         or tuple(of_sentences["features"]) != SENTENCE_FEATURES
     ):
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
-    return _GroundingModel(
-        _PiecewiseLine.of(raw),
-        _PiecewiseLine.of(of_sentences, least_value=0.0),  # counts and shares
-        of_sentences["share"],
-        _build_trees(raw["trees"]),
-        raw["slope"],
-        raw["intercept"],
-    )
+    line, sentence = _PiecewiseLine.of(raw), _PiecewiseLine.of(of_sentences)
+    share, roots = of_sentences["share"], _build_trees(raw["trees"])
+    model: _GroundingModel | compiled.GroundingModel
+    if compiled is None:
+        model = _GroundingModel(line, sentence, share, roots)
+    else:
+        model = compiled.GroundingModel(line.compile(), sentence.compile(), share, roots)
+    return model, raw["slope"], raw["intercept"]
 
 
 def combine_log_odds(odds: Sequence[float]) -> float:
@@ -138,15 +145,9 @@ def weigh_contradictions(contradictions: Sequence[float]) -> float:
 
 def grounding_probability(features: AnswerFeatures) -> float:
     """Compute the probability, in (0, 1), that people find nothing unsupported in an answer."""
-    model, values, sentences = _load_model(), features.values, features.sentences
-    linear = model.line.at(values)
-    worst = combine_log_odds([model.sentence.at(row) for row in sentences])
-    grown = 0.0
-    for f, cut, below, above in model.roots:
-        for g, c, a, b in below if values[f] <= cut else above:
-            grown += a if values[g] <= c else b
-    raw = (linear + grown) / 2 + model.share * worst + weigh_contradictions(features.contradictions)
-    odds = model.slope * raw + model.intercept
+    model, slope, intercept = _load_model()
+    raw = model.raw(features.values, features.sentences)
+    odds = slope * (raw + weigh_contradictions(features.contradictions)) + intercept
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 
@@ -156,28 +157,21 @@ def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[text_index.An
     pages = text_index.PassageIndex.read(texts, text_index.PassageText)
     answer = text_index.parse_answer(trace.answer or "")
     query = text_index.QueryText.read(trace.query)
-    positions = text_index.find_positions(pages, answer.claims, query.stems)
-    return extract_features(pages, answer, positions, query), answer.claims
+    return compare_texts(pages, answer, query).extract_features(), answer.claims
 
 
 def explain_grounding(
-    features: AnswerFeatures,
-    pages: text_index.PassageIndex,
-    claims: list[text_index.AnswerSentence],
-    positions: Mapping[str, list[int]],
-    passage_ids: list[str],
+    features: AnswerFeatures, claims: list[text_index.AnswerSentence], passage_ids: list[str]
 ) -> dict[str, Any]:
     """Return the worst sentence with its nearest passage, and novel numbers and names."""
     detail: dict[str, Any] = {}
-    coverage = features.coverage
-    if claims:
-        claim = claims[coverage.worst]
-        position = find_best_position(coverage.worst_masses, claim, positions)
+    worst = features.worst
+    if worst is not None:
         detail["worst_sentence"] = {
-            "index": coverage.worst,
-            "text": claim.text[:MAX_DETAIL_TEXT],
-            "support": round(coverage.support[coverage.worst], 3),
-            "passage_id": passage_ids[pages.owner[position]] if position >= 0 else None,
+            "index": worst.index,
+            "text": claims[worst.index].text[:MAX_DETAIL_TEXT],
+            "support": round(worst.support, 3),
+            "passage_id": None if worst.passage is None else passage_ids[worst.passage],
         }
     if features.novel_numbers:
         detail["novel_numbers"] = features.novel_numbers[:_MAX_DETAIL_ITEMS]

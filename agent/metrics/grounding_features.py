@@ -13,7 +13,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import compress
 
-from ragmeter.metrics.coverage import Coverage, measure_coverage, stretch_masses
+from ragmeter.metrics.coverage import (
+    Coverage,
+    find_best_position,
+    measure_coverage,
+    stretch_masses,
+)
 from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
 from ragmeter.metrics.text import ENGLISH, STOP_WORDS, idf, stem_word
 from ragmeter.metrics.text_index import AnswerText, PassageIndex, QueryText
@@ -95,16 +100,25 @@ _DIGITS = {
     for number, word in enumerate(ENGLISH["digits"].split())
     if word != "one"
 }
-_NUMERALS = _DIGITS | {digits: word for word, digits in _DIGITS.items()}
-_COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
-_TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
-_META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
-_SAY_WORDS = _META_WORDS.union(map(stem_word, ENGLISH["say_words"].split()))
+NUMERALS = _DIGITS | {digits: word for word, digits in _DIGITS.items()}
+COUNTS = frozenset(map(stem_word, ENGLISH["counts"].split())).union(_DIGITS)
+TIMES = frozenset(stem_word(word) for word in ENGLISH["times"].split() if word not in STOP_WORDS)
+META_WORDS = frozenset(map(stem_word, ENGLISH["meta_words"].split()))
+SAY_WORDS = META_WORDS.union(map(stem_word, ENGLISH["say_words"].split()))
 # Without those that say nothing of a text by themselves: "not based on this".
-_TEXT_WORDS = _META_WORDS.difference(map(stem_word, ("according", "based")))
-_HEDGES = frozenset(ENGLISH["hedges"].split())
+TEXT_WORDS = META_WORDS.difference(map(stem_word, ("according", "based")))
+HEDGES = frozenset(ENGLISH["hedges"].split())
 _NO_CONFLICTS = RecordConflicts()
 _COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
+
+
+@dataclass(frozen=True, slots=True)
+class WorstSentence:
+    """The index of the sentence of least support, that support, and the passage nearest to it."""
+
+    index: int
+    support: float
+    passage: int | None
 
 
 @dataclass(slots=True)
@@ -116,7 +130,7 @@ class AnswerFeatures:
         list[float]
     ]  # by sentence, in the order of SENTENCE_FEATURES; empty for records
     contradictions: list[float]  # in the order of CONTRADICTIONS
-    coverage: Coverage
+    worst: WorstSentence | None  # None without sentences
     novel_numbers: list[str]
     novel_names: list[str]
 
@@ -131,23 +145,12 @@ def extract_features(
         query_stems = _near_matches(pages, answer.content.difference(positions)).union(stems)
     names = [w for w in answer.names if w not in positions and w not in query_stems]
     coverage = measure_coverage(claims, positions, pages.stream, query_stems)
-    numbers = [
-        raw.strip()
-        for form, raw in answer.numbers
-        if form not in query.numbers and not pages.has_number(form, raw)
-    ]
-    hedges = sum(map(_HEDGES.__contains__, words))
-    record = (
-        find_conflicts(
-            read_record([p.record for p in pages.passages]),
-            "\n".join([claim.text for claim in claims]),
-        )
-        if pages.structured
-        else _NO_CONFLICTS
-    )
+    numbers = find_novel_numbers(pages, answer, query)
+    hedges = sum(map(HEDGES.__contains__, words))
+    record = compare_record(pages, answer)
     by_words, by_place, by_pairs = sorted(coverage.by_words), coverage.by_place, coverage.by_pairs
     mean_place = sum(by_place) / max(1, len(by_place))
-    spread = sum([(v - mean_place) ** 2 for v in by_place]) / max(1, len(by_place))
+    spread = sum([(v - mean_place) * (v - mean_place) for v in by_place]) / max(1, len(by_place))
     content, stem_count, mass = max(1, coverage.content), max(1, coverage.stems), coverage.mass
     novel = coverage.novel.values()
     query_rarity = [(idf[w], w) for w in stems]
@@ -199,7 +202,7 @@ def extract_features(
         log(record.hours_agreed),
         len(new_forms) / max(1, len(forms)),
     ]
-    figures = {word for word in answer.content if word[0] <= "9"}.union(answer.content & _COUNTS)
+    figures = {word for word in answer.content if word[0] <= "9"}.union(answer.content & COUNTS)
     # a record is restated in other words and other order: its sentences look alike, good or bad
     sentences = (
         []
@@ -212,7 +215,39 @@ def extract_features(
     if figures:
         misplaced = sum([_misplaced(c.stems, figures, positions, pages.stream) for c in claims])
     contradictions = [*denials, log(strayed), log(lost), log(misplaced)]
-    return AnswerFeatures(values, sentences, contradictions, coverage, numbers, names)
+    worst = _find_worst(pages, answer, positions, coverage)
+    return AnswerFeatures(values, sentences, contradictions, worst, numbers, names)
+
+
+def find_novel_numbers(pages: PassageIndex, answer: AnswerText, query: QueryText) -> list[str]:
+    """Return the numbers of an answer that neither its query nor a passage has, as written."""
+    return [
+        raw.strip()
+        for form, raw in answer.numbers
+        if form not in query.numbers and not pages.has_number(form, raw)
+    ]
+
+
+def compare_record(pages: PassageIndex, answer: AnswerText) -> RecordConflicts:
+    """Compare an answer with the flags and hours of its structured passages, if there are any."""
+    if not pages.structured:
+        return _NO_CONFLICTS
+    record = read_record([passage.record for passage in pages.passages])
+    return find_conflicts(record, "\n".join([claim.text for claim in answer.claims]))
+
+
+def _find_worst(
+    pages: PassageIndex,
+    answer: AnswerText,
+    positions: Mapping[str, list[int]],
+    coverage: Coverage,
+) -> WorstSentence | None:
+    index = coverage.worst
+    if index < 0:
+        return None
+    position = find_best_position(coverage.worst_masses, answer.claims[index], positions)
+    passage = pages.owner[position] if position >= 0 else None
+    return WorstSentence(index, coverage.support[index], passage)
 
 
 def sentence_features(
@@ -229,10 +264,10 @@ def sentence_features(
     `numbers` are those of the answer's stems that are numbers.
     """
     claims, every = answer.claims, answer.content
-    novel = {word for word in every.difference(positions, _META_WORDS) if word not in query_stems}
+    novel = {word for word in every.difference(positions, META_WORDS) if word not in query_stems}
     if novel:
         novel -= _near_matches(pages, novel)
-    novel_names, novel_times = novel.intersection(answer.names), novel & _TIMES
+    novel_names, novel_times = novel.intersection(answer.names), novel & TIMES
     stream, log, size = pages.stream, math.log1p, len(claims)
     rows = []
     for at, (claim, copied, support) in enumerate(zip(claims, coverage.copied, coverage.support)):  # noqa: B905
@@ -285,7 +320,7 @@ def _weigh_negations(
     negations, content = answer.denied[:_MAX_NEGATIONS], answer.content
     refuted, lost, about_passages = 0.0, 0.0, 0
     for denied, after in negations:
-        if not _SAY_WORDS.isdisjoint(after) and not _TEXT_WORDS.isdisjoint(denied):
+        if not SAY_WORDS.isdisjoint(after) and not TEXT_WORDS.isdisjoint(denied):
             about_passages += 1
         elif denied:
             mass = _mass(denied)
@@ -329,8 +364,8 @@ def _best_stretch(words: Iterable[str], positions: Mapping[str, list[int]]) -> f
 def _near_matches(pages: PassageIndex, words: Set[str]) -> set[str]:
     """Return the stems that a passage has in another form, or as a number in words or digits."""
     near = pages.find_relatives(words, PREFIX)
-    numerals = _NUMERALS.keys() & words
-    return near.union([word for word in numerals if _NUMERALS[word] in pages.vocabulary])
+    numerals = NUMERALS.keys() & words
+    return near.union([word for word in numerals if NUMERALS[word] in pages.vocabulary])
 
 
 def _numbers(
@@ -382,8 +417,8 @@ def _misplaced(
                 beside.update([stream[at + 1] for at in positions.get(left, ())])
             if right not in numbers:
                 beside.update([stream[at - 1] for at in positions.get(right, ())])
-            if _NUMERALS.get(word) not in beside:
-                count += any(other[:1].isdecimal() or other in _COUNTS for other in beside)
+            if NUMERALS.get(word) not in beside:
+                count += any(other[:1].isdecimal() or other in COUNTS for other in beside)
     return count
 
 

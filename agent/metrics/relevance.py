@@ -12,11 +12,11 @@ from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.trace import Trace
 
 _HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
-_SATURATION = 1.2  # BM25's k1: a second occurrence of a word counts less than the first
-_LENGTH = 0.75  # BM25's b
+SATURATION = 1.2  # BM25's k1: a second occurrence of a word counts less than the first
+LENGTH = 0.75  # BM25's b
 # The weights are by hand: eleven judged queries are too few to fit anything.
-_COVERAGE, _STRETCH, _FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
-_LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
+COVERAGE, STRETCH, FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
+LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
 
 
 def find_relevance_reason(
@@ -51,7 +51,7 @@ def grade_passages(
     stream, owner, starts = pages.stream, pages.owner, pages.starts
     sizes = [end - start - 1 for start, end in pairwise([*starts, len(stream)])]
     average = max(1.0, sum(sizes) / max(1, len(sizes)))
-    norms = [_SATURATION * (1 - _LENGTH + _LENGTH * size / average) for size in sizes]
+    norms = [SATURATION * (1 - LENGTH + LENGTH * size / average) for size in sizes]
     coverage = [0.0] * len(starts)
     frequency = [0.0] * len(starts)
     stretches: list[dict[int, float]] = [{} for _ in starts]
@@ -84,10 +84,10 @@ def grade_passages(
         # two halves make a stretch; a word in both counts twice, hence the bound
         stretch = min(total, max([v + near.get(b + 1, 0.0) for b, v in near.items()]))
         mixed = (
-            _COVERAGE * coverage[passage] / total
-            + _STRETCH * stretch / total
-            + _FREQUENCY * min(1.0, frequency[passage] / total * (_SATURATION + 1) / 1.5)
+            COVERAGE * coverage[passage] / total
+            + STRETCH * stretch / total
+            + FREQUENCY * min(1.0, frequency[passage] / total * (SATURATION + 1) / 1.5)
             + PAIRS * followed[passage] / max(1, len(pairs))
         )
-        out.append(3.0 * min(1.0, max(0.0, (mixed - _LOW) / SPAN)))
+        out.append(3.0 * min(1.0, max(0.0, (mixed - LOW) / SPAN)))
     return out

@@ -13,6 +13,11 @@ from sys import intern
 
 from ragmeter.core.files import load_yaml
 
+try:
+    from ragmeter.metrics import compiled as compiled
+except ImportError:  # installed from source without a compiler
+    compiled = None  # type: ignore[assignment]
+
 MAX_TEXT_CHARS = 60_000  # read of all passages together: bounds the work on huge retrievals
 _MAX_SIGNS = 60  # different signs beyond ASCII that are replaced one by one
 _STEM_CACHE_LIMIT = 200_000  # words (about 30 MB); beyond it the cache is cleared
@@ -151,6 +156,11 @@ class _StemCache(dict[str, str]):
 _CONTENT_STEMS, _ALL_STEMS = _StemCache(STOP_WORDS), _StemCache()
 
 
+def content_stem(word: str) -> str:
+    """Return the stem of a word, "" of a stop word."""
+    return "" if word in STOP_WORDS else stem_word(word)
+
+
 def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the words that are no stop words, in order."""
     return list(filter(None, map(_CONTENT_STEMS.__getitem__, words)))
@@ -248,8 +258,7 @@ _ABBREVIATION = re.compile(
 _SHORT_SENTENCE = frozenset(ENGLISH["abbreviation_ends"].split())
 
 
-def find_sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return sentences and list items as [start, end) without surrounding space, empty ones not."""
+def _find_sentence_spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start, size = 0, len(text)
     for at, end in [match.span() for match in _BREAK[text.isascii()].finditer(text)]:
@@ -278,3 +287,12 @@ def find_sentence_spans(text: str) -> list[tuple[int, int]]:
         first = size - len(text[start:].lstrip())
         spans.append((first, first + len(piece)))
     return spans
+
+
+def find_sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return sentences and list items as [start, end) without surrounding space, empty ones not."""
+    if compiled is None:
+        return _find_sentence_spans(text)
+    return compiled.find_sentence_spans(
+        text, text.isascii(), _SHORT_SENTENCE, _ABBREVIATION.search, MAX_SENTENCES
+    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import compress, repeat
+from itertools import accumulate, chain, compress, repeat
 from sys import intern
 
 from ragmeter.metrics.language import UNKNOWN, identify_passage
@@ -26,6 +26,7 @@ from ragmeter.metrics.text import (
     NEGATIONS,
     WordCutter,
     compile_pattern,
+    compiled,
     content_stems,
     extract_numbers,
     find_sentence_spans,
@@ -37,7 +38,7 @@ _MAX_CACHED_CHARS = 6_000_000  # some 4,000 passages of 1.3 KB, about 20 MB of m
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
-_DIGIT = re.compile(r"\d")
+_DIGIT = compile_pattern("[DIGIT]")
 _GROUP = re.compile(r"(\d)(?=(,\d{3}))")
 _NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
@@ -86,47 +87,89 @@ _PREAMBLE = re.compile(
     re.IGNORECASE,
 )
 _SCOPE = 6  # words that a negation may deny, stop words included
-_NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
-_DENIALS = NEGATIONS.union(("false", "null"))  # of a record
+NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
+RECORD_DENIALS = NEGATIONS.union(("false", "null"))
 MAX_PASSAGES = 400  # no model is given more
 _MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
 MAX_ANSWER = 20_000  # characters
 _MAX_NUMBERS = 300  # of an answer: some are searched for in all passages
 _FEW_WORDS = 40  # a search for each is quicker than a set of all stems
 _MAX_QUERY = 4_000  # characters
+_RAREST = repeat(idf.rarest)
 
 
 class PassageText:
-    """The parsed text of one passage; traces share it, so it never changes.
-
-    `negated` has for each negation the first content stem after it, and all near it.
-    """
+    """The text of one passage, parsed on first use; traces share it, so it never changes."""
 
     __slots__ = (
-        *("_language", "_numbers", "_record"),
-        *("forms", "negated", "stems", "structured", "text"),
+        *("_forms", "_has_text", "_language", "_negated", "_numbers", "_record", "_shared"),
+        *("_stems", "ids", "structured", "text"),
     )
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
-        words = tokenize(self.text)
-        self.forms: Collection[str] = words  # until it is cached, with duplicates
-        self.stems = content_stems(words)
-        self.stems.append("")  # ends it in a stream of passages: it matches nothing
+        self._forms: Collection[str] = ()
+        self._stems: list[str] | None = None
+        self._negated: list[tuple[str, frozenset[str]]] = []
         self._numbers: frozenset[str] | None = None
         self._record: RecordEntries | None = None
         self._language: str | None = None
-        signs = _DENIALS if self.structured else NEGATIONS
-        self.negated = []
-        for at in compress(range(len(words)), map(signs.__contains__, words)):
+        self._has_text: bool | None = None
+        self._shared = False
+        self.ids: compiled.PassageIds | None = None  # what a compiled comparison has read of it
+
+    @property
+    def stems(self) -> list[str]:
+        """The content stems in order, and a "" at the end, which matches nothing in a stream."""
+        if self._stems is None:
+            self._parse()
+        return self._stems or []
+
+    @property
+    def forms(self) -> Collection[str]:
+        """The words as they are written, maybe with duplicates."""
+        if self._stems is None:
+            self._parse()
+        return self._forms
+
+    @property
+    def negated(self) -> list[tuple[str, frozenset[str]]]:
+        """For each negation the first content stem after it, and all near it."""
+        if self._stems is None:
+            self._parse()
+        return self._negated
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the passage has a content stem."""
+        return len(self.stems) > 1 if self._has_text is None else self._has_text
+
+    @property
+    def denials(self) -> frozenset[str]:
+        """The words that negate, in a record "false" and "null" as well."""
+        return RECORD_DENIALS if self.structured else NEGATIONS
+
+    def _parse(self) -> None:
+        words = tokenize(self.text)
+        stems = content_stems(words)
+        stems.append("")
+        self._forms = tuple(map(intern, set(words))) if self._shared else words
+        self._negated = []
+        for at in compress(range(len(words)), map(self.denials.__contains__, words)):
             after = content_stems(words[at + 1 : at + _SCOPE + 1])
             near = frozenset(content_stems(words[max(0, at - _SCOPE) : at]) + after)
-            self.negated.append((after[0] if after else "", near))
+            self._negated.append((after[0] if after else "", near))
+        self._stems = stems
 
-    def compact(self) -> None:
+    def use_ids(self, ids: compiled.PassageIds) -> None:
+        """Keep what a compiled comparison has read of the passage."""
+        self.ids, self._has_text = ids, ids.has_text
+
+    def share(self) -> None:
         """Drop duplicate forms and share the others with all passages."""
-        self.forms = tuple(map(intern, set(self.forms)))
+        self._shared = True
+        self._forms = tuple(map(intern, set(self._forms)))
 
     @property
     def record(self) -> RecordEntries:
@@ -191,7 +234,7 @@ class PassageCache:
             once.add(key)
         elif text not in passages:
             once.discard(key)
-            passage.compact()
+            passage.share()
             passages[text] = passage
             self.chars += len(text) + _CACHE_ENTRY_CHARS
             while self.chars > self.limit:
@@ -206,19 +249,14 @@ _read_passage = PassageCache().read
 
 @dataclass(slots=True)
 class PassageIndex:
-    """The passages of a trace as one stream of content stems.
-
-    A "" ends each passage and matches nothing. `starts` has the first position of each passage,
-    `owner` the passage index of each position.
-    """
+    """The passages of a trace as one stream of content stems, which is made on first use."""
 
     passages: list[PassageText]
-    stream: list[str]
-    starts: list[int]
-    owner: list[int]
     structured: bool
+    _stream: list[str] | None = None
+    _owner: list[int] | None = None
     _flat: str | None = None
-    _vocabulary: frozenset[str] | None = None
+    _vocabulary: Container[str] | None = None
     _groups: set[str] | None = None
 
     @classmethod
@@ -229,22 +267,37 @@ class PassageIndex:
 
         `parse` is `PassageText` itself in a thread that may not use the cache.
         """
-        stream: list[str] = []
-        starts: list[int] = []
-        owner: list[int] = []
         passages: list[PassageText] = []
         structured = False
         budget = MAX_TEXT_CHARS
-        for number, text in enumerate(texts[:MAX_PASSAGES]):
+        for text in texts[:MAX_PASSAGES]:
             text = text[: max(budget, 0)]
             budget -= len(text)
             passage = parse(text)
             structured = structured or passage.structured
-            starts.append(len(stream))
-            stream += passage.stems
-            owner += [number] * len(passage.stems)
             passages.append(passage)
-        return cls(passages, stream, starts, owner, structured)
+        return cls(passages, structured)
+
+    @property
+    def stream(self) -> list[str]:
+        """The content stems of all passages; a "" ends each passage and matches nothing."""
+        if self._stream is None:
+            self._stream = list(chain.from_iterable([p.stems for p in self.passages]))
+        return self._stream
+
+    @property
+    def starts(self) -> list[int]:
+        """The first position of each passage in the stream."""
+        ends = accumulate([len(passage.stems) for passage in self.passages], initial=0)
+        return list(ends)[:-1]
+
+    @property
+    def owner(self) -> list[int]:
+        """The passage index of each position in the stream."""
+        if self._owner is None:
+            owners = [[number] * len(p.stems) for number, p in enumerate(self.passages)]
+            self._owner = list(chain.from_iterable(owners))
+        return self._owner
 
     @property
     def texts(self) -> list[str]:
@@ -254,7 +307,7 @@ class PassageIndex:
     @property
     def has_text(self) -> bool:
         """Whether a passage has a content stem."""
-        return len(self.stream) > len(self.starts)
+        return any(passage.has_text for passage in self.passages)
 
     @property
     def language(self) -> str:
@@ -269,11 +322,15 @@ class PassageIndex:
         return self._flat
 
     @property
-    def vocabulary(self) -> frozenset[str]:
+    def vocabulary(self) -> Container[str]:
         """The different stems; made on first use, as many answers have no numbers."""
         if self._vocabulary is None:
             self._vocabulary = frozenset(self.stream)
         return self._vocabulary
+
+    def use_vocabulary(self, vocabulary: Container[str]) -> None:
+        """Take what the caller has as the different stems, instead of making them."""
+        self._vocabulary = vocabulary
 
     def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
         """Return the positions in the stream, ascending, of each stem of `wanted` that occurs."""
@@ -316,7 +373,7 @@ class PassageIndex:
         """Return the words of so many letters that begin a stem of the passages with the same."""
         long = [word for word in words if len(word) >= letters]
         if len(long) > _FEW_WORDS:
-            heads = {stem[:letters] for stem in self.vocabulary}
+            heads = {stem[:letters] for stem in self.stream}
             return {word for word in long if word[:letters] in heads}
         text = self.flat
         return {word for word in long if f" {word[:letters]}" in text}
@@ -346,18 +403,37 @@ class QueryText:
         return self._numbers
 
 
-@dataclass(slots=True)
 class AnswerSentence:
     """One sentence over the answer's characters [start, end).
 
-    `stems` are those of its content words in order, `content` has each with its idf.
+    Args:
+        start: Its first character.
+        end: The one after its last.
+        text: The sentence without bullet, item number and superfluous space.
+        words: Its words, in order.
     """
 
-    start: int
-    end: int
-    text: str
-    stems: list[str]
-    content: dict[str, float]
+    __slots__ = ("_content", "_stems", "end", "start", "text", "words")
+
+    def __init__(self, start: int, end: int, text: str, words: list[str]) -> None:
+        self.start, self.end, self.text, self.words = start, end, text, words
+        self._stems: list[str] | None = None
+        self._content: dict[str, float] | None = None
+
+    @property
+    def stems(self) -> list[str]:
+        """The stems of its content words, in order."""
+        if self._stems is None:
+            self._stems = content_stems(self.words)
+        return self._stems
+
+    @property
+    def content(self) -> dict[str, float]:
+        """Each of its stems once, with its idf."""
+        if self._content is None:
+            stems = self.stems
+            self._content = dict(zip(stems, map(idf.get, stems, _RAREST)))  # noqa: B905
+        return self._content
 
 
 @dataclass(slots=True)
@@ -365,17 +441,32 @@ class AnswerText:
     """The sentences of an answer, and its words, numbers and names.
 
     `words` are lower case, `numbers` pairs (canonical form, as written), `names` the stems of
-    capitalised words that do not begin a sentence; `plain` is the text up to the last sentence,
-    with spaces for all that is no sentence.
+    capitalised words that do not begin a sentence. `bare` is the text without markup, of which
+    `spans` are the sentences.
     """
 
     claims: list[AnswerSentence] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    denied: list[tuple[frozenset[str], frozenset[str]]] = field(default_factory=list)
-    plain: str = ""
+    bare: str = ""
+    spans: list[tuple[int, int]] = field(default_factory=list)
     _content: frozenset[str] | None = None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether a sentence has a content stem."""
+        return any(claim.stems for claim in self.claims)
+
+    @property
+    def plain(self) -> str:
+        """The text up to the last sentence, with spaces for all that is no sentence."""
+        text = ""
+        for first, end in self.spans:
+            sign = None if self.bare[first].isalnum() else _BULLET.match(self.bare, first, end)
+            at = sign.end() if sign else first
+            text += " " * (at - len(text)) + self.bare[at:end]
+        return text
 
     @property
     def content(self) -> frozenset[str]:
@@ -383,6 +474,21 @@ class AnswerText:
         if self._content is None:
             self._content = frozenset().union(*[claim.content for claim in self.claims])
         return self._content
+
+    @property
+    def denied(self) -> list[tuple[frozenset[str], frozenset[str]]]:
+        """The content stems near each negation, and those right after it."""
+        words = self.words
+        if NEGATIONS.isdisjoint(words):
+            return []
+        return [
+            (
+                frozenset(content_stems(words[max(0, at - _SCOPE) : at + 1 + _SCOPE]))
+                - NEGATION_STEMS,
+                frozenset(content_stems(words[at + 1 : at + 4])),
+            )
+            for at in compress(range(len(words)), map(NEGATIONS.__contains__, words))
+        ]
 
 
 def find_bibliography(text: str) -> int:
@@ -467,7 +573,6 @@ def parse_answer(text: str) -> AnswerText:
     spans = find_sentence_spans(text)
     text = bare
     cut_words = WordCutter(text).cut
-    rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = AnswerText()
     firsts = set()
     for start, end in spans:
@@ -475,47 +580,37 @@ def parse_answer(text: str) -> AnswerText:
             None if text[start].isupper() and text[start] != "S" else _ITEM.match(text, start, end)
         )
         first = item.end() if item else start
-        if item and _DIGIT.search(item.group()):
+        if item and _DIGIT[text.isascii()].search(item.group()):
             text = text[:start] + " " * (first - start) + text[first:]
         words = cut_words(first, end)
         if not words:
             continue
         out.words += words
-        stems = content_stems(words)
-        content = dict(zip(stems, map(rarity, stems, rarest)))  # noqa: B905
         claim = text[first:end].strip()
         if "  " in claim:
             claim = " ".join(claim.split())
         if bullet := None if claim[0].isalnum() else _BULLET.match(claim):
             claim = claim[bullet.end() :]
-        out.claims.append(AnswerSentence(start, end, claim, stems, content))
-        sign = None if text[first].isalnum() else _BULLET.match(text, first, end)
-        at = sign.end() if sign else first
-        out.plain += " " * (at - len(out.plain)) + text[at:end]
+        out.claims.append(AnswerSentence(start, end, claim, words))
+        out.spans.append((first, end))
         while first < end and not text[first].isalnum():
             first += 1
         firsts.add(first)
-    out.denied = _denied(out.words)
-    if _DIGIT.search(text):
+    out.bare = text
+    if _DIGIT[text.isascii()].search(text):
         out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
-    names = [m.group() for m in _NAME[text.isascii()].finditer(text) if m.start() not in firsts]
+    names = [name for at, name in find_names(text) if at not in firsts]
     if names:
         out.names = content_stems(tokenize(" ".join(names)))
     return out
 
 
-def _denied(words: list[str]) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Return the content stems near each negation, and those right after it."""
-    if NEGATIONS.isdisjoint(words):
-        return []
-    return [
-        (
-            frozenset(content_stems(words[max(0, at - _SCOPE) : at + 1 + _SCOPE]))
-            - _NEGATION_STEMS,
-            frozenset(content_stems(words[at + 1 : at + 4])),
-        )
-        for at in compress(range(len(words)), map(NEGATIONS.__contains__, words))
-    ]
+def _find_names(text: str) -> list[tuple[int, str]]:
+    """Return the capitalised words of a text and where they begin."""
+    return [(match.start(), match.group()) for match in _NAME[text.isascii()].finditer(text)]
+
+
+find_names = _find_names if compiled is None else compiled.find_names
 
 
 def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:

@@ -1,0 +1,168 @@
+"""Compare the texts of one trace: its passages, its query and the sentences of its answer.
+
+`Comparison` does it in Python, `CompiledComparison` over integer ids in compiled code, some ten
+times as fast and with the same numbers to the last bit. A wheel brings the compiled module; where
+it is missing, as in an installation from source without a compiler, Python does the work.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ragmeter.metrics import citation_support, grounding_features, relevance
+from ragmeter.metrics.grounding_features import AnswerFeatures, WorstSentence
+from ragmeter.metrics.text import NEGATIONS, compiled, content_stem, idf, tokenize
+from ragmeter.metrics.text_index import (
+    NEGATION_STEMS,
+    RECORD_DENIALS,
+    AnswerSentence,
+    AnswerText,
+    PassageIndex,
+    QueryText,
+    limit_positions,
+)
+
+__all__ = ["Comparison", "CompiledComparison", "compare_texts"]
+
+
+_MAX_LEXICON = 150_000  # words and stems, some 35 MB; beyond it, a thread's lexicon begins anew
+_lexicons = threading.local()
+
+
+class Comparison:
+    """The comparison in Python.
+
+    Args:
+        pages: The passages.
+        answer: The answer, which may have no sentence.
+        query: The query, which may have no word.
+    """
+
+    def __init__(self, pages: PassageIndex, answer: AnswerText, query: QueryText) -> None:
+        self._pages, self._answer, self._query = pages, answer, query
+        self._all_positions = pages.locate(answer.content.union(query.stems))
+        self._positions = limit_positions(self._all_positions)
+
+    def grade_passages(self) -> list[float | None]:
+        """Grade each passage from 0 to 3; None if it has no text. The query needs a word."""
+        return relevance.grade_passages(self._pages, self._query.words, self._all_positions)
+
+    def extract_features(self) -> AnswerFeatures:
+        """Compute the features of the answer, which needs a sentence."""
+        return grounding_features.extract_features(
+            self._pages, self._answer, self._positions, self._query
+        )
+
+    def measure_support(
+        self, claim: AnswerSentence, passages: list[int]
+    ) -> tuple[dict[int, float], float]:
+        """Measure how far passages hold a sentence of the answer, each and all together."""
+        return citation_support.measure_support(claim, self._pages, self._positions, passages)
+
+
+class CompiledComparison:
+    """The same by the compiled module.
+
+    Args:
+        lexicon: Where words have their numbers. One thread uses it, for one trace at a time: what
+            is asked of a comparison is asked before the next one is made.
+        pages: The passages.
+        answer: The answer, which may have no sentence.
+        query: The query, which may have no word.
+    """
+
+    def __init__(
+        self, lexicon: compiled.Lexicon, pages: PassageIndex, answer: AnswerText, query: QueryText
+    ) -> None:
+        self._pages, self._answer, self._query = pages, answer, query
+        lexicon.make_room()
+        ids = []
+        for passage in pages.passages:
+            read = passage.ids
+            if read is None or not lexicon.is_current(read):
+                read = lexicon.read_passage(tokenize(passage.text), passage.structured)
+                passage.use_ids(read)
+            ids.append(read)
+        sentences = [claim.words for claim in answer.claims]
+        self._texts = compiled.Comparison(lexicon, ids, sentences, query.words, pages.structured)
+        pages.use_vocabulary(self._texts)
+
+    def grade_passages(self) -> list[float | None]:
+        """Grade each passage from 0 to 3; None if it has no text. The query needs a word."""
+        return self._texts.grade_passages(
+            relevance.SATURATION,
+            relevance.LENGTH,
+            relevance.LOW,
+            relevance.SPAN,
+            (relevance.COVERAGE, relevance.STRETCH, relevance.FREQUENCY, relevance.PAIRS),
+        )
+
+    def extract_features(self) -> AnswerFeatures:
+        """Compute the features of the answer, which needs a sentence."""
+        answer = self._answer
+        numbers = grounding_features.find_novel_numbers(self._pages, answer, self._query)
+        record = grounding_features.compare_record(self._pages, answer)
+        values, sentences, contradictions, names = self._texts.extract_features(
+            answer.names,
+            len(answer.numbers),
+            len(numbers),
+            (record.denied, record.unknown, record.agreed, record.hours, record.hours_agreed),
+        )
+        index, support, passage = self._texts.find_worst_sentence()
+        worst = WorstSentence(index, support, passage) if index >= 0 else None
+        return AnswerFeatures(values, sentences, contradictions, worst, numbers, names)
+
+    def measure_support(
+        self, claim: AnswerSentence, passages: list[int]
+    ) -> tuple[dict[int, float], float]:
+        """Measure how far passages hold a sentence of the answer, each and all together."""
+        return self._texts.measure_support(
+            self._answer.claims.index(claim),
+            passages,
+            citation_support.LOW,
+            citation_support.SPAN,
+            citation_support.MISSING_NUMBER,
+        )
+
+
+def make_lexicon(limit: int = _MAX_LEXICON) -> compiled.Lexicon:
+    """Make an empty lexicon of the compiled module, for so many words and stems."""
+    return compiled.Lexicon(
+        content_stem,
+        idf,
+        _describe_stem,
+        grounding_features.NUMERALS,
+        grounding_features.HEDGES,
+        NEGATIONS,
+        RECORD_DENIALS,
+        grounding_features.PREFIX,
+        limit,
+    )
+
+
+def _describe_stem(stem: str) -> int:
+    """Return the flags of a stem, the sum of `StemFlag`s of the compiled module."""
+    kinds = (
+        stem[0] <= "9",
+        stem in grounding_features.COUNTS,
+        stem in grounding_features.TIMES,
+        stem in grounding_features.META_WORDS,
+        stem in grounding_features.SAY_WORDS,
+        stem in grounding_features.TEXT_WORDS,
+        stem in NEGATION_STEMS,
+        stem[0].isdigit(),
+        stem[0].isdecimal(),
+    )
+    return sum(1 << place for place, holds in enumerate(kinds) if holds)
+
+
+def compare_texts(
+    pages: PassageIndex, answer: AnswerText, query: QueryText
+) -> Comparison | CompiledComparison:
+    """Compare the texts of a trace by the compiled module, or without it in Python."""
+    if compiled is None:
+        return Comparison(pages, answer, query)
+    lexicon: compiled.Lexicon | None = getattr(_lexicons, "own", None)
+    if lexicon is None:
+        lexicon = _lexicons.own = make_lexicon()
+    return CompiledComparison(lexicon, pages, answer, query)

@@ -1,0 +1,85 @@
+"""The types of the compiled module."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+class PassageIds:
+    @property
+    def has_text(self) -> bool: ...
+
+class Lexicon:
+    def __init__(
+        self,
+        content_stem: Callable[[str], str],
+        idf: Mapping[str, float],
+        describe: Callable[[str], int],
+        numerals: Mapping[str, str],
+        hedges: frozenset[str],
+        negations: frozenset[str],
+        denials: frozenset[str],
+        prefix: int,
+        limit: int,
+    ) -> None: ...
+    def read_passage(self, words: list[str], structured: bool) -> PassageIds: ...
+    def is_current(self, ids: PassageIds) -> bool: ...
+    def make_room(self) -> None: ...
+
+class Comparison:
+    def __init__(
+        self,
+        lexicon: Lexicon,
+        passages: list[PassageIds],
+        sentences: list[list[str]],
+        query: list[str],
+        structured: bool,
+    ) -> None: ...
+    def __contains__(self, stem: object) -> bool: ...
+    def grade_passages(
+        self,
+        saturation: float,
+        length: float,
+        low: float,
+        span: float,
+        weights: tuple[float, float, float, float],
+    ) -> list[float | None]: ...
+    def extract_features(
+        self,
+        names: list[str],
+        number_count: int,
+        novel_numbers: int,
+        record: tuple[int, int, int, int, int],
+    ) -> tuple[list[float], list[list[float]], list[float], list[str]]: ...
+    def find_worst_sentence(self) -> tuple[int, float, int | None]: ...
+    def measure_support(
+        self, sentence: int, passages: list[int], low: float, span: float, lack: float
+    ) -> tuple[dict[int, float], float]: ...
+
+class PiecewiseLine:
+    def __init__(
+        self, lows: list[float], highs: list[float], slopes: list[float], base: float
+    ) -> None: ...
+
+class GroundingModel:
+    def __init__(
+        self,
+        line: PiecewiseLine,
+        sentence: PiecewiseLine,
+        share: float,
+        roots: Sequence[
+            tuple[
+                int,
+                float,
+                Collection[tuple[int, float, float, float]],
+                Collection[tuple[int, float, float, float]],
+            ]
+        ],
+    ) -> None: ...
+    def raw(self, values: list[float], sentences: list[list[float]]) -> float: ...
+
+def find_names(text: str) -> list[tuple[int, str]]: ...
+def find_sentence_spans(
+    text: str,
+    ascii: bool,
+    short_sentence: frozenset[str],
+    search_abbreviation: Callable[[str], object],
+    limit: int,
+) -> list[tuple[int, int]]: ...

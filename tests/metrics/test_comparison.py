@@ -1,0 +1,186 @@
+"""The compiled comparison of texts against the same in Python: every number, to the last bit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragmeter.metrics import text, text_index
+from ragmeter.metrics.comparison import (
+    Comparison,
+    CompiledComparison,
+    compare_texts,
+    make_lexicon,
+)
+from ragmeter.metrics.grounding import _load_model
+from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText, parse_answer
+from tests.real import unavailable
+
+ROOT = Path(__file__).parents[2]
+Texts = tuple[list[str], str, str]
+
+# Words that meet each branch: negations, numbers in words and digits, times of day, names, flags of
+# records, words about the passages, other scripts, stop words and stems of one beginning.
+VOCABULARY = """
+    the not never no without False null seven 7 twelve 12 1,000 1000 5:30 pm 17:30 monday Nigeria
+    Nigerian nigeria explanation explain article mention does specify passage provided open opens
+    opened parking Parking wifi WiFi garden Anna Émile 用VPN连接14天 ٣ may probably half dozen of
+"""
+WORDS = VOCABULARY.split()
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_module() -> None:
+    if text.compiled is None:
+        unavailable(
+            "agent/metrics/compiled.pyx is not compiled: no C++ compiler when this was installed"
+        )
+
+
+def real_texts() -> Iterator[Texts]:
+    with gzip.open(ROOT / "tests" / "data" / "ragtruth_answers.jsonl.gz", "rt") as lines:
+        rows = list(lines)
+    rows += (ROOT / "examples" / "mtrag.jsonl").read_text("utf-8").splitlines()
+    for line in rows:
+        row = json.loads(line)
+        passages = [passage.get("text") or "" for passage in row.get("passages") or ()]
+        yield passages, row.get("answer") or "", row.get("query") or ""
+
+
+def invented_texts(seed: int) -> Iterator[Texts]:
+    rng = random.Random(seed)
+
+    def words(most: int) -> str:
+        return " ".join(rng.choice(WORDS) for _ in range(rng.randrange(most)))
+
+    def passage() -> str:
+        if rng.random() < 0.3:
+            flags = ("true", "false", "null", '"no"', '"9:0-17:30"')
+            return "".join(
+                f'"{rng.choice(("OutdoorSeating", "WiFi", "GarageParking", "Monday"))}": '
+                f"{rng.choice(flags)}, "
+                for _ in range(rng.randrange(3, 9))
+            )
+        return words(rng.choice((3, 60, 300)))
+
+    while True:
+        passages = [passage() for _ in range(rng.randrange(5))]
+        sentences = [words(25) for _ in range(rng.randrange(12))]
+        if passages and rng.random() < 0.7:  # stretches that are copied, and changed in one word
+            pieces = rng.choice(passages).split()
+            at = rng.randrange(len(pieces) + 1)
+            copied = pieces[at : at + rng.randrange(30)]
+            if copied:
+                copied[rng.randrange(len(copied))] = rng.choice(WORDS)
+            sentences.insert(rng.randrange(len(sentences) + 1), " ".join(copied))
+        yield passages, rng.choice((". ", "\n- ", "\n2. ")).join(sentences), words(10)
+
+
+def compare_both(texts: Texts, lexicon: text.compiled.Lexicon) -> None:
+    passages, answer_text, query_text = texts
+    answer, query = parse_answer(answer_text), QueryText.read(query_text)
+    every = list(range(len(passages)))
+    results = []
+    for compiled in (False, True):
+        pages = PassageIndex.read(passages, PassageText)
+        comparison: Comparison | CompiledComparison = (
+            CompiledComparison(lexicon, pages, answer, query)
+            if compiled
+            else Comparison(pages, answer, query)
+        )
+        results.append(
+            (
+                comparison.grade_passages() if passages and query.words else None,
+                comparison.extract_features() if answer.claims else None,
+                [comparison.measure_support(claim, every) for claim in answer.claims],
+                [comparison.measure_support(claim, every[::2]) for claim in answer.claims],
+                [passage.has_text for passage in pages.passages],
+            )
+        )
+    assert results[0] == results[1], texts
+
+
+def test_real_traces_give_the_same_numbers() -> None:
+    lexicon = make_lexicon()
+    count = 0
+    for texts in real_texts():
+        compare_both(texts, lexicon)
+        count += 1
+    assert count > 300
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_invented_texts_give_the_same_numbers(seed: int) -> None:
+    # the lexicon is so small that it begins anew all the time
+    lexicon = make_lexicon(limit=60)
+    for texts, _ in zip(invented_texts(seed), range(300), strict=False):
+        compare_both(texts, lexicon)
+
+
+def test_model_gives_the_same_log_odds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    for texts, _ in zip(invented_texts(9), range(200), strict=False):
+        answer = parse_answer(texts[1])
+        if answer.claims:
+            pages = PassageIndex.read(texts[0], PassageText)
+            features = Comparison(pages, answer, QueryText.read(texts[2])).extract_features()
+            rows.append((features.values, features.sentences))
+    extremes = [[sign * 1e6] * len(rows[0][0]) for sign in (-1, 1)]
+    rows += [(values, [[x] * 12 for x in (-1e6, 0.0, 1e6)]) for values in extremes]
+    compiled, *_ = _load_model.__wrapped__()
+    monkeypatch.setattr("ragmeter.metrics.grounding.compiled", None)
+    python, *_ = _load_model.__wrapped__()
+    assert type(compiled) is not type(python)
+    assert [compiled.raw(*row) for row in rows] == [python.raw(*row) for row in rows]
+
+
+def test_sentences_and_names_are_the_same() -> None:
+    rng = random.Random(5)
+    signs = "aA1.!?。！？\n \t\"'”’)]】[【xDr Mr. e.g U.S é_Ⅷ\x85\0"
+    invented = ("".join(rng.choices(signs, k=rng.randrange(40))) for _ in range(20_000))
+    real = (one for passages, answer, _ in real_texts() for one in (answer, *passages))
+    for one in (*real, *invented):
+        assert text.find_sentence_spans(one) == text._find_sentence_spans(one), one
+        assert text_index.find_names(one) == text_index._find_names(one), one
+
+
+def test_threads_do_not_mix_their_words() -> None:
+    """Each thread has a lexicon of its own, while passages are shared."""
+    pages = [PassageIndex.read(texts[0]) for texts, _ in zip(real_texts(), range(40), strict=False)]
+    answers = [texts[1] for texts, _ in zip(real_texts(), range(40), strict=False)]
+
+    def grounding() -> list[object]:
+        return [
+            compare_texts(
+                PassageIndex.read(index.texts), parse_answer(answer), QueryText.read("when")
+            ).extract_features()
+            for index, answer in zip(pages, answers, strict=True)
+        ]
+
+    expected = grounding()
+    results: list[list[object]] = []
+    threads = [threading.Thread(target=lambda: results.append(grounding())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 4
+
+
+def test_a_comparison_is_asked_before_the_next_one_is_made() -> None:
+    lexicon = make_lexicon()
+    pages, answer, query = (
+        PassageIndex.read(["a pump"]),
+        parse_answer("A pump."),
+        QueryText.read(""),
+    )
+    first = CompiledComparison(lexicon, pages, answer, query)
+    CompiledComparison(lexicon, pages, answer, query)
+    with pytest.raises(RuntimeError, match="another trace"):
+        first.extract_features()
