@@ -38,10 +38,11 @@ from ragmeter.metrics import (
     citation_support,
     grounding,
     grounding_features,
-    relevance,
     text_index,
 )
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
+from ragmeter.metrics.comparison import Comparison, CompiledComparison
+from ragmeter.metrics.text import compiled
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
@@ -52,17 +53,17 @@ __all__ = ["main"]
 TRACES = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 IN_FLIGHT = 16
 CHUNK = 100  # traces between two looks at the machine's speed
+COMPARISON = Comparison if compiled is None else CompiledComparison
 STAGES: tuple[tuple[Any, str], ...] = (
     (text_index.PassageIndex, "read"),
     (builtin, "parse_answer"),
-    (text_index.PassageIndex, "locate"),
-    (builtin, "extract_features"),
-    (grounding_features, "measure_coverage"),
-    (grounding_features, "find_conflicts"),
-    (grounding_features, "sentence_features"),
+    (builtin, "compare_texts"),
+    (COMPARISON, "grade_passages"),
+    (COMPARISON, "extract_features"),
+    (grounding_features, "compare_record"),
+    (grounding_features, "find_novel_numbers"),
     (grounding, "grounding_probability"),
     (grounding, "explain_grounding"),
-    (relevance, "grade_passages"),
     (citation_support, "score_support"),
 )
 

@@ -29,9 +29,10 @@ from benchmarks.devdata import Floats, auroc, fold_of, rows
 from benchmarks.fit_grounding import FOLDS
 from benchmarks.fitting import fit_logistic, sigmoid
 from benchmarks.mini import read_windows
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citation_support import measure_support
 from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions, parse_answer
+from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
     MANIFEST_NAME,

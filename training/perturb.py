@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.devdata import fold_of
 from benchmarks.mini import read_windows
-from ragmeter.metrics.text_index import parse_answer
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace, lexical_facts
 from ragmeter.trace import Trace

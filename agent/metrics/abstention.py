@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
+from ragmeter.metrics.answer_text import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
     LANGUAGES,
@@ -17,7 +18,6 @@ from ragmeter.metrics.language import (
 )
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.text import ENGLISH
-from ragmeter.metrics.text_index import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.trace import Trace
 
 _REFUSALS = ENGLISH["refusals"]

@@ -22,6 +22,7 @@ from ragmeter.metrics import (
     operational,
     relevance,
 )
+from ragmeter.metrics.answer_text import AnswerText, parse_answer
 from ragmeter.metrics.citations import Citations, resolve_citations
 from ragmeter.metrics.cited_statements import missing_citation_reason
 from ragmeter.metrics.comparison import Comparison, CompiledComparison, compare_texts
@@ -33,12 +34,7 @@ from ragmeter.metrics.language import (
 )
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.metrics.registry import custom_metrics
-from ragmeter.metrics.text_index import (
-    AnswerText,
-    PassageIndex,
-    QueryText,
-    parse_answer,
-)
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.trace import Trace
 
 _CITATION_METRICS = ("citation_precision", "citation_recall", "citation_f1")
@@ -155,7 +151,7 @@ def _grounding(
     ):
         reason = None  # "The documents don't say. However, …": what follows is checked
     reason = reason or _no_evidence(trace, pages, language)
-    if reason is None and not answer.has_content:
+    if reason is None and not texts.has_content:
         reason = NoScore("no_claims", applies=False)
     if reason is not None:
         return make_score(name, trace, reason, BUILTIN_SCORER)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ragmeter.metrics.answer_text import AnswerSentence
 from ragmeter.metrics.citations import Citations
 from ragmeter.metrics.cited_statements import attach_citations
 from ragmeter.metrics.coverage import HALF_COVERED
-from ragmeter.metrics.text_index import AnswerSentence, PassageIndex
+from ragmeter.metrics.text_index import PassageIndex
 
 _MAX_CITED = 50  # passages that one statement is compared with
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ragmeter.core.score import NoScore, find_answer_reason, most_common_reason
+from ragmeter.metrics.answer_text import AnswerSentence
 from ragmeter.metrics.citations import Citations
-from ragmeter.metrics.text_index import AnswerSentence
 from ragmeter.trace import Trace
 
 _MIN_CONTENT_STEMS = 3  # of a statement that needs a citation; "Here is how:" has fewer

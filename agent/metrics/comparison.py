@@ -7,26 +7,16 @@ it is missing, as in an installation from source without a compiler, Python does
 
 from __future__ import annotations
 
-import threading
-
 from ragmeter.metrics import citation_support, grounding_features, relevance
+from ragmeter.metrics.answer_text import NEGATION_STEMS, AnswerSentence, AnswerText
 from ragmeter.metrics.grounding_features import AnswerFeatures, WorstSentence
 from ragmeter.metrics.text import NEGATIONS, compiled, content_stem, idf, tokenize
-from ragmeter.metrics.text_index import (
-    NEGATION_STEMS,
-    RECORD_DENIALS,
-    AnswerSentence,
-    AnswerText,
-    PassageIndex,
-    QueryText,
-    limit_positions,
-)
+from ragmeter.metrics.text_index import RECORD_DENIALS, PassageIndex, QueryText, limit_positions
 
 __all__ = ["Comparison", "CompiledComparison", "compare_texts"]
 
 
 _MAX_LEXICON = 150_000  # words and stems, some 35 MB; beyond it, a thread's lexicon begins anew
-_lexicons = threading.local()
 
 
 class Comparison:
@@ -42,6 +32,11 @@ class Comparison:
         self._pages, self._answer, self._query = pages, answer, query
         self._all_positions = pages.locate(answer.content.union(query.stems))
         self._positions = limit_positions(self._all_positions)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether a sentence of the answer has a content stem."""
+        return any(claim.stems for claim in self._answer.claims)
 
     def grade_passages(self) -> list[float | None]:
         """Grade each passage from 0 to 3; None if it has no text. The query needs a word."""
@@ -80,12 +75,18 @@ class CompiledComparison:
         for passage in pages.passages:
             read = passage.ids
             if read is None or not lexicon.is_current(read):
-                read = lexicon.read_passage(tokenize(passage.text), passage.structured)
+                read = lexicon.read_passage(passage.text, passage.structured)
                 passage.use_ids(read)
             ids.append(read)
-        sentences = [claim.words for claim in answer.claims]
-        self._texts = compiled.Comparison(lexicon, ids, sentences, query.words, pages.structured)
+        self._texts = compiled.Comparison(
+            lexicon, ids, answer.bare, answer.spans, query.words, pages.structured
+        )
         pages.use_vocabulary(self._texts)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether a sentence of the answer has a content stem."""
+        return self._texts.has_content
 
     def grade_passages(self) -> list[float | None]:
         """Grade each passage from 0 to 3; None if it has no text. The query needs a word."""
@@ -128,6 +129,7 @@ class CompiledComparison:
 def make_lexicon(limit: int = _MAX_LEXICON) -> compiled.Lexicon:
     """Make an empty lexicon of the compiled module, for so many words and stems."""
     return compiled.Lexicon(
+        tokenize,
         content_stem,
         idf,
         _describe_stem,
@@ -162,7 +164,4 @@ def compare_texts(
     """Compare the texts of a trace by the compiled module, or without it in Python."""
     if compiled is None:
         return Comparison(pages, answer, query)
-    lexicon: compiled.Lexicon | None = getattr(_lexicons, "own", None)
-    if lexicon is None:
-        lexicon = _lexicons.own = make_lexicon()
-    return CompiledComparison(lexicon, pages, answer, query)
+    return CompiledComparison(compiled.thread_lexicon(make_lexicon), pages, answer, query)

@@ -9,6 +9,7 @@ class PassageIds:
 class Lexicon:
     def __init__(
         self,
+        tokenize: Callable[[str], list[str]],
         content_stem: Callable[[str], str],
         idf: Mapping[str, float],
         describe: Callable[[str], int],
@@ -19,19 +20,24 @@ class Lexicon:
         prefix: int,
         limit: int,
     ) -> None: ...
-    def read_passage(self, words: list[str], structured: bool) -> PassageIds: ...
+    def read_passage(self, text: str, structured: bool) -> PassageIds: ...
     def is_current(self, ids: PassageIds) -> bool: ...
     def make_room(self) -> None: ...
+
+def thread_lexicon(make: Callable[[], Lexicon]) -> Lexicon: ...
 
 class Comparison:
     def __init__(
         self,
         lexicon: Lexicon,
         passages: list[PassageIds],
-        sentences: list[list[str]],
+        answer: str,
+        sentences: list[tuple[int, int]],
         query: list[str],
         structured: bool,
     ) -> None: ...
+    @property
+    def has_content(self) -> bool: ...
     def __contains__(self, stem: object) -> bool: ...
     def grade_passages(
         self,

@@ -11,10 +11,15 @@ sums are made in the order of the Python code, by the rules of the interpreter's
 from cpython.dict cimport PyDict_GetItem
 from cpython.long cimport PyLong_AsLong
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
 from libcpp.vector cimport vector
 
+import os
 import sys
+import threading
 
 # From 3.12 on the interpreter's sum of floats is compensated (Neumaier).
 cdef bint COMPENSATED = sys.version_info >= (3, 12)
@@ -103,6 +108,125 @@ cdef struct Stem:
     int numeral  # a stem of the same number, or 0
 
 
+cdef extern from *:
+    """
+    static inline uint64_t fold(uint64_t one, uint64_t other) {
+        unsigned __int128 product = (unsigned __int128)one * other;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    """
+    uint64_t fold(uint64_t one, uint64_t other) noexcept nogil
+
+
+cdef struct Entry:
+    uint64_t hash
+    uint32_t begin, size  # the word's bytes in `letters`
+    int form  # -1: the entry is free
+
+
+cdef class WordTable:
+    """Numbers words by their bytes, in UTF-8.
+
+    The hash has a secret, so that nobody can send words that all meet in one place.
+    """
+
+    cdef vector[Entry] entries  # a power of two, at most half of them in use
+    cdef vector[char] letters
+    cdef size_t count
+    cdef uint64_t secret, seed
+
+    def __init__(self):
+        self.secret = int.from_bytes(os.urandom(8), "little") | 1
+        self.seed = int.from_bytes(os.urandom(8), "little")
+        self.clear()
+
+    cdef int clear(self) except -1:
+        cdef Entry free
+        free.hash = free.begin = free.size = 0
+        free.form = -1
+        self.entries.assign(1 << 12, free)
+        self.letters.clear()
+        self.count = 0
+        return 0
+
+    cdef uint64_t hash(self, const char* word, size_t size) noexcept nogil:
+        cdef uint64_t value = self.seed ^ size, part
+        while size > 8:
+            memcpy(&part, word, 8)
+            value = fold(value ^ part, self.secret)
+            word += 8
+            size -= 8
+        part = 0
+        memcpy(&part, word, size)
+        return fold(fold(value ^ part, self.secret), self.secret)
+
+    cdef Entry* find(self, const char* word, size_t size) noexcept nogil:
+        """Return the entry of a word; one that is free where the word is new."""
+        cdef uint64_t value = self.hash(word, size)
+        cdef size_t mask = self.entries.size() - 1, at = value & mask
+        cdef Entry* entry
+        while True:
+            entry = &self.entries[at]
+            if entry.form < 0:
+                entry.hash = value
+                return entry
+            if (
+                entry.hash == value
+                and entry.size == size
+                and memcmp(self.letters.data() + entry.begin, word, size) == 0
+            ):
+                return entry
+            at = (at + 1) & mask
+
+    cdef int add(self, const char* word, size_t size, int form) except -1:
+        cdef Entry* entry = self.find(word, size)
+        cdef vector[Entry] old
+        cdef Entry free
+        cdef size_t at, place, mask
+        entry.begin, entry.size, entry.form = <uint32_t>self.letters.size(), <uint32_t>size, form
+        self.letters.insert(self.letters.end(), word, word + size)
+        self.count += 1
+        if 2 * self.count > self.entries.size():
+            free.hash = free.begin = free.size = 0
+            free.form = -1
+            old.swap(self.entries)
+            self.entries.assign(2 * old.size(), free)
+            mask = self.entries.size() - 1
+            for at in range(old.size()):
+                if old[at].form >= 0:
+                    place = old[at].hash & mask
+                    while self.entries[place].form >= 0:
+                        place = (place + 1) & mask
+                    self.entries[place] = old[at]
+        return 0
+
+
+# Whether a byte of ASCII belongs to a word.
+cdef bint[128] PLAIN
+for _code in range(128):
+    PLAIN[_code] = chr(_code).isalnum()
+
+
+cdef str _lower(str text):
+    """Return a text in lower case; None if a script has no spaces, or if its length changes."""
+    cdef str lower = text.lower()
+    cdef Py_UCS4 sign
+    if len(lower) != len(text):
+        return None
+    if not lower.isascii():
+        for sign in lower:
+            if sign >= 0xE00 and (
+                sign < 0xF00
+                or 0x1000 <= sign < 0x10A0
+                or 0x1780 <= sign < 0x1800
+                or 0x3040 <= sign < 0x3100
+                or 0x3400 <= sign < 0xA000
+                or 0xF900 <= sign < 0xFB00
+            ):
+                return None
+    return lower
+
+
 cdef class PassageIds:
     """The ids of one passage; they hold for one generation of the lexicon."""
 
@@ -123,6 +247,7 @@ cdef class Lexicon:
     """Numbers words and stems and knows of each what the metrics ask.
 
     Args:
+        tokenize: Splits a text into words; it is asked for scripts that are written without spaces.
         content_stem: Maps a word to its stem, a stop word to "".
         idf: The background rarity by stem.
         describe: Maps a stem to the sum of its `StemFlag`s.
@@ -134,8 +259,10 @@ cdef class Lexicon:
         limit: How many words and stems it holds; beyond, it begins anew.
     """
 
-    cdef object content_stem, idf, describe
-    cdef dict numerals, forms, stems, prefixes
+    cdef object tokenize, content_stem, idf, describe
+    cdef dict numerals, stems, prefixes
+    cdef WordTable forms
+    cdef vector[char] word
     cdef frozenset hedges, negations, denials
     cdef int letters
     cdef long generation, epoch
@@ -148,13 +275,25 @@ cdef class Lexicon:
     cdef Comparison current
 
     def __init__(
-        self, content_stem, idf, describe, numerals, hedges, negations, denials, prefix, limit
+        self,
+        tokenize,
+        content_stem,
+        idf,
+        describe,
+        numerals,
+        hedges,
+        negations,
+        denials,
+        prefix,
+        limit,
     ):
+        self.tokenize = tokenize
         self.content_stem, self.idf, self.describe = content_stem, idf, describe
         self.numerals, self.hedges, self.negations = numerals, hedges, negations
         self.denials = denials
         self.letters, self.limit = prefix, limit
         self.epoch = self.mark = 0
+        self.forms = WordTable()
         self._begin()
 
     cdef int _begin(self) except -1:
@@ -162,7 +301,8 @@ cdef class Lexicon:
         generations += 1
         self.generation = generations
         self.chars = 0
-        self.forms, self.stems, self.prefixes, self.texts = {}, {}, {}, []
+        self.forms.clear()
+        self.stems, self.prefixes, self.texts = {}, {}, []
         self.current = None
         self.form_data.clear()
         self.stem_data.clear()
@@ -202,43 +342,99 @@ cdef class Lexicon:
             return PyLong_AsLong(<object>known)
         return self._new_stem(stem)
 
-    cdef int form(self, str word) except -1:
-        cdef PyObject* known = PyDict_GetItem(self.forms, word)
-        if known is not NULL:
-            return PyLong_AsLong(<object>known)
-        cdef int number = len(self.forms), flags = 0
+    cdef int form(self, const char* word, size_t size) except -1:
+        cdef int known = self.forms.find(word, size).form
+        return known if known >= 0 else self._new_form(word, size)
+
+    cdef int _new_form(self, const char* letters, size_t size) except -1:
+        cdef str word = letters[:size].decode("utf-8", "surrogatepass")
+        cdef int number
         cdef Form data
-        self.chars += len(word)
+        self.chars += size
+        data.flags, data.seen = 0, 0
         if word in self.hedges:
-            flags |= HEDGE
+            data.flags |= HEDGE
         if word in self.negations:
-            flags |= NEGATES
+            data.flags |= NEGATES
         if word in self.denials:
-            flags |= DENIES
-        cdef int stem = self.stem(self.content_stem(word))
-        self.forms[word] = number
-        data.stem, data.flags, data.seen = stem, flags, 0
+            data.flags |= DENIES
+        data.stem = self.stem(self.content_stem(word))
+        number = <int>self.form_data.size()
         self.form_data.push_back(data)
+        self.forms.add(letters, size, number)
         return number
 
-    def read_passage(self, list words, bint structured):
+    cdef int read_words(self, list words, vector[int]& forms) except -1:
+        """Append the forms of words."""
+        cdef bytes letters
+        for word in words:
+            letters = (<str?>word).encode("utf-8", "surrogatepass")
+            forms.push_back(self.form(letters, len(letters)))
+        return 0
+
+    cdef int read_text(
+        self, str lower, Py_ssize_t begin, Py_ssize_t end, vector[int]& forms
+    ) except -1:
+        """Append the forms of the words of [begin, end) of a text in lower case."""
+        cdef Py_ssize_t at
+        cdef uint32_t sign
+        cdef int kind = PyUnicode_KIND(lower)
+        cdef void* data = PyUnicode_DATA(lower)
+        cdef size_t size = 0
+        cdef char* word
+        if end > len(lower):
+            end = len(lower)
+        if self.word.size() < <size_t>(4 * (end - begin)):
+            self.word.resize(4 * (end - begin))
+        word = self.word.data()
+        for at in range(begin, end + 1):
+            sign = PyUnicode_READ(kind, data, at) if at < end else 0
+            if sign < 128:
+                if PLAIN[sign]:
+                    word[size] = <char>sign
+                    size += 1
+                    continue
+            elif (<Py_UCS4>sign).isalnum():
+                if sign >= 0x10000:
+                    word[size] = <char>(0xF0 | sign >> 18)
+                    word[size + 1] = <char>(0x80 | sign >> 12 & 63)
+                    size += 2
+                elif sign >= 0x800:
+                    word[size] = <char>(0xE0 | sign >> 12)
+                    size += 1
+                if sign >= 0x800:
+                    word[size] = <char>(0x80 | sign >> 6 & 63)
+                else:
+                    word[size] = <char>(0xC0 | sign >> 6)
+                word[size + 1] = <char>(0x80 | sign & 63)
+                size += 2
+                continue
+            if size:
+                forms.push_back(self.form(word, size))
+                size = 0
+        return 0
+
+    def read_passage(self, str text not None, bint structured):
         """Return the ids of a passage.
 
         Args:
-            words: Its words.
+            text: Its text.
             structured: Whether it is a record.
         """
         cdef PassageIds out = PassageIds.__new__(PassageIds)
         cdef vector[int] forms
-        cdef size_t at, i, size = len(words), high
+        cdef size_t at, i, size, high
         cdef int form, stem, head, denial = DENIES if structured else NEGATES
         out.generation = self.generation
-        out.stems.reserve(size + 1)
-        forms.reserve(size)
+        lower = _lower(text)
+        if lower is None:
+            self.read_words(self.tokenize(text), forms)
+        else:
+            self.read_text(lower, 0, len(lower), forms)
+        size = forms.size()
         self.mark += 1
-        for word in words:
-            form = self.form(<str>word)
-            forms.push_back(form)
+        for at in range(size):
+            form = forms[at]
             stem = self.form_data[form].stem
             if stem:
                 out.stems.push_back(stem)
@@ -279,13 +475,26 @@ cdef class Lexicon:
             self._begin()
 
 
+_lexicons = threading.local()
+
+
+def thread_lexicon(make):
+    """Return the lexicon of this thread, which is made on its first call."""
+    try:
+        return _lexicons.own
+    except AttributeError:
+        _lexicons.own = make()
+        return _lexicons.own
+
+
 cdef class Comparison:
     """One trace: its passages as one stream of stems, its answer by sentence, its query.
 
     Args:
         lexicon: Where words have their numbers.
         passages: A `PassageIds` of each passage.
-        sentences: The words of each sentence of the answer.
+        answer: The text of the answer.
+        sentences: Where each sentence begins and ends in it.
         query: The content stems of the query in order.
     """
 
@@ -317,7 +526,15 @@ cdef class Comparison:
     cdef vector[int] worst_halves
     cdef vector[double] worst_masses
 
-    def __init__(self, Lexicon lexicon, list passages, list sentences, list query, bint structured):
+    def __init__(
+        self,
+        Lexicon lexicon not None,
+        list passages not None,
+        str answer not None,
+        list sentences not None,
+        list query not None,
+        bint structured,
+    ):
         cdef PassageIds ids
         cdef int number = 0, stem, form
         cdef size_t at, begin, local
@@ -332,14 +549,17 @@ cdef class Comparison:
         lexicon.epoch += 1
         self.epoch = lexicon.epoch
         cdef vector[double] rarities
-        for sentence in sentences:
-            begin = self.content.size()
-            lexicon.mark += 1
+        cdef str lower = _lower(answer)
+        for first, last in sentences:
             rarities.clear()
-            for word in <list?>sentence:
-                form = lexicon.form(<str>word)
-                self.forms.push_back(form)
-                stem = lexicon.form_data[form].stem
+            at = self.forms.size()
+            if lower is None:
+                lexicon.read_words(lexicon.tokenize(answer[first:last]), self.forms)
+            else:
+                lexicon.read_text(lower, first, last, self.forms)
+            lexicon.mark += 1
+            for at in range(at, self.forms.size()):
+                stem = lexicon.form_data[self.forms[at]].stem
                 if stem == 0:
                     continue
                 self.stems.push_back(stem)
@@ -364,6 +584,11 @@ cdef class Comparison:
         self.near_query = self.in_query
         self._locate()
         lexicon.current = self
+
+    @property
+    def has_content(self):
+        """Whether a sentence has a content stem."""
+        return not self.content.empty()
 
     cdef int _want(self, int stem) except -1:
         if self.lexicon.stem_data[stem].wanted != self.epoch:
@@ -663,7 +888,7 @@ cdef class Comparison:
 
     # -- grounding
 
-    def extract_features(self, list names, long number_count, long novel_numbers, record):
+    def extract_features(self, list names not None, long number_count, long novel_numbers, record):
         """Compute the features of the answer; see `grounding_features.extract_features`.
 
         Args:
@@ -1202,7 +1427,7 @@ cdef class Comparison:
 
     # -- citation support
 
-    def measure_support(self, size_t sentence, list passages, double low, double span, double lack):
+    def measure_support(self, size_t sentence, list passages not None, double low, double span, double lack):
         """Measure how far passages hold a sentence; see `citation_support.measure_support`.
 
         Args:
@@ -1310,7 +1535,7 @@ cdef inline bint _holds(vector[int]& stems, int stem) noexcept:
     return False
 
 
-def find_names(str text):
+def find_names(str text not None):
     r"""Return the matches of `[A-Z](?<![\w'’].)\w+` and where they begin."""
     cdef Py_ssize_t at = 0, end, size = len(text)
     cdef Py_UCS4 sign, before = 0
@@ -1336,7 +1561,7 @@ cdef inline bint _in_word(Py_UCS4 sign) noexcept:
 
 
 def find_sentence_spans(
-    str text, bint ascii, frozenset short_sentence, search_abbreviation, Py_ssize_t limit
+    str text not None, bint ascii, frozenset short_sentence, search_abbreviation, Py_ssize_t limit
 ):
     """Return sentences and list items; see `text.find_sentence_spans`."""
     cdef Py_ssize_t start = 0, size = len(text), at = 0, end, first, last
@@ -1474,7 +1699,13 @@ cdef class GroundingModel:
     cdef vector[vector[Stump]] below, above
     cdef vector[double] odds, powers
 
-    def __init__(self, PiecewiseLine line, PiecewiseLine sentence, double share, list roots):
+    def __init__(
+        self,
+        PiecewiseLine line not None,
+        PiecewiseLine sentence not None,
+        double share,
+        list roots not None,
+    ):
         cdef Stump stump
         cdef vector[Stump] side
         self.line, self.sentence, self.share = line, sentence, share
@@ -1490,7 +1721,7 @@ cdef class GroundingModel:
                 else:
                     self.above.push_back(side)
 
-    def raw(self, list values, list sentences):
+    def raw(self, list values not None, list sentences not None):
         """Return half the line and half the trees, and the share of the sentences' log odds."""
         cdef double linear = self.line.at(values), grown = 0.0, worst = 0.0, one
         cdef vector[double] numbers = values

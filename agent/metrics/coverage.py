@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from ragmeter.metrics.text_index import AnswerSentence
+from ragmeter.metrics.answer_text import AnswerSentence
 
 HALF_COVERED = 8  # content stems of half a stretch of passage; a stretch of 16 is a long sentence
 

@@ -15,7 +15,7 @@ from importlib import resources
 from operator import gt, mul
 from typing import Any
 
-from ragmeter.metrics import text_index
+from ragmeter.metrics.answer_text import AnswerSentence, parse_answer
 from ragmeter.metrics.comparison import compare_texts
 from ragmeter.metrics.grounding_features import (
     ANSWER_FEATURES,
@@ -23,6 +23,7 @@ from ragmeter.metrics.grounding_features import (
     AnswerFeatures,
 )
 from ragmeter.metrics.text import compiled
+from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
 from ragmeter.trace import Trace
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
@@ -151,17 +152,17 @@ def grounding_probability(features: AnswerFeatures) -> float:
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 
-def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[text_index.AnswerSentence]]:
+def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentence]]:
     """Return the features of a trace and the sentences of its answer; any thread may call it."""
     texts = [p.text or "" for p in trace.passages or ()]
-    pages = text_index.PassageIndex.read(texts, text_index.PassageText)
-    answer = text_index.parse_answer(trace.answer or "")
-    query = text_index.QueryText.read(trace.query)
+    pages = PassageIndex.read(texts, PassageText)
+    answer = parse_answer(trace.answer or "")
+    query = QueryText.read(trace.query)
     return compare_texts(pages, answer, query).extract_features(), answer.claims
 
 
 def explain_grounding(
-    features: AnswerFeatures, claims: list[text_index.AnswerSentence], passage_ids: list[str]
+    features: AnswerFeatures, claims: list[AnswerSentence], passage_ids: list[str]
 ) -> dict[str, Any]:
     """Return the worst sentence with its nearest passage, and novel numbers and names."""
     detail: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import compress
 
+from ragmeter.metrics.answer_text import AnswerText
 from ragmeter.metrics.coverage import (
     Coverage,
     find_best_position,
@@ -21,7 +22,7 @@ from ragmeter.metrics.coverage import (
 )
 from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
 from ragmeter.metrics.text import ENGLISH, STOP_WORDS, idf, stem_word
-from ragmeter.metrics.text_index import AnswerText, PassageIndex, QueryText
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 
 SENTENCE_FEATURES = (
     "novel_mass",  # idf mass, count and idf share of content stems found nowhere

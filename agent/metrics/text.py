@@ -88,11 +88,13 @@ class WordCutter:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._flat, unspaced = normalise_text(text)
-        self._spaced = not unspaced and len(self._flat) == len(text)
+        self._flat, self._spaced = "", True
 
     def cut(self, start: int, end: int) -> list[str]:
         """Return the words of [start, end)."""
+        if not self._flat and self._text:
+            self._flat, unspaced = normalise_text(self._text)
+            self._spaced = not unspaced and len(self._flat) == len(self._text)
         if self._spaced:
             return self._flat[start:end].split()
         return tokenize(self._text[start:end])

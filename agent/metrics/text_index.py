@@ -1,4 +1,4 @@
-"""Index the texts of one trace: passages as one stream of stems, the query, the answer by sentence.
+"""Index the passages of one trace as one stream of stems, and its query.
 
 Production retrieval brings the same passages again and again, so what is read from a passage is
 cached under its text for all traces. Traffic whose passages never repeat pays for the hash of each
@@ -7,13 +7,13 @@ text and gains nothing.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import accumulate, chain, compress, repeat
+from dataclasses import dataclass
+from itertools import accumulate, chain, compress
 from sys import intern
 
+from ragmeter.metrics.answer_text import NEGATION_SCOPE, AnswerSentence
 from ragmeter.metrics.language import UNKNOWN, identify_passage
 from ragmeter.metrics.structured import (
     RecordEntries,
@@ -24,13 +24,10 @@ from ragmeter.metrics.structured import (
 from ragmeter.metrics.text import (
     MAX_TEXT_CHARS,
     NEGATIONS,
-    WordCutter,
     compile_pattern,
     compiled,
     content_stems,
     extract_numbers,
-    find_sentence_spans,
-    idf,
     tokenize,
 )
 
@@ -38,64 +35,12 @@ _MAX_CACHED_CHARS = 6_000_000  # some 4,000 passages of 1.3 KB, about 20 MB of m
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
-_DIGIT = compile_pattern("[DIGIT]")
-_GROUP = re.compile(r"(\d)(?=(,\d{3}))")
-_NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
-_MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
-# A number or letter of a list, after other signs as in "- [ ] 2." and "> 3)".
-_ITEM = re.compile(
-    r"(?:[^\w\n]{0,9}(?:\d{1,2}(?:[.)]|\ufe0f?\u20e3)|[a-z]\)|[①-⑳]"
-    r"|(?:[Ss]tep|STEP) \d{1,2}\s{0,3}[.:)–—-])(?:\s+|\Z)){1,2}"
-)
-_BULLET = re.compile(r"(?:[-–—•‣◦▪●○→✓✔>+] )+")
-_ENUMERATED = re.compile(r"(?:^|\s)\(?(\d{1,2})[.)](?=\s)")
-_LIST_START = re.compile(r"(?:(?:^|[.:;!?,\n])\s*|\()\Z")
-# `[text](address)` keeps its text; a number is a citation, and its address is no text.
-_LINK = re.compile(
-    r"\[([^\[\]\n]{1,200})\](\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\))", re.IGNORECASE
-)
-_TAG = re.compile(r"<sup>[^<>\n]{1,40}</sup>|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>", re.I)
-_TABLE_HEAD = re.compile(
-    r"^[^\n]{0,1000}\n[ \t]{0,9}\|?(?:[ \t]{0,9}:?-{1,99}:?[ \t]{0,9}\|){1,40}[ :\t-]{0,99}$", re.M
-)
-_ROW_NUMBER = re.compile(r"^[ \t]{0,9}\|[ \t]{0,9}(\d{1,3})\.?[ \t]{0,9}(?=\|)", re.M)
-# Markdown's signs; the signs of lists and quotations are no words anyway.
-_SIGNS = ("*", "_", "`", "#", "~")
-BIBLIOGRAPHY = re.compile(
-    r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
-    re.IGNORECASE,
-)
-# Plain words of which a list of sources has one: looking for them is quicker than the pattern.
-_SOURCES = (
-    "ource",
-    "OURCE",
-    "eference",
-    "EFERENCE",
-    "itation",
-    "ITATION",
-    "ibliograph",
-    "IBLIOGRAPH",
-)
-_WORD_START = re.compile(r"(?=\w)")
-# "Sure! Here is a summary of the article in 200 words:" claims nothing.
-_PREAMBLE = re.compile(
-    r"(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]"
-    r"[^\w\n]{0,9}\n?[^\w\n]{0,9})?"
-    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
-    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s+"
-    r"|(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s+",
-    re.IGNORECASE,
-)
-_SCOPE = 6  # words that a negation may deny, stop words included
-NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
+_GROUP = compile_pattern("([DIGIT])(?=(,[DIGIT]{3}))")
 RECORD_DENIALS = NEGATIONS.union(("false", "null"))
 MAX_PASSAGES = 400  # no model is given more
 _MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
-MAX_ANSWER = 20_000  # characters
-_MAX_NUMBERS = 300  # of an answer: some are searched for in all passages
 _FEW_WORDS = 40  # a search for each is quicker than a set of all stems
 _MAX_QUERY = 4_000  # characters
-_RAREST = repeat(idf.rarest)
 
 
 class PassageText:
@@ -157,8 +102,8 @@ class PassageText:
         self._forms = tuple(map(intern, set(words))) if self._shared else words
         self._negated = []
         for at in compress(range(len(words)), map(self.denials.__contains__, words)):
-            after = content_stems(words[at + 1 : at + _SCOPE + 1])
-            near = frozenset(content_stems(words[max(0, at - _SCOPE) : at]) + after)
+            after = content_stems(words[at + 1 : at + NEGATION_SCOPE + 1])
+            near = frozenset(content_stems(words[max(0, at - NEGATION_SCOPE) : at]) + after)
             self._negated.append((after[0] if after else "", near))
         self._stems = stems
 
@@ -362,7 +307,7 @@ class PassageIndex:
     def _has_grouped(self, number: str) -> bool:
         """Return whether a text has the number, which has a comma for each thousand."""
         if self._groups is None:
-            pairs = [pair for text in self.texts for pair in _GROUP.findall(text)]
+            pairs = [pair for text in self.texts for pair in _GROUP[text.isascii()].findall(text)]
             self._groups = {digit + group for digit, group in pairs}
         comma = number.index(",")
         return number[comma - 1 : comma + 4] in self._groups and (
@@ -401,216 +346,6 @@ class QueryText:
         if self._numbers is None:
             self._numbers = {form for form, _ in extract_numbers(self.text.lower())}
         return self._numbers
-
-
-class AnswerSentence:
-    """One sentence over the answer's characters [start, end).
-
-    Args:
-        start: Its first character.
-        end: The one after its last.
-        text: The sentence without bullet, item number and superfluous space.
-        words: Its words, in order.
-    """
-
-    __slots__ = ("_content", "_stems", "end", "start", "text", "words")
-
-    def __init__(self, start: int, end: int, text: str, words: list[str]) -> None:
-        self.start, self.end, self.text, self.words = start, end, text, words
-        self._stems: list[str] | None = None
-        self._content: dict[str, float] | None = None
-
-    @property
-    def stems(self) -> list[str]:
-        """The stems of its content words, in order."""
-        if self._stems is None:
-            self._stems = content_stems(self.words)
-        return self._stems
-
-    @property
-    def content(self) -> dict[str, float]:
-        """Each of its stems once, with its idf."""
-        if self._content is None:
-            stems = self.stems
-            self._content = dict(zip(stems, map(idf.get, stems, _RAREST)))  # noqa: B905
-        return self._content
-
-
-@dataclass(slots=True)
-class AnswerText:
-    """The sentences of an answer, and its words, numbers and names.
-
-    `words` are lower case, `numbers` pairs (canonical form, as written), `names` the stems of
-    capitalised words that do not begin a sentence. `bare` is the text without markup, of which
-    `spans` are the sentences.
-    """
-
-    claims: list[AnswerSentence] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    numbers: list[tuple[str, str]] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    bare: str = ""
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    _content: frozenset[str] | None = None
-
-    @property
-    def has_content(self) -> bool:
-        """Whether a sentence has a content stem."""
-        return any(claim.stems for claim in self.claims)
-
-    @property
-    def plain(self) -> str:
-        """The text up to the last sentence, with spaces for all that is no sentence."""
-        text = ""
-        for first, end in self.spans:
-            sign = None if self.bare[first].isalnum() else _BULLET.match(self.bare, first, end)
-            at = sign.end() if sign else first
-            text += " " * (at - len(text)) + self.bare[at:end]
-        return text
-
-    @property
-    def content(self) -> frozenset[str]:
-        """The content stems of all sentences; call it once `claims` is complete."""
-        if self._content is None:
-            self._content = frozenset().union(*[claim.content for claim in self.claims])
-        return self._content
-
-    @property
-    def denied(self) -> list[tuple[frozenset[str], frozenset[str]]]:
-        """The content stems near each negation, and those right after it."""
-        words = self.words
-        if NEGATIONS.isdisjoint(words):
-            return []
-        return [
-            (
-                frozenset(content_stems(words[max(0, at - _SCOPE) : at + 1 + _SCOPE]))
-                - NEGATION_STEMS,
-                frozenset(content_stems(words[at + 1 : at + 4])),
-            )
-            for at in compress(range(len(words)), map(NEGATIONS.__contains__, words))
-        ]
-
-
-def find_bibliography(text: str) -> int:
-    """Return where a list of sources begins after the answer proper, or the text's length."""
-    cut = BIBLIOGRAPHY.search(text) if any(map(text.__contains__, _SOURCES)) else None
-    return cut.start() if cut and text[: cut.start()].strip() else len(text)
-
-
-def _blank(match: re.Match[str]) -> str:
-    return " " * len(match.group())
-
-
-def _unlink(match: re.Match[str]) -> str:
-    label, address = match.groups()
-    left, right = "[]" if label.strip(" ^").isdecimal() else "  "
-    return left + label + right + " " * len(address)
-
-
-def _blank_tag(match: re.Match[str]) -> str:
-    return "\n".ljust(len(match.group())) if match.group()[:3].lower() == "<br" else _blank(match)
-
-
-def _blank_ordinals(pattern: re.Pattern[str], text: str) -> str:
-    """Replace the numbers 1, 2, 3, … of a list by spaces."""
-    runs: list[list[re.Match[str]]] = []
-    for match in pattern.finditer(text):
-        if match[1] == "1" and (
-            pattern is _ROW_NUMBER
-            or _LIST_START.search(text, max(0, match.start(1) - 40), match.start(1))
-        ):
-            runs.append([match])
-        elif runs and int(match[1]) == len(runs[-1]) + 1:
-            runs[-1].append(match)
-    for match in (match for run in runs if len(run) > 1 for match in run):
-        text = (
-            text[: match.start()]
-            + _blank(match).replace(" ", "\n", match.group()[0] == "\n")
-            + text[match.end() :]
-        )
-    return text
-
-
-def strip_format(text: str) -> str:
-    """Replace markup by spaces, so that an answer reads the same in every format.
-
-    The answer is Markdown, in prose, lists or tables, some with HTML. Citation markers stay: they
-    tell where a sentence ends. All characters keep their places.
-    """
-    if "](" in text:
-        text = _LINK.sub(_unlink, text)
-    if "<" in text:
-        text = _TAG.sub(_blank_tag, text)
-    if "|" in text:
-        text = _TABLE_HEAD.sub(_blank, text)
-        text = _blank_ordinals(_ROW_NUMBER, text).replace("|", " ")
-    for sign in _SIGNS:
-        if sign in text:
-            text = text.replace(sign, " ")
-    if ("2." in text and "1." in text) or ("2)" in text and "1)" in text):
-        text = _blank_ordinals(_ENUMERATED, text)
-    return text
-
-
-def strip_markers(text: str) -> str:
-    """Replace citation markers, and all else in square brackets, by spaces."""
-    return _MARKER.sub(_blank, text) if "[" in text or "【" in text else text
-
-
-def parse_answer(text: str) -> AnswerText:
-    """Split an answer into sentences, without its format, preamble and list of sources.
-
-    Offsets refer to the text as given; only its first 20,000 characters are read.
-    """
-    text = text[:MAX_ANSWER]
-    text = strip_format(text[: find_bibliography(text)])
-    bare = strip_markers(text)
-    begin = _ITEM.match(bare) or _WORD_START.search(bare)
-    preamble = begin and _PREAMBLE.match(bare, begin.end())
-    if preamble and preamble.end() < len(bare.rstrip()):
-        text = " " * preamble.end() + text[preamble.end() :]
-        bare = strip_markers(text)
-    spans = find_sentence_spans(text)
-    text = bare
-    cut_words = WordCutter(text).cut
-    out = AnswerText()
-    firsts = set()
-    for start, end in spans:
-        item = (
-            None if text[start].isupper() and text[start] != "S" else _ITEM.match(text, start, end)
-        )
-        first = item.end() if item else start
-        if item and _DIGIT[text.isascii()].search(item.group()):
-            text = text[:start] + " " * (first - start) + text[first:]
-        words = cut_words(first, end)
-        if not words:
-            continue
-        out.words += words
-        claim = text[first:end].strip()
-        if "  " in claim:
-            claim = " ".join(claim.split())
-        if bullet := None if claim[0].isalnum() else _BULLET.match(claim):
-            claim = claim[bullet.end() :]
-        out.claims.append(AnswerSentence(start, end, claim, words))
-        out.spans.append((first, end))
-        while first < end and not text[first].isalnum():
-            first += 1
-        firsts.add(first)
-    out.bare = text
-    if _DIGIT[text.isascii()].search(text):
-        out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
-    names = [name for at, name in find_names(text) if at not in firsts]
-    if names:
-        out.names = content_stems(tokenize(" ".join(names)))
-    return out
-
-
-def _find_names(text: str) -> list[tuple[int, str]]:
-    """Return the capitalised words of a text and where they begin."""
-    return [(match.start(), match.group()) for match in _NAME[text.isascii()].finditer(text)]
-
-
-find_names = _find_names if compiled is None else compiled.find_names
 
 
 def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:

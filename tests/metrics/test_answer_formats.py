@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ragmeter.metrics.text_index import parse_answer
+from ragmeter.metrics.answer_text import parse_answer
 from tests.metrics.help import outcome
 
 DATA = Path(__file__).parents[1] / "data"

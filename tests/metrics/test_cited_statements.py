@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmeter.core.score import NoScore
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citations import resolve_citations
 from ragmeter.metrics.cited_statements import (
     CITATION_METRICS,
@@ -20,7 +21,6 @@ from ragmeter.metrics.cited_statements import (
     f1_score,
     list_citation_instances,
 )
-from ragmeter.metrics.text_index import parse_answer
 from tests.metrics.help import trace
 
 LOST = NoScore("judge_timeout")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmeter.metrics import text, text_index
+from ragmeter.metrics import answer_text, text
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.comparison import (
     Comparison,
     CompiledComparison,
@@ -19,7 +20,7 @@ from ragmeter.metrics.comparison import (
     make_lexicon,
 )
 from ragmeter.metrics.grounding import _load_model
-from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText, parse_answer
+from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
 from tests.real import unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,7 @@ def compare_both(texts: Texts, lexicon: text.compiled.Lexicon) -> None:
                 [comparison.measure_support(claim, every) for claim in answer.claims],
                 [comparison.measure_support(claim, every[::2]) for claim in answer.claims],
                 [passage.has_text for passage in pages.passages],
+                comparison.has_content,
             )
         )
     assert results[0] == results[1], texts
@@ -147,7 +149,7 @@ def test_sentences_and_names_are_the_same() -> None:
     real = (one for passages, answer, _ in real_texts() for one in (answer, *passages))
     for one in (*real, *invented):
         assert text.find_sentence_spans(one) == text._find_sentence_spans(one), one
-        assert text_index.find_names(one) == text_index._find_names(one), one
+        assert answer_text.find_names(one) == answer_text._find_names(one), one
 
 
 def test_threads_do_not_mix_their_words() -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.coverage import HALF_COVERED, Coverage, find_best_position, measure_coverage
-from ragmeter.metrics.text_index import PassageIndex, find_positions, parse_answer
+from ragmeter.metrics.text_index import PassageIndex, find_positions
 
 FILLER = "Zebras graze quietly near distant rivers under bright skies. " * 4
 

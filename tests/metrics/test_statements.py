@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from ragmeter.metrics.abstention import answered_value
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citations import resolve_citations
 from ragmeter.metrics.cited_statements import (
     CitedStatements,
     attach_citations,
     missing_citation_reason,
 )
-from ragmeter.metrics.text_index import parse_answer
 from tests.metrics.help import trace
 
 FIRST, SECOND = "Open Settings and click Forgot password", "Refunds take 14 days"

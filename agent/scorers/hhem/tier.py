@@ -17,8 +17,8 @@ from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import NoScore, Score, ScoreState, find_answer_reason
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics import abstention
+from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.language import find_language_reason
-from ragmeter.metrics.text_index import MAX_ANSWER
 from ragmeter.scorers.hhem import windowing
 from ragmeter.scorers.hhem.model import HhemModel, ModelError
 from ragmeter.scorers.hhem.windowing import TextTooLong

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.errors import RagmeterError
+from ragmeter.metrics.answer_text import MAX_ANSWER, parse_answer
 from ragmeter.metrics.text import MAX_SENTENCES, content_stems, find_sentence_spans, idf, tokenize
-from ragmeter.metrics.text_index import MAX_ANSWER, parse_answer
 
 WINDOWING_VERSION = 2  # of the method: another one makes another series
 # Tokens of sentence, window and prompt together: the length that T5 was trained on.

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics import abstention
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citations import resolve_citations
 from ragmeter.metrics.cited_statements import (
     WHOLE_ANSWER,
@@ -37,7 +38,6 @@ from ragmeter.metrics.claims_and_nuggets import (
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.ranking import rank_order
 from ragmeter.metrics.text import MAX_SENTENCES, find_sentence_spans
-from ragmeter.metrics.text_index import parse_answer
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,
     MAX_DETAIL_TEXT,

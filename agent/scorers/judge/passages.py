@@ -14,8 +14,8 @@ from typing import Any
 
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.ranking import context_recall, context_scores, rank_order, ranking_scores
-from ragmeter.metrics.text_index import parse_answer
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,
     MAX_DETAIL_TEXT,

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragmeter.core.feedback import RESERVED_SCORERS
-from ragmeter.metrics.text_index import parse_answer
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.scorers.hhem.model import (
     ModelError,
     consistency_probability,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import MetricScorer, ScoringCost, SingleFlight
+from ragmeter.metrics.answer_text import MAX_ANSWER, parse_answer
 from ragmeter.metrics.grounding import (
     grounding_features,
     grounding_probability,
@@ -22,7 +23,7 @@ from ragmeter.metrics.grounding import (
 from ragmeter.metrics.relevance import find_relevance_reason, grade_passages
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
-from ragmeter.metrics.text_index import MAX_ANSWER, PassageIndex, QueryText, parse_answer
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import METRIC, Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
