@@ -64,8 +64,8 @@ def render_report_page(report: ScoreReport) -> str:
     """Render the whole page."""
     title = one_line(report_title(report), 200)
     facts = (
-        f"{one_line(column.name, MAX_NAME)}: {describe_traces(column)}"
-        + "".join(f" ({note})" for note in column.notes)
+        f"{one_line(column.run.name, MAX_NAME)}: {describe_traces(column.run)}"
+        + "".join(f" ({note})" for note in column.run.notes)
         for column in report.columns
     )
     return render(
@@ -79,13 +79,14 @@ def render_report_page(report: ScoreReport) -> str:
         answered=list(_answered(report)),
         group_columns=_headings(GROUP_COLUMNS),
         groups=[
-            (one_line(column.name, MAX_NAME), group_rows(groups))
-            for column, groups in zip(report.columns, report.groups, strict=False)
+            (one_line(column.run.name, MAX_NAME), group_rows(column.groups))
+            for column in report.columns
+            if column.groups
         ],
         repeat_columns=_headings(REPEAT_COLUMNS),
         repeated=repeat_rows(report),
         hidden=hidden_metrics_line(report),
-        first=one_line(report.columns[0].name, MAX_NAME),
+        first=one_line(report.columns[0].run.name, MAX_NAME),
         compared=len(report.columns) > 1,
         difference_columns=_headings(DIFFERENCE_COLUMNS),
         differences=list(difference_rows(report)),
@@ -98,9 +99,9 @@ def render_report_page(report: ScoreReport) -> str:
         own_error=own_error_line(report),
         agreement_columns=AGREEMENT_COLUMNS,
         agreement=[
-            (one_line(column.name, MAX_NAME), [row.cells for row in column.agreement])
+            (one_line(column.run.name, MAX_NAME), [row.cells for row in column.run.agreement])
             for column in report.columns
-            if column.agreement
+            if column.run.agreement
         ],
         agreement_note=AGREEMENT_NOTE,
         worst=list(_worst(report)),
@@ -118,14 +119,14 @@ def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
         if series is not None and series.estimate is not None:
             yield (
                 format_metric_value(series.estimate.value, series.spec),
-                one_line(column.name, MAX_NAME),
+                one_line(column.run.name, MAX_NAME),
                 f"{format_interval(series)} · by {series.scorer}",
             )
 
 
 def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:
     lanes = [
-        BoxPlotLane(one_line(column.name, MAX_NAME), series)
+        BoxPlotLane(one_line(column.run.name, MAX_NAME), series)
         for column in report.columns
         for series in column.find(key)
     ]
@@ -141,12 +142,12 @@ def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[dict[str, Any]]
             for series in column.find(key):
                 if series.worst:
                     cases = [_case(column, series, item) for item in series.worst]
-                    note = f"{series.scorer} · {one_line(column.name, MAX_NAME)}"
+                    note = f"{series.scorer} · {one_line(column.run.name, MAX_NAME)}"
                     yield metric_title(key[0]), note, cases
 
 
 def _case(column: ReportColumn, series: RunSeries, item: WorstScore) -> dict[str, Any]:
-    text = column.texts.get(item.trace_id)
+    text = column.run.texts.get(item.trace_id)
     answer = clip(text.answer, ANSWER) if text else ""
     return {
         "trace_id": item.trace_id,

@@ -25,7 +25,7 @@ from ragmeter.core.metric_specs import base_name, find_spec, name_at_cutoff, par
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.metrics.citations import CitationMark, resolve_citations
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.offline.report.summary import TraceText
+from ragmeter.offline.report.run import TraceText
 from ragmeter.trace import MAX_ID, Trace
 
 MAX_RUNS = 100  # answers to one question that are read or written
