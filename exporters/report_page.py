@@ -16,6 +16,7 @@ from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import clip, one_line
 from ragmeter.exporters.page.rendering import load_style_sheet, render
 from ragmeter.exporters.page.traces import TextBlock, evidence_note, mark_answer
+from ragmeter.offline.report import tables
 from ragmeter.offline.report.run import RunSeries, WorstScore
 from ragmeter.offline.report.summary import (
     ReportColumn,
@@ -24,24 +25,6 @@ from ragmeter.offline.report.summary import (
     metric_title,
     report_headline,
     report_title,
-)
-from ragmeter.offline.report.tables import (
-    DIFFERENCE_COLUMNS,
-    GROUP_COLUMNS,
-    NUMBER_COLUMNS,
-    REPEAT_COLUMNS,
-    answered_series,
-    comparison_caption,
-    describe_traces,
-    difference_rows,
-    format_interval,
-    group_rows,
-    hidden_metrics_line,
-    judging_lines,
-    missing_values_line,
-    number_rows,
-    own_error_line,
-    repeat_rows,
 )
 from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
@@ -64,7 +47,7 @@ def render_report_page(report: ScoreReport) -> str:
     """Render the whole page."""
     title = one_line(report_title(report), 200)
     facts = (
-        f"{one_line(column.run.name, MAX_NAME)}: {describe_traces(column.run)}"
+        f"{one_line(column.run.name, MAX_NAME)}: {tables.describe_traces(column.run)}"
         + "".join(f" ({note})" for note in column.run.notes)
         for column in report.columns
     )
@@ -77,26 +60,26 @@ def render_report_page(report: ScoreReport) -> str:
         facts="; ".join(facts),
         headline=report_headline(report),
         answered=list(_answered(report)),
-        group_columns=_headings(GROUP_COLUMNS),
+        group_columns=_headings(tables.GROUP_COLUMNS),
         groups=[
-            (one_line(column.run.name, MAX_NAME), group_rows(column.groups))
+            (one_line(column.run.name, MAX_NAME), tables.group_rows(column.groups))
             for column in report.columns
             if column.groups
         ],
-        repeat_columns=_headings(REPEAT_COLUMNS),
-        repeated=repeat_rows(report),
-        hidden=hidden_metrics_line(report),
+        repeat_columns=_headings(tables.REPEAT_COLUMNS),
+        repeated=tables.repeat_rows(report),
+        hidden=tables.hidden_metrics_line(report),
         first=one_line(report.columns[0].run.name, MAX_NAME),
         compared=len(report.columns) > 1,
-        difference_columns=_headings(DIFFERENCE_COLUMNS),
-        differences=list(difference_rows(report)),
-        captions=comparison_caption(report),
-        judging=list(judging_lines(report)),
+        difference_columns=_headings(tables.DIFFERENCE_COLUMNS),
+        differences=list(tables.difference_rows(report)),
+        captions=tables.comparison_caption(report),
+        judging=list(tables.judging_lines(report)),
         figures=[_figure(report, key) for key in report.keys],
-        number_columns=_headings(NUMBER_COLUMNS),
-        numbers=list(number_rows(report)),
-        missing=missing_values_line(report),
-        own_error=own_error_line(report),
+        number_columns=_headings(tables.NUMBER_COLUMNS),
+        numbers=list(tables.number_rows(report)),
+        missing=tables.missing_values_line(report),
+        own_error=tables.own_error_line(report),
         agreement_columns=AGREEMENT_COLUMNS,
         agreement=[
             (one_line(column.run.name, MAX_NAME), [row.cells for row in column.run.agreement])
@@ -115,12 +98,12 @@ def _headings(columns: Sequence[tuple[str, bool]]) -> list[str]:
 
 def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
     for column in report.columns:
-        series = answered_series(column)
+        series = tables.answered_series(column)
         if series is not None and series.estimate is not None:
             yield (
                 format_metric_value(series.estimate.value, series.spec),
                 one_line(column.run.name, MAX_NAME),
-                f"{format_interval(series)} · by {series.scorer}",
+                f"{tables.format_interval(series)} · by {series.scorer}",
             )
 
 
