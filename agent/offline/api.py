@@ -70,10 +70,7 @@ def score(
 
 
 def read_scores(path: str | os.PathLike[str]) -> ScoresFile:
-    """Open a file of scored traces, as `ragmeter score` writes it in JSON lines.
-
-    Args:
-        path: The file, which may be compressed with gzip.
+    """Open a file of scored traces, as `ragmeter score` writes it in JSON lines, gzip too.
 
     Returns:
         An iterator of the scored traces, which reads the file as it goes.

@@ -58,7 +58,6 @@ class GateOptions:
     """How a run is gated, and what is written of it.
 
     Args:
-        gate: The rules.
         on: Whether a rule is tested on the bound of the interval, or on the mean.
         junit: File for JUnit XML.
         markdown: File for a summary in Markdown, which is appended.
@@ -178,13 +177,7 @@ def _obstacle(rule: AlertRule) -> str | None:
 
 
 def check_gate(gate: Gate, column: ReportColumn, on: GateStatistic = "bound") -> GateResult:
-    """Check a run against a gate.
-
-    Args:
-        gate: The rules.
-        column: The run, with all of its series.
-        on: Whether a rule is tested on the bound of the interval, or on the mean.
-    """
+    """Check a run, with all of its series, against a gate."""
     checks, unused = [], []
     for rule in gate.rules:
         covered = any(map(rule.covers, column.run.services))

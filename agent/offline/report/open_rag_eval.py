@@ -209,12 +209,7 @@ class OpenRagEvalTable:
         return [name for name in COLUMNS if not self._filled[name]]
 
     def add(self, scored: ScoredTrace, trace: Trace | None) -> None:
-        """Add an answer.
-
-        Args:
-            scored: The scored trace.
-            trace: Source of query, passages and answer; None leaves them empty.
-        """
+        """Add an answer; without its trace query, passages and answer are left empty."""
         scores = {(score.metric, score.scorer): score for score in scored.results}
         values = dict(_cells(scores))
         if trace is not None:

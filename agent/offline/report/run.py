@@ -174,10 +174,7 @@ def summarise_repeats(
 ) -> RepeatedScores | None:
     """Summarise the questions with several scores; None without any.
 
-    Args:
-        keys: The question of each trace of the run.
-        scores: Scores of a series.
-        more: Further scores of questions.
+    `keys` has the question of each trace of the run, `more` further scores of questions.
     """
     by_question: dict[str, list[float]] = {}
     for index, value in zip(scores.keys, scores.values, strict=True):
@@ -384,11 +381,7 @@ class ScoredRun:
         return combined
 
     def series(self, worst: int) -> Iterator[RunSeries]:
-        """Yield every series in the order of the status page.
-
-        Args:
-            worst: Most worst traces of a series.
-        """
+        """Yield every series in the order of the status page, each with `worst` traces at most."""
         windows = self._windows
         pairs = windows.series(SERVICE)
         for metric, scorer in sorted(pairs, key=lambda pair: (display_rank(pair[0]), pair)):

@@ -214,13 +214,7 @@ def metric_title(metric: str) -> str:
 
 
 def format_metric_value(value: float, spec: MetricSpec, signed: bool = False) -> str:
-    """Format a value of a metric, or a difference of two values.
-
-    Args:
-        value: The value or the difference.
-        spec: The metric; ratios are shown in percent.
-        signed: True for a difference.
-    """
+    """Format a value of a metric, ratios in percent, or if `signed` a difference of values."""
     sign = "+" if signed else ""
     if spec.kind == "ratio":  # a difference of shares is in percentage points
         return f"{100 * value:{sign}.1f} {'pp' if signed else '%'}"

@@ -177,9 +177,7 @@ def first_line(error: Exception) -> str:
 def open_session(path: Path, skip: Sequence[str] = ()) -> Any:
     """Open a graph for one thread that does not spin.
 
-    Args:
-        path: The ONNX file.
-        skip: Names of optimisations of the runtime that make the graph slower.
+    `skip` names optimisations of the runtime that make the graph slower.
 
     Raises:
         ModelError: The graph cannot be loaded.

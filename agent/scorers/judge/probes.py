@@ -165,10 +165,8 @@ class ProbeRunner:
     async def run(self, cost: ScoringCost) -> list[ScoredTrace]:
         """Judge the set, one probe after another, and set the time of the next run.
 
-        The first verdict on each thing becomes its baseline: save `dump` with the results.
-
-        Args:
-            cost: Grows by all calls, failed ones included.
+        The first verdict on each thing becomes its baseline: save `dump` with the results. The cost
+        grows by all calls, failed ones included.
 
         Returns:
             A trace for each probe, with its agreement and its change.
