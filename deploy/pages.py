@@ -20,17 +20,19 @@ from typing import Any
 import typer
 import yaml
 
-from ragmeter.alerts.rule_sets import Runbook, load_runbooks
+from ragmeter.alerts.rule_sets import Runbook, describe_rule, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 from ragmeter.cli.main import SECTIONS, app
 from ragmeter.config.loader import render_reference
-from ragmeter.exporters.families import update_reference
+from ragmeter.core.metric_specs import base_name
+from ragmeter.exporters.families import all_families
 from ragmeter.exporters.rules.rule_file import (
     DRIFT_RULES,
     HEALTH_RULES,
     WINDOW,
     HealthRule,
 )
+from ragmeter.metrics.registry import metric_specs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -110,6 +112,41 @@ def command_parts(command: Any, path: str) -> Iterator[str]:
 
 def escape(text: str) -> str:
     return " ".join(text.replace("|", r"\|").split())
+
+
+# Names of metrics
+
+
+def names_tables() -> str:
+    """The metrics of quality, then every exported name."""
+    rules: dict[str, list[str]] = {}
+    for rule in load_rules():
+        if rule.metric is not None:
+            rules.setdefault(base_name(rule.metric), []).append(describe_rule(rule))
+    head = ("metric", "gauge", "tier", "scorers", "range", "better", "meaning", "formula", "needs")
+    metrics = [
+        (
+            *(f"`{spec.name}`", f"`{spec.gauge}`", spec.tier),
+            ", ".join(f"`{name}`" for name in spec.scorers),
+            *(spec.range, spec.good or "neither"),
+            *map(escape, (spec.meaning, spec.formula, spec.needs, spec.source)),
+            escape("; ".join(rules.get(spec.name, ()))),
+        )
+        for spec in metric_specs().values()
+    ]
+    names = []
+    for family in all_families():
+        labels = [f"`{label}`" for label in family.labels]
+        labels += ["segment tags"] if family.segmented else []
+        cells = (f"`{family.name}`", family.type, family.unit, ", ".join(labels))
+        names.append((*cells, escape(family.help)))
+    parts = [
+        "### What is measured",
+        table((*head, "source", "default rule (balanced)"), metrics),
+        "### Every name",
+        table(("name", "type", "unit", "labels", "meaning"), names),
+    ]
+    return "\n\n".join(parts)
 
 
 # Saved formats
@@ -238,7 +275,7 @@ def generated() -> dict[Path, str]:
     index = DOCS / "runbooks" / "README.md"
     return {
         DOCS / "configuration.md": render_reference(),
-        metrics: update_reference(metrics.read_text("utf-8")),
+        metrics: replaced(metrics.read_text("utf-8"), "names", names_tables()),
         DOCS / "commands.md": commands_page(),
         formats: replaced(formats.read_text("utf-8"), "formats", formats_table()),
         index: replaced(index.read_text("utf-8"), "rules", rules_table(runbooks, rules)),

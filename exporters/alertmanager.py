@@ -59,11 +59,8 @@ class Alertmanager:
     Each request is counted: (`alertmanager`, sent | refused | retry).
 
     Args:
-        client: The HTTP client.
         url: Base URL of the Alertmanager, with or without the path of the API.
-        alerts: Gives all alerts.
         clock: Wall time.
-        count: Counts requests.
         resend: Seconds between rounds.
         status_url: Base URL of the status page, for `generatorURL`; "" leaves it out.
         read_scores: Returns the scores of a worst trace, by service and id; called in a thread.
@@ -225,18 +222,11 @@ def alertmanager_labels(alert: Alert) -> dict[str, str]:
 def alert_payload(
     alert: Alert, now: float, ended: float | None, resend: float, status_url: str = ""
 ) -> dict[str, Any]:
-    """Build a `postableAlert`.
+    """Build a `postableAlert` at wall time `now`; `ended` is None while the alert fires.
 
     Times are event time where that is possible. Event time may lie ahead of the wall clock
     (skewed senders, replays): Alertmanager takes an end in the future for "still firing" and
     refuses a start after the end, so both are held back to now.
-
-    Args:
-        alert: The alert.
-        now: Wall time.
-        ended: Wall time at which its end was noticed; None while it fires.
-        resend: Seconds between rounds.
-        status_url: Base URL of the status page.
     """
     start = min(alert.fired_at if alert.fired_at is not None else alert.since, now)
     if ended is None:

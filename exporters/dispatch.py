@@ -72,7 +72,6 @@ class DeliveryPolicy:
     """Bounds of a dispatcher, times in seconds.
 
     Args:
-        concurrency: Deliveries at a time.
         poll: Time between two looks at the outbox.
         timeout: Time for one delivery.
         max_age: Age at which an item is dropped.
@@ -125,15 +124,9 @@ async def post_once(
     classify: Callable[[httpx.Response], Awaitable[DeliveryOutcome]],
     limit: float = TIMEOUT,
 ) -> DeliveryOutcome:
-    """Send one POST; network errors do not raise.
+    """Send one POST of JSON, unless the headers say otherwise; network errors do not raise.
 
-    Args:
-        client: The HTTP client.
-        endpoint: The target.
-        body: JSON, unless the headers say otherwise.
-        headers: Further headers.
-        classify: Judges the reply, whose body has not been read.
-        limit: Seconds for the whole request.
+    `classify` judges the reply, whose body has not been read. `limit` is that of the whole request.
     """
     # httpx logs each request's whole URL at INFO, secrets in its path included.
     logger = logging.getLogger("httpx")
@@ -181,16 +174,8 @@ def classify_status(status: int, headers: httpx.Headers, now: float) -> Delivery
 class Dispatcher:
     """Sends due items until it is stopped.
 
-    Outcomes counted: sent, retry, refused, expired, error (the outbox itself failed).
-
-    Args:
-        target: Name of the target in counts and logs.
-        outbox: The durable queue.
-        send: Delivers one item and judges it.
-        clock: Unix time that does not jump.
-        count: Counts outcomes.
-        rng: Source of the jitter.
-        policy: Bounds.
+    Outcomes counted: sent, retry, refused, expired, error (the outbox itself failed). `target` is
+    the name in counts and logs; `clock` gives Unix time that does not jump.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Every exported metric family, and the reference table of docs/metrics.md made from them.
+"""Every exported metric family.
 
 The quality gauges follow from the metric catalogue; `families.yaml` declares all others.
 """
@@ -6,14 +6,10 @@ The quality gauges follow from the metric catalogue; `families.yaml` declares al
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-from ragmeter.alerts.rule_sets import describe_rule
-from ragmeter.alerts.rules import load_rules
 from ragmeter.core.files import load_yaml
-from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.exporters.exposition import FamilyType, MetricFamily
 from ragmeter.metrics.canary.specs import is_canary_scorer
@@ -130,72 +126,3 @@ CONSISTENCY = _DECLARED["consistency"]
 INDEXING = _DECLARED["indexing"]
 AGENT = _DECLARED["agent"]
 PROCESS = _DECLARED["process"]
-
-
-BEGIN = "<!-- names:begin -->"
-END = "<!-- names:end -->"
-
-_HEAD = """\
-### What is measured
-
-| metric | gauge | tier | scorers | range | better | meaning | formula | needs | source\
- | default rule (balanced) |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
-_NAMES = """
-### Every name
-
-| name | type | unit | labels | meaning |
-| --- | --- | --- | --- | --- |"""
-
-
-def reference_table() -> str:
-    """Return the generated part of docs/metrics.md: the quality metrics, then every name."""
-    rules: dict[str, list[str]] = {}
-    for rule in load_rules():
-        if rule.metric is not None:
-            rules.setdefault(base_name(rule.metric), []).append(describe_rule(rule))
-    metrics = [
-        _row(
-            f"`{spec.name}`",
-            f"`{spec.gauge}`",
-            spec.tier,
-            ", ".join(f"`{name}`" for name in spec.scorers),
-            spec.range,
-            spec.good or "neither",
-            *(spec.meaning, spec.formula, spec.needs, spec.source),
-            "; ".join(rules.get(spec.name, ())),
-        )
-        for spec in metric_specs().values()
-    ]
-    names = []
-    for family in all_families():
-        labels = [f"`{label}`" for label in family.labels]
-        labels += ["segment tags"] if family.segmented else []
-        names.append(
-            _row(f"`{family.name}`", family.type, family.unit, ", ".join(labels), family.help)
-        )
-    return "\n".join([_HEAD, *metrics, _NAMES, *names])
-
-
-def update_reference(page: str) -> str:
-    """Replace the block between the marks of the page.
-
-    Raises:
-        ValueError: The page lacks the marks.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no {BEGIN} … {END} in the page")
-    return f"{before}{BEGIN}\n{reference_table()}\n{END}{after}"
-
-
-def _row(*cells: str) -> str:
-    escaped = [cell.replace("\n", " ").replace("|", r"\|") for cell in cells]
-    return "| " + " | ".join(escaped) + " |"
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        path = Path(name)
-        path.write_text(update_reference(path.read_text("utf-8")), "utf-8")

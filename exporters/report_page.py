@@ -16,6 +16,7 @@ from ragmeter.exporters import svg
 from ragmeter.exporters.page.numbers import clip, one_line
 from ragmeter.exporters.page.rendering import load_style_sheet, render
 from ragmeter.exporters.page.traces import TextBlock, evidence_note, mark_answer
+from ragmeter.offline.report import tables
 from ragmeter.offline.report.run import RunSeries, WorstScore
 from ragmeter.offline.report.summary import (
     ReportColumn,
@@ -24,24 +25,6 @@ from ragmeter.offline.report.summary import (
     metric_title,
     report_headline,
     report_title,
-)
-from ragmeter.offline.report.tables import (
-    DIFFERENCE_COLUMNS,
-    GROUP_COLUMNS,
-    NUMBER_COLUMNS,
-    REPEAT_COLUMNS,
-    answered_series,
-    comparison_caption,
-    describe_traces,
-    difference_rows,
-    format_interval,
-    group_rows,
-    hidden_metrics_line,
-    judging_lines,
-    missing_values_line,
-    number_rows,
-    own_error_line,
-    repeat_rows,
 )
 from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
@@ -64,8 +47,8 @@ def render_report_page(report: ScoreReport) -> str:
     """Render the whole page."""
     title = one_line(report_title(report), 200)
     facts = (
-        f"{one_line(column.name, MAX_NAME)}: {describe_traces(column)}"
-        + "".join(f" ({note})" for note in column.notes)
+        f"{one_line(column.run.name, MAX_NAME)}: {tables.describe_traces(column.run)}"
+        + "".join(f" ({note})" for note in column.run.notes)
         for column in report.columns
     )
     return render(
@@ -77,30 +60,31 @@ def render_report_page(report: ScoreReport) -> str:
         facts="; ".join(facts),
         headline=report_headline(report),
         answered=list(_answered(report)),
-        group_columns=_headings(GROUP_COLUMNS),
+        group_columns=_headings(tables.GROUP_COLUMNS),
         groups=[
-            (one_line(column.name, MAX_NAME), group_rows(groups))
-            for column, groups in zip(report.columns, report.groups, strict=False)
+            (one_line(column.run.name, MAX_NAME), tables.group_rows(column.groups))
+            for column in report.columns
+            if column.groups
         ],
-        repeat_columns=_headings(REPEAT_COLUMNS),
-        repeated=repeat_rows(report),
-        hidden=hidden_metrics_line(report),
-        first=one_line(report.columns[0].name, MAX_NAME),
+        repeat_columns=_headings(tables.REPEAT_COLUMNS),
+        repeated=tables.repeat_rows(report),
+        hidden=tables.hidden_metrics_line(report),
+        first=one_line(report.columns[0].run.name, MAX_NAME),
         compared=len(report.columns) > 1,
-        difference_columns=_headings(DIFFERENCE_COLUMNS),
-        differences=list(difference_rows(report)),
-        captions=comparison_caption(report),
-        judging=list(judging_lines(report)),
+        difference_columns=_headings(tables.DIFFERENCE_COLUMNS),
+        differences=list(tables.difference_rows(report)),
+        captions=tables.comparison_caption(report),
+        judging=list(tables.judging_lines(report)),
         figures=[_figure(report, key) for key in report.keys],
-        number_columns=_headings(NUMBER_COLUMNS),
-        numbers=list(number_rows(report)),
-        missing=missing_values_line(report),
-        own_error=own_error_line(report),
+        number_columns=_headings(tables.NUMBER_COLUMNS),
+        numbers=list(tables.number_rows(report)),
+        missing=tables.missing_values_line(report),
+        own_error=tables.own_error_line(report),
         agreement_columns=AGREEMENT_COLUMNS,
         agreement=[
-            (one_line(column.name, MAX_NAME), [row.cells for row in column.agreement])
+            (one_line(column.run.name, MAX_NAME), [row.cells for row in column.run.agreement])
             for column in report.columns
-            if column.agreement
+            if column.run.agreement
         ],
         agreement_note=AGREEMENT_NOTE,
         worst=list(_worst(report)),
@@ -114,18 +98,18 @@ def _headings(columns: Sequence[tuple[str, bool]]) -> list[str]:
 
 def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
     for column in report.columns:
-        series = answered_series(column)
+        series = tables.answered_series(column)
         if series is not None and series.estimate is not None:
             yield (
                 format_metric_value(series.estimate.value, series.spec),
-                one_line(column.name, MAX_NAME),
-                f"{format_interval(series)} · by {series.scorer}",
+                one_line(column.run.name, MAX_NAME),
+                f"{tables.format_interval(series)} · by {series.scorer}",
             )
 
 
 def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:
     lanes = [
-        BoxPlotLane(one_line(column.name, MAX_NAME), series)
+        BoxPlotLane(one_line(column.run.name, MAX_NAME), series)
         for column in report.columns
         for series in column.find(key)
     ]
@@ -141,12 +125,12 @@ def _worst(report: ScoreReport) -> Iterator[tuple[str, str, list[dict[str, Any]]
             for series in column.find(key):
                 if series.worst:
                     cases = [_case(column, series, item) for item in series.worst]
-                    note = f"{series.scorer} · {one_line(column.name, MAX_NAME)}"
+                    note = f"{series.scorer} · {one_line(column.run.name, MAX_NAME)}"
                     yield metric_title(key[0]), note, cases
 
 
 def _case(column: ReportColumn, series: RunSeries, item: WorstScore) -> dict[str, Any]:
-    text = column.texts.get(item.trace_id)
+    text = column.run.texts.get(item.trace_id)
     answer = clip(text.answer, ANSWER) if text else ""
     return {
         "trace_id": item.trace_id,

@@ -21,16 +21,8 @@ from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert, clean_text
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.clocks import make_steady_clock
+from ragmeter.exporters import dispatch
 from ragmeter.exporters.alertmanager import Alertmanager
-from ragmeter.exporters.dispatch import (
-    TIMEOUT,
-    DeliveryEndpoint,
-    DeliveryOutcome,
-    Dispatcher,
-    NotificationOutbox,
-    post_once,
-    status_classifier,
-)
 from ragmeter.store.rows import OutboxItem
 
 PAYLOAD_VERSION = 1
@@ -39,14 +31,10 @@ STOP_SECONDS = 3.0  # what is not delivered by then stays in the outbox
 
 
 def build_notification(alert: Alert, now: float) -> OutboxItem:
-    """Make the outbox item of an alert that fired or resolved.
+    """Make the outbox item of an alert that fired or resolved, at wall time `now`.
 
     Its id is the same however often it is made for the same firing, so a redone step of work
     enqueues nothing new, and receivers can tell a repetition.
-
-    Args:
-        alert: The alert.
-        now: Wall time.
 
     Raises:
         ValueError: The alert is pending.
@@ -77,12 +65,6 @@ def _clean_texts(value: Any) -> Any:
 class WebhookSender:
     """Posts one item to a URL.
 
-    Args:
-        client: The HTTP client.
-        url: The webhook.
-        clock: Unix time.
-        timeout: Seconds for one request.
-
     Raises:
         ValueError: The URL cannot be used.
     """
@@ -93,16 +75,16 @@ class WebhookSender:
         url: str,
         *,
         clock: Callable[[], float],
-        timeout: float = TIMEOUT,
+        timeout: float = dispatch.TIMEOUT,
     ) -> None:
         self._client = client
-        self._endpoint = DeliveryEndpoint.parse(url)
-        self._classify = status_classifier(clock)
+        self._endpoint = dispatch.DeliveryEndpoint.parse(url)
+        self._classify = dispatch.status_classifier(clock)
         self._timeout = timeout
 
-    async def __call__(self, item: OutboxItem) -> DeliveryOutcome:
+    async def __call__(self, item: OutboxItem) -> dispatch.DeliveryOutcome:
         """Post the item once."""
-        return await post_once(
+        return await dispatch.post_once(
             self._client,
             self._endpoint,
             item.body.encode("utf-8", "replace"),
@@ -114,23 +96,18 @@ class WebhookSender:
 
 class _AlertSource(AgentView, Protocol):
     @property
-    def outbox(self) -> NotificationOutbox: ...
+    def outbox(self) -> dispatch.NotificationOutbox: ...
 
 
 class AlertSenders:
-    """The senders of alerts that the settings configure.
-
-    Args:
-        settings: The section `alerts`.
-        clock: Wall time.
-    """
+    """The senders of alerts that the settings configure; `clock` gives wall time."""
 
     def __init__(self, settings: AlertSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._senders: list[Dispatcher | Alertmanager] = []
+        self._senders: list[dispatch.Dispatcher | Alertmanager] = []
 
     def notify(self, alert: Alert, now: float) -> Sequence[OutboxItem]:
         """Make the outbox items of an alert, in the step that commits its state."""
@@ -170,7 +147,7 @@ class AlertSenders:
             send = WebhookSender(client, settings.webhook_url, clock=self._clock)
             # A wall clock that is set would make what waits late, or too old, by its jump.
             steady = make_steady_clock(self._clock, time.monotonic)
-            self._run(Dispatcher("webhook", agent.outbox, send, clock=steady, count=count))
+            self._run(dispatch.Dispatcher("webhook", agent.outbox, send, clock=steady, count=count))
         if settings.alertmanager_url:
             self._run(
                 Alertmanager(
@@ -185,7 +162,7 @@ class AlertSenders:
                 )
             )
 
-    def _run(self, sender: Dispatcher | Alertmanager) -> None:
+    def _run(self, sender: dispatch.Dispatcher | Alertmanager) -> None:
         self._tasks.append(asyncio.create_task(sender.run()))
         self._senders.append(sender)
 

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from deploy.pages import main
+from deploy.pages import main, replaced
 from ragmeter.config.loader import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.scorers.llm.questions import JudgeFailureReason
@@ -96,6 +96,11 @@ def test_the_index_has_every_page_once_in_four_groups() -> None:
 def test_generated_pages_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["--check"])
     assert (status, capsys.readouterr().out) == (0, ""), "python -m deploy.pages"
+
+
+def test_a_page_without_the_marks_of_a_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="names:begin"):
+        replaced("# Metrics\n", "names", "| a |")
 
 
 @pytest.mark.parametrize("name", ["statistics", "streams", "agreement", "performance", "scaling"])

@@ -100,7 +100,6 @@ class AlertEngine:
     """Evaluates rules and holds their alerts, pending and resolved ones included.
 
     Args:
-        rules: The rules to evaluate.
         max_alerts: How many alerts are held at once.
         budgets: What burn rules read; without it they are never true. The caller of `evaluate`
             moves it to the same time before.

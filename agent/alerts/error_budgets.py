@@ -117,7 +117,6 @@ class ErrorBudgets:
     A service takes up to 200 kB for each objective (`benchmarks/burn.py`).
 
     Args:
-        objectives: The objectives to count events of.
         spans: The windows that `burn` will be asked for, in seconds.
         max_services: How many services are held: another one takes the place of the one that is
             silent for longest.

@@ -159,7 +159,6 @@ class ChangeCells:
 
     Args:
         windows: The windows; those that reach back a day have the day.
-        service: Name of the service.
         since: Time of the change, Unix seconds.
         at: End of the time since.
     """

@@ -63,7 +63,6 @@ class CanaryClient:
         seconds: Time limit of a call as a whole.
         token: Bearer token for the service.
         environ: Values of `{{env.NAME}}` in headers.
-        monotonic: Measures the time until the answer.
 
     Raises:
         UnknownTemplateName: A question lacks a value that the request asks for.

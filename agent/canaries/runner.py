@@ -47,11 +47,7 @@ class CanarySchedule:
 
 @dataclass(slots=True)
 class CanaryRound:
-    """The verdicts of one round.
-
-    Args:
-        verdicts: One for each question that was asked; fewer after a stop.
-    """
+    """The verdicts of one round, one for each question that was asked; fewer after a stop."""
 
     questions: int
     verdicts: list[CanaryVerdict] = field(default_factory=list)

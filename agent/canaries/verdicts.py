@@ -132,15 +132,9 @@ def evaluate_canary(
     """Compare the scores of a trace with what the suite expects.
 
     A threshold that is asked for and has no value is not met. The suite's own thresholds are left
-    out of a question whose reference defines nothing to measure them by, whatever the answer.
-
-    Args:
-        suite: The suite.
-        question: The question that was asked.
-        trace: The answer.
-        scores: Scores of the trace. Of two scorers of a metric the reference counts, unless it
-            leaves the metric to a judge, before a judge or a model, and those before the built-in
-            scorer.
+    out of a question whose reference defines nothing to measure them by, whatever the answer. Of
+    two scorers of a metric the reference counts, unless it leaves the metric to a judge, before a
+    judge or a model, and those before the built-in scorer.
     """
     # the last score of a metric stays: False sorts before True
     ranked = sorted(

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmeter.cli.options import (
-    OFFLINE_UNUSED,
-    ConfigOption,
-    check_url,
-    exit_on_error,
-    load_or_exit,
-    warn_unused_settings,
-)
+from ragmeter.cli import options
 from ragmeter.cli.report import GateOnOption, GateOption, JunitOption, MarkdownOption, gate_options
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
@@ -142,7 +135,7 @@ def run(
     on: GateOnOption = "bound",
     junit: JunitOption = None,
     markdown: MarkdownOption = None,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Send each question of a suite to a service, and each answer with its reference to the agent.
 
@@ -162,7 +155,7 @@ def run(
 
     if (embeddings is None) != (embedding_model is None):
         raise exit_error("--embeddings and --embedding-model go together", 2)
-    settings = load_or_exit(config)
+    settings = options.load_or_exit(config)
     suite = _load_suite(file, service)
     if gate and not once:
         raise exit_error("--gate: one round is checked, with --once", 2)
@@ -173,9 +166,9 @@ def run(
     model = None
     if embeddings and embedding_model:
         model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
-    with exit_on_error():
+    with options.exit_on_error():
         try:
-            check_url("--endpoint", endpoint)
+            options.check_url("--endpoint", endpoint)
             http = settings.http
             agent = agent_client(http, base, FINISH_SECONDS, sending=True) if base else None
             client = CanaryClient(suite, endpoint, seconds=limit, token=token, environ=os.environ)
@@ -193,7 +186,7 @@ def run(
         on_round=partial(_print_summary, suite),
         measure=partial(_measure_reference, model, scoring),
     )
-    with exit_on_error():
+    with options.exit_on_error():
         try:
             status = asyncio.run(_run_suite(runner, client, delivery, model, scoring, once, spool))
         except OSError as error:  # of a file that traces or the gate are written to
@@ -228,7 +221,7 @@ class CanaryScoring:
             settings = settings.model_copy(update={"judge": judge, "hhem": unused})
         tiers = ConfiguredTiers(settings).scorers
         if self._everything:
-            warn_unused_settings(settings, "canary run", OFFLINE_UNUSED)
+            options.warn_unused_settings(settings, "canary run", options.OFFLINE_UNUSED)
         else:
             tiers = {name: tier for name, tier in tiers.items() if name == "judge"}
         self.scorer = OfflineScorer(settings, tiers)

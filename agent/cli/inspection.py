@@ -10,14 +10,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from ragmeter.cli.options import (
-    UNREADABLE_LINE,
-    ConfigOption,
-    exit_on_error,
-    load_or_exit,
-    stdout_console,
-    stream_agent,
-)
+from ragmeter.cli import options
 from ragmeter.console.terminal import escape_json, exit_error, print_message
 from ragmeter.trace import Trace
 
@@ -50,7 +43,7 @@ def inspect(
     url: Annotated[
         str | None, typer.Option(help="With --live: base URL of the metrics port.")
     ] = None,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Show how OTLP spans are read: which span gave which field, and why one is missing.
 
@@ -66,15 +59,15 @@ def inspect(
 
     if live == bool(files):
         raise exit_error("give either files or --live", 2)
-    settings = load_or_exit(config)
-    out = stdout_console(120)
+    settings = options.load_or_exit(config)
+    out = options.stdout_console(120)
     if live:
         shown = 0
-        for item in stream_agent(settings, url, "/v1/inspect"):
+        for item in options.stream_agent(settings, url, "/v1/inspect"):
             shown += _show_item(item, form, out)
             if shown == count:
                 return
-    with exit_on_error():
+    with options.exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
     if form == "json":
         document = json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False)
@@ -103,7 +96,7 @@ def _show_item(item: dict[str, Any], form: InspectFormat, out: Console) -> bool:
             name: [FieldOrigin(**span) for span in spans] for name, spans in item["from"].items()
         }
     except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
-        print_message(UNREADABLE_LINE)
+        print_message(options.UNREADABLE_LINE)
         return False
     if form == "table":
         print_request(trace, origins, dict(item["grades"]), out)

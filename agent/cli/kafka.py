@@ -16,15 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ragmeter.cli.options import (
-    ConfigOption,
-    TableFormat,
-    connected_settings,
-    escape_line,
-    exit_on_error,
-    format_time,
-    warn_unused_settings,
-)
+from ragmeter.cli import options
 from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
@@ -39,13 +31,13 @@ kafka_app.add_typer(dlq_app, name="dlq")
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", help="Only letters with this reason.")
 ]
-FormatOption = Annotated[TableFormat, typer.Option("--format", "-f", help="table or json.")]
+FormatOption = Annotated[options.TableFormat, typer.Option("--format", "-f", help="table or json.")]
 
 # The topics that `tail` shows.
 TailedTopic = Literal["traces", "scores", "feedback", "dead"]
 
 
-def worker(config: ConfigOption = None) -> None:
+def worker(config: options.ConfigOption = None) -> None:
     """Run one worker of the cluster: traces from Kafka in, gauges, alerts and the page out.
 
     SIGTERM ends it (exit 0), SIGHUP reads sampling and redaction again. Exit 1: it could not go
@@ -59,9 +51,9 @@ def worker(config: ConfigOption = None) -> None:
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.kafka_worker import run_worker
 
-    with exit_on_error():
+    with options.exit_on_error():
         settings = load_settings(config)
-        warn_unused_settings(settings, "worker")
+        options.warn_unused_settings(settings, "worker")
         rules = load_configured_rules(settings)
         # a turn of uvloop, and a task, take half the time that asyncio's do
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -79,13 +71,13 @@ def worker(config: ConfigOption = None) -> None:
 def dlq_list(
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
     form: FormatOption = "table",
 ) -> None:
     """List dead letters: offset, time, reason, where they were read, bytes, whether sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         contents = read_letters(settings.kafka)
     letters = [one for one in contents.letters if reason in (None, one.reason)]
     sent = contents.sent
@@ -96,8 +88,9 @@ def dlq_list(
     for one in letters[-limit:]:
         again = "  sent again" if one.offset in sent else ""
         attempt = f"  attempt {one.attempt}" if one.attempt > 1 else ""
-        line = f"{one.offset}  {format_time(one.time)}  {one.reason}  {one.source}  {one.bytes} B"
-        typer.echo(escape_line(f"{line}{attempt}{again}  {one.error}"))
+        time = options.format_time(one.time)
+        line = f"{one.offset}  {time}  {one.reason}  {one.source}  {one.bytes} B"
+        typer.echo(options.escape_line(f"{line}{attempt}{again}  {one.error}"))
     unsent = sum(one.offset not in sent for one in letters)
     print_message(
         f"{len(letters)} dead letters, {unsent} not sent again; {contents.strangers} other records"
@@ -108,15 +101,15 @@ def dlq_list(
 def dlq_show(
     offset: Annotated[int, typer.Argument(min=0, help="Of the letter, as `dlq list` names it.")],
     most: Annotated[int, typer.Option("--bytes", min=1, help="Show at most so many.")] = 4096,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Show one dead letter: headers, key and body as they came, with control characters escaped."""
     from ragmeter.kafka.operator.clients import escape_record
     from ragmeter.kafka.operator.dead_letters import read_letter
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         record = read_letter(settings.kafka, offset)
-    typer.echo(f"written {format_time(record.timestamp / 1000)}")
+    typer.echo(f"written {options.format_time(record.timestamp / 1000)}")
     for name, value in record.headers:
         typer.echo(f"{escape_record(name.encode(), 100)}: {escape_record(value, 1000)}")
     typer.echo(f"key: {escape_record(record.key, 1000)}")
@@ -131,7 +124,7 @@ def dlq_redrive(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be sent.")
     ] = False,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Send dead letters to the topic of the traces or the feedback again, after a fix; each once.
 
@@ -139,12 +132,12 @@ def dlq_redrive(
     """
     from ragmeter.kafka.operator.dead_letters import redrive
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         result = redrive(settings, print_message, reason=reason, limit=limit, dry_run=dry_run)
     for name, count in sorted(result.reasons.items()):
-        typer.echo(escape_line(f"{name}: {count}"))
+        typer.echo(options.escape_line(f"{name}: {count}"))
     for why, count in sorted(result.left.items()):
-        typer.echo(escape_line(f"not sent, {why}: {count}"))
+        typer.echo(options.escape_line(f"not sent, {why}: {count}"))
     left = f"{result.left.total()} cannot be"
     if dry_run:
         print_message(f"{result.reasons.total()} would be sent, {left}")
@@ -154,7 +147,7 @@ def dlq_redrive(
 
 @kafka_app.command("init")
 def init(
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Also change what differs, where that does no harm.")
     ] = False,
@@ -168,7 +161,7 @@ def init(
     """
     from ragmeter.kafka.operator.administration import provision
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         result = provision(settings, apply=apply, dry_run=dry_run)
     for outcome, topics in (
         ("is as it should be", result.sound),
@@ -189,20 +182,20 @@ def init(
 
 
 @kafka_app.command("rebuild")
-def rebuild(config: ConfigOption = None) -> None:
+def rebuild(config: options.ConfigOption = None) -> None:
     """Count anew what the topic of the scores holds, after its state was lost.
 
     Deletes what is left of the state; all workers must be stopped.
     """
     from ragmeter.kafka.operator import administration
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         waiting = administration.rebuild(settings)
     print_message(f"up to {waiting} messages of the scores will be counted anew; start the workers")
 
 
 @kafka_app.command("lag")
-def lag(config: ConfigOption = None, form: FormatOption = "table") -> None:
+def lag(config: options.ConfigOption = None, form: FormatOption = "table") -> None:
     """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
     `age`: seconds since the oldest record that waits was written. `lost`: records that the
@@ -210,7 +203,7 @@ def lag(config: ConfigOption = None, form: FormatOption = "table") -> None:
     """
     from ragmeter.kafka.operator.administration import read_lag
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         rows = read_lag(settings)
     if form == "json":
         document = {
@@ -239,18 +232,19 @@ def tail(
     last: Annotated[int, typer.Option("--last", "-n", min=0, help="Of each partition.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     most: Annotated[int, typer.Option("--bytes", min=1, help="Of each body, at most.")] = 300,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Show the newest records of a topic, a line each, with control characters escaped."""
     from ragmeter.kafka.operator.clients import escape_record, read_newest
 
-    with connected_settings(config) as settings:
+    with options.connected_settings(config) as settings:
         name = getattr(settings.kafka.topics, topic)
         for record in read_newest(settings.kafka, name, last, follow=follow):
+            time = options.format_time(record.timestamp / 1000)
             parts = (
-                f"{record.partition}/{record.offset}  {format_time(record.timestamp / 1000)}",
+                f"{record.partition}/{record.offset}  {time}",
                 escape_record(record.key, 80),
                 " ".join(f"{name}={escape_record(value, 60)}" for name, value in record.headers),
                 escape_record(record.value, most),
             )
-            typer.echo(escape_line("  ".join(filter(None, parts))))
+            typer.echo(options.escape_line("  ".join(filter(None, parts))))

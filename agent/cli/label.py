@@ -16,14 +16,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.cli.options import (
-    AgentUrlOption,
-    ConfigOption,
-    exit_on_error,
-    load_or_exit,
-    query_agent,
-    stdout_console,
-)
+from ragmeter.cli import options
 from ragmeter.cli.tables import NUMBER_COLUMN
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.config.settings import Settings
@@ -88,8 +81,8 @@ def label(
     show: Annotated[
         bool, typer.Option("--show", help="Ask nothing: show what the labels say so far.")
     ] = False,
-    url: AgentUrlOption = None,
-    config: ConfigOption = None,
+    url: options.AgentUrlOption = None,
+    config: options.ConfigOption = None,
 ) -> None:  # fmt: skip
     """Draw traces with known probability, and ask you about them.
 
@@ -97,8 +90,8 @@ def label(
     one with the help of the cheap score (people+builtin), and the agreement of every scorer with
     you. y: yes, n: no, ?: cannot tell, q: stop; the next call goes on.
     """
-    settings = load_or_exit(config)
-    with exit_on_error():
+    settings = options.load_or_exit(config)
+    with options.exit_on_error():
         work: _FileDraw | _AgentDraw
         if file is None:
             if labels is not None:
@@ -154,7 +147,7 @@ def _ask() -> Verdict | None:
 
 def _print_trace(question: _Question, place: str) -> None:
     trace = question["trace"]
-    console = stdout_console(100)
+    console = options.stdout_console(100)
     console.rule(place)
 
     def show(title: str, text: Any, results: Results = ()) -> None:
@@ -266,7 +259,7 @@ class _AgentDraw:
     """Labels of the traces that a running agent has drawn."""
 
     def __init__(self, settings: Settings, url: str | None, service: str | None) -> None:
-        self._query = partial(query_agent, settings, url, seconds=_SECONDS)
+        self._query = partial(options.query_agent, settings, url, seconds=_SECONDS)
         self._service = {} if service is None else {"service": service}
 
     def questions(self, count: int) -> Sequence[_Question]:

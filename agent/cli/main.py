@@ -16,22 +16,13 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from ragmeter import __version__
+from ragmeter.cli import options
 from ragmeter.cli.canaries import canary_app
 from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
 from ragmeter.cli.label import label
 from ragmeter.cli.models import model_app
-from ragmeter.cli.options import (
-    OFFLINE_UNUSED,
-    ConfigOption,
-    RulesOption,
-    TableFormat,
-    exit_on_error,
-    load_or_exit,
-    stdout_console,
-    warn_unused_settings,
-)
 from ragmeter.cli.replay import replay
 from ragmeter.cli.report import report, segments
 from ragmeter.cli.running_agent import baseline_app, tail, watch
@@ -144,7 +135,7 @@ def _global_options(
 
 @app.command()
 def run(
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
     replay: Annotated[
         list[Path] | None,
         typer.Option(
@@ -177,13 +168,13 @@ def run(
     if exit_after_replay and not replay and not feedback:
         raise exit_error("--exit-after-replay needs --replay FILE or --feedback FILE", 2)
     overrides = {"state": {"path": str(state)}} if state else None
-    settings = load_or_exit(config, overrides)
+    settings = options.load_or_exit(config, overrides)
     if feedback and not settings.feedback.traces:
         raise exit_error(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
-    warn_unused_settings(settings, "run")
-    out = stdout_console(140)
+    options.warn_unused_settings(settings, "run")
+    out = options.stdout_console(140)
     shown = True
 
     def show(agent: EmbeddedAgent, url: str | None) -> None:
@@ -205,7 +196,7 @@ def run(
             if not isinstance(error, BrokenPipeError):
                 print_message(f"cannot write to standard output: {error.strerror}")
 
-    with exit_on_error():
+    with options.exit_on_error():
         rules = load_configured_rules(settings)
         if fresh:
             remove_state_file(settings.state.path)
@@ -261,7 +252,7 @@ def score(
             " say now, and score nothing else.",
         ),
     ] = False,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Score each trace of a file offline: every metric, no sampling.
 
@@ -272,12 +263,12 @@ def score(
     from ragmeter.offline.scoring import score_file
     from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
-    settings = load_or_exit(config, {"hhem": {"path": None}} if rejudge else None)
+    settings = options.load_or_exit(config, {"hhem": {"path": None}} if rejudge else None)
     if rejudge and settings.judge.base_url is None:
         raise exit_error("--rejudge: no judge is configured (judge.base_url)", 2)
-    warn_unused_settings(settings, "score", OFFLINE_UNUSED)
+    options.warn_unused_settings(settings, "score", options.OFFLINE_UNUSED)
     by_name = {".csv": "csv", ".parquet": "parquet"}.get(output.suffix, "jsonl")
-    with exit_on_error():
+    with options.exit_on_error():
         scorers = ConfiguredTiers(settings).scorers
         done = asyncio.run(
             score_file(
@@ -303,10 +294,10 @@ def backtest(
             help="A file that `ragmeter score` wrote: JSON lines, gzip too; - is stdin."
         ),
     ],
-    rules: RulesOption = None,
-    config: ConfigOption = None,
+    rules: options.RulesOption = None,
+    config: options.ConfigOption = None,
     form: Annotated[
-        TableFormat,
+        options.TableFormat,
         typer.Option(
             "--format", "-f", help="table: what would have fired; json: that and every estimate."
         ),
@@ -320,10 +311,10 @@ def backtest(
     from ragmeter.app.exports import render_backtest
     from ragmeter.offline.backtest_report import run_backtest
 
-    settings = load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
-    with exit_on_error(2):
+    settings = options.load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
+    with options.exit_on_error(2):
         all_rules = load_configured_rules(settings)
-    with exit_on_error():
+    with options.exit_on_error():
         read = run_backtest(
             file,
             settings,
@@ -351,18 +342,18 @@ def schema(of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] =
 
 
 @config_app.command("show")
-def config_show(config: ConfigOption = None) -> None:
+def config_show(config: options.ConfigOption = None) -> None:
     """Print the settings in force; secrets are hidden."""
-    typer.echo(dump_settings(load_or_exit(config)), nl=False)
+    typer.echo(dump_settings(options.load_or_exit(config)), nl=False)
 
 
 @config_app.command("check")
-def config_check(config: ConfigOption = None) -> None:
+def config_check(config: options.ConfigOption = None) -> None:
     """Check the settings and what they name: rules, probes, key files, ports, the local model."""
     from ragmeter.app.exports import check_settings
 
-    settings = load_or_exit(config)
-    with exit_on_error(2):
+    settings = options.load_or_exit(config)
+    with options.exit_on_error(2):
         rules = check_settings(settings)
     stderr.print(f"the configuration is sound; {rules} alert rules")
 

@@ -87,10 +87,7 @@ OFFLINE_UNUSED = (
 def warn_unused_settings(settings: Settings, command: str, unused: Sequence[str] = ()) -> None:
     """Say which settings of scoring were set and have no effect in a command.
 
-    Args:
-        settings: The settings in force.
-        command: Name of the command.
-        unused: Keys, or the beginnings of keys, that the command does not read.
+    `unused` are keys, or the beginnings of keys, that the command does not read.
     """
     # late: most commands ask no judge
     from ragmeter.scorers.judge.second_opinion import second_settings
@@ -143,14 +140,8 @@ def query_agent(
 ) -> dict[str, Any]:
     """Query the API of a running agent; whatever goes wrong ends the command.
 
-    Args:
-        settings: They name the port and its token.
-        url: Base URL to use instead.
-        path: Path of the resource.
-        key: A key that every answer of an agent has.
-        seconds: Time limit.
-        params: Query parameters.
-        post: JSON to post; None: a GET request.
+    The settings name its port and token, `url` another base URL. Every answer of an agent has the
+    key `key`. `post` is JSON to post; None makes a GET request.
     """
     # late: most commands need no client
     import httpx
@@ -184,10 +175,7 @@ def query_agent(
 def stream_agent(settings: Settings, url: str | None, path: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects that a running agent streams; its end or an error ends the command.
 
-    Args:
-        settings: They name the port and its token.
-        url: Base URL to use instead.
-        path: Path of the stream.
+    The settings name its port and token, `url` another base URL.
     """
     # late: most commands need no client
     import httpx

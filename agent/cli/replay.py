@@ -9,13 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ragmeter.cli.options import (
-    ConfigOption,
-    check_url,
-    connected_settings,
-    exit_on_error,
-    load_or_exit,
-)
+from ragmeter.cli import options
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 
@@ -55,7 +49,7 @@ def replay(
         str | None,
         typer.Option(help="With http: the agent's port for traces; none: as the settings say."),
     ] = None,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Send the traces of a file as traffic, to a running agent or to Kafka.
 
@@ -70,7 +64,7 @@ def replay(
 
     if url is not None:
         raise exit_error("--url is for --to http; brokers are kafka.bootstrap_servers", 2)
-    with run, connected_settings(config) as settings:
+    with run, options.connected_settings(config) as settings:
         run.move(settings)
         send_traces(
             run.source, settings, print_message, rate=rate, moving=run.moving, done=run.done
@@ -83,15 +77,15 @@ def _replay_to_agent(
     from ragmeter.offline.replay import replay_to_agent
     from ragmeter.server.client import agent_client, agent_url
 
-    settings = load_or_exit(config)
+    settings = options.load_or_exit(config)
     http = settings.http
     if url is None and http.otlp_port == 0:
         raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
     base = (url or agent_url(http, http.otlp_port)).rstrip("/")
-    check_url("--url", base)
-    with exit_on_error():
+    options.check_url("--url", base)
+    with options.exit_on_error():
         client = agent_client(http, base, TIMEOUT_SECONDS, sending=True)
-    with run, client, exit_on_error():
+    with run, client, options.exit_on_error():
         run.move(settings)
         replay_to_agent(
             run.source, settings, client, base, print_message,
@@ -111,7 +105,7 @@ class _ReplayRun:
             moved = parse_shift(shift) if shift is not None else 0.0
         except ValueError as error:
             raise exit_error(f"--shift: {error}; or `sent`, or `last`", 2) from None
-        with exit_on_error():
+        with options.exit_on_error():
             self.source = InputFile(file)
         once = self.source.identity is None
         if once and (start or moved == SHIFT_TO_LAST):

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ragmeter.breakdown.breakdown import DEFAULT_FDR, BreakdownOptions, ComparedWith
-from ragmeter.cli.options import (
-    AgentUrlOption,
-    ConfigOption,
-    JsonOption,
-    ServiceOption,
-    exit_on_error,
-    load_or_exit,
-    query_agent,
-    stdout_console,
-)
+from ragmeter.cli import options
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import UsageError, exit_error, print_message
 
@@ -59,10 +50,10 @@ def gate_options(
     from ragmeter.offline.report.gate import GateOptions, load_gate
 
     if gate is not None:
-        with exit_on_error():
-            options = GateOptions(load_gate(gate), on, junit, markdown)
-            options.check_outputs([*read, Path(gate)])
-        return options
+        with options.exit_on_error():
+            checked = GateOptions(load_gate(gate), on, junit, markdown)
+            checked.check_outputs([*read, Path(gate)])
+        return checked
     if junit is not None or markdown is not None:
         raise exit_error("--junit and --markdown write what --gate has checked", 2)
     return None
@@ -131,7 +122,7 @@ def report(
     on: GateOnOption = "bound",
     junit: JunitOption = None,
     markdown: MarkdownOption = None,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""
     from ragmeter.app.exports import render_report
@@ -139,13 +130,13 @@ def report(
 
     if png is not None:
         raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
-    settings = load_or_exit(config)
+    settings = options.load_or_exit(config)
     read = [*files, *filter(None, [traces, config])]
     wanted = ReportOptions(
         files, form, html, traces, service, metric or (), pair_by, worst, seed, every, by,
         [config] if config else (), gate_options(gate, on, junit, markdown, read),
     )  # fmt: skip
-    with exit_on_error():
+    with options.exit_on_error():
         if form == "open-rag-eval":
             convert_to_open_rag_eval(wanted, output, settings, print_message)
         elif output != Path("-"):
@@ -165,7 +156,7 @@ def segments(
             " against the rest; two: the second against the first."
         ),
     ] = None,
-    service: ServiceOption = None,
+    service: options.ServiceOption = None,
     metric: Annotated[
         str | None, typer.Option(help="This metric only; none: all with a better direction.")
     ] = None,
@@ -187,9 +178,9 @@ def segments(
     every: Annotated[
         bool, typer.Option("--all", help="Show every metric and segment, not only findings.")
     ] = False,
-    as_json: JsonOption = False,
-    url: AgentUrlOption = None,
-    config: ConfigOption = None,
+    as_json: options.JsonOption = False,
+    url: options.AgentUrlOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Show which segment moves a mean: estimates, shares and significance by segment.
 
@@ -204,14 +195,14 @@ def segments(
         raise exit_error("give one file, or two: before and now", 2)
     if not 0 < fdr < 1:
         raise exit_error("--fdr: a number between 0 and 1 is needed", 2)
-    settings = load_or_exit(config, {"segments": tag} if tag else None)
+    settings = options.load_or_exit(config, {"segments": tag} if tag else None)
     if files:
         document = _segments_of_files(
             files, settings, service, BreakdownOptions(metric, against, fdr)
         )
     else:
         query = {"service": service, "metric": metric, "window": window, "against": against}
-        document = query_agent(
+        document = options.query_agent(
             settings, url, "/api/segments.json", "services", seconds=_SEGMENTS_SECONDS,
             params={k: v for k, v in query.items() if v is not None} | {"fdr": repr(fdr)},
         )  # fmt: skip
@@ -229,16 +220,16 @@ def segments(
 
 
 def _segments_of_files(
-    files: list[Path], settings: Settings, service: str | None, options: BreakdownOptions
+    files: list[Path], settings: Settings, service: str | None, breakdown: BreakdownOptions
 ) -> dict[str, Any]:
     from ragmeter.core.metric_specs import find_spec
     from ragmeter.metrics.registry import metric_specs
     from ragmeter.offline.whole_file import break_down_files
 
-    if options.metric is not None and find_spec(metric_specs(), options.metric) is None:
-        raise exit_error(f"metric {options.metric!r} is not known", 2)
-    with exit_on_error():
-        document = break_down_files(files, settings, service, options, print_message)
+    if breakdown.metric is not None and find_spec(metric_specs(), breakdown.metric) is None:
+        raise exit_error(f"metric {breakdown.metric!r} is not known", 2)
+    with options.exit_on_error():
+        document = break_down_files(files, settings, service, breakdown, print_message)
     if document is None:
         raise exit_error("no scored trace could be read")
     return document
@@ -247,7 +238,7 @@ def _segments_of_files(
 def _print_segments(document: dict[str, Any], every: bool) -> None:
     from ragmeter.breakdown.terminal_table import build_segments_table, describe_breakdown
 
-    out = stdout_console(140)
+    out = options.stdout_console(140)
     for service in document["services"]:
         table = build_segments_table(service, document["window"], every)
         if table is None:

@@ -15,18 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ragmeter.alerts.alert import Alert
-from ragmeter.cli.options import (
-    UNREADABLE_LINE,
-    AgentUrlOption,
-    ConfigOption,
-    JsonOption,
-    ServiceOption,
-    format_time,
-    load_or_exit,
-    query_agent,
-    stdout_console,
-    stream_agent,
-)
+from ragmeter.cli import options
 from ragmeter.cli.tables import NUMBER_COLUMN, alerts_table, format_states, format_value
 from ragmeter.console.terminal import (
     add_text_row,
@@ -49,24 +38,24 @@ _SEVERITIES = ("critical", "warning", "info")
 
 
 def watch(
-    service: ServiceOption = None,
+    service: options.ServiceOption = None,
     window: Annotated[
         str | None, typer.Option(help="Window of the estimates; none: the second shortest.")
     ] = None,
     every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
-    url: AgentUrlOption = None,
-    config: ConfigOption = None,
+    url: options.AgentUrlOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Watch services, estimates and alerts of a running agent or worker until Ctrl-C.
 
     The service with the worst alert comes first. With `--service` every metric of it is shown.
     """
-    settings = load_or_exit(config)
-    out = stdout_console(120)
+    settings = options.load_or_exit(config)
+    out = options.stdout_console(120)
 
     def look() -> Group:
-        document = query_agent(
+        document = options.query_agent(
             settings, url, "/api/windows.json", "services", seconds=_TIMEOUT_SECONDS
         )
         try:
@@ -113,7 +102,7 @@ def _render(document: Mapping[str, Any], service: str | None, window: str | None
         _add_service(table, name, services[name][""], window, overview=service is None)
     at = document["stream_time"]
     problems = "; ".join(document["problems"])
-    head = "no trace yet" if at is None else f"as of {format_time(at)} UTC"
+    head = "no trace yet" if at is None else f"as of {options.format_time(at)} UTC"
     shown: list[Text | Table] = [Text(f"{head}; {problems or 'ready'}", "red" if problems else "")]
     shown.append(table)
     shown.append(alerts_table(alerts) or Text("no alert is pending or firing"))
@@ -145,7 +134,7 @@ def _add_service(
 
 
 def tail(
-    service: ServiceOption = None,
+    service: options.ServiceOption = None,
     status: Annotated[
         str | None, typer.Option(help="Only traces of this status: ok, error or timeout.")
     ] = None,
@@ -157,18 +146,18 @@ def tail(
         typer.Option(help="Only traces with such a score: METRIC=VALUE. May be repeated."),
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many traces.")] = None,
-    as_json: JsonOption = False,
-    url: AgentUrlOption = None,
-    config: ConfigOption = None,
+    as_json: options.JsonOption = False,
+    url: options.AgentUrlOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Print traces with their scores as a running agent commits them, until Ctrl-C.
 
     Scores of a judge or model come later, in a line of their own that begins with a plus sign.
     """
     bounds = dict(map(_parse_bound, below or []))
-    settings = load_or_exit(config)
+    settings = options.load_or_exit(config)
     shown = 0
-    for item in stream_agent(settings, url, "/v1/results"):
+    for item in options.stream_agent(settings, url, "/v1/results"):
         try:
             if "missed" in item:
                 print_message(f"missed: {item['missed']}")
@@ -182,7 +171,7 @@ def tail(
                 typer.echo(escape_json(line))
                 shown += 1
         except (ValueError, TypeError, AttributeError, KeyError):
-            print_message(UNREADABLE_LINE)
+            print_message(options.UNREADABLE_LINE)
         if shown == count:
             return
 
@@ -207,7 +196,7 @@ def _describe(item: Mapping[str, Any]) -> str:
     """Format a trace as one line: what was scored, and why something could not be."""
     parts = [
         "+" if item["partial"] else " ",
-        format_time(item["timestamp"])[11:],
+        options.format_time(item["timestamp"])[11:],
         bound_label(item["service"], _MAX_ID),
         bound_label(item["trace_id"], _MAX_ID),
         item["status"],
@@ -232,12 +221,14 @@ _BASELINE_SECONDS = 70.0  # longer than the agent waits for its own disk
 
 @baseline_app.command("promote")
 def promote(
-    service: ServiceOption = None, url: AgentUrlOption = None, config: ConfigOption = None
+    service: options.ServiceOption = None,
+    url: options.AgentUrlOption = None,
+    config: options.ConfigOption = None,
 ) -> None:
     """Make the recent past the new baseline, after a deploy or an alarm that is accepted."""
     body = {} if service is None else {"service": service}
-    settings = load_or_exit(config)
-    document = query_agent(
+    settings = options.load_or_exit(config)
+    document = options.query_agent(
         settings, url, "/v1/baselines/promote", "services", seconds=_BASELINE_SECONDS, post=body
     )
     for name, promoted in document["services"].items():
@@ -254,14 +245,16 @@ def promote(
 
 @baseline_app.command("show")
 def show(
-    service: ServiceOption = None,
-    url: AgentUrlOption = None,
-    config: ConfigOption = None,
+    service: options.ServiceOption = None,
+    url: options.AgentUrlOption = None,
+    config: options.ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Every series, as JSON.")] = False,
 ) -> None:
     """Print each service's baseline: its version, the time it was learned from, and its age."""
-    settings = load_or_exit(config)
-    document = query_agent(settings, url, "/v1/baselines", "baselines", seconds=_BASELINE_SECONDS)
+    settings = options.load_or_exit(config)
+    document = options.query_agent(
+        settings, url, "/v1/baselines", "baselines", seconds=_BASELINE_SECONDS
+    )
     rows = [row for row in document["baselines"] if service in (None, row["service"])]
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -285,9 +278,9 @@ def _baseline_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if missing:
             lines.append(f"{service}: no baseline yet, {count} learning")
             continue
-        first = format_time(min(r["learned_from"] for r in group), "minutes")
-        last = format_time(max(r["learned_until"] for r in group), "minutes")
-        since = format_time(max(r["since"] for r in group), "minutes")
+        first = options.format_time(min(r["learned_from"] for r in group), "minutes")
+        last = options.format_time(max(r["learned_until"] for r in group), "minutes")
+        since = options.format_time(max(r["since"] for r in group), "minutes")
         hours = max((r["learned_until"] - r["learned_from"]) / 3600 for r in group)
         notes = [count]
         notes += ["by the hour of the day"] if by_hour else []

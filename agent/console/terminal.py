@@ -158,12 +158,7 @@ def discard_stdout() -> None:
 
 
 class FileProgress:
-    """A progress bar of reading a file.
-
-    Args:
-        name: Name of the file.
-        size: Its bytes, None if unknown.
-    """
+    """A progress bar of reading a file."""
 
     def __init__(self, name: str, size: int | None) -> None:
         self.items = 0

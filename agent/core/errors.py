@@ -11,6 +11,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 log = logging.getLogger(__name__)
 
 _BatchItem = TypeVar("_BatchItem")
@@ -30,6 +32,12 @@ class StateLostError(RagmeterError):
 
 class UnknownVersion(RagmeterError, ValueError):
     """State in the format of another version; it is sound, so it must not be discarded."""
+
+
+def describe_fault(error: ValidationError, whole: str = "content") -> str:
+    """Return the first fault in a line; `whole` names what has no part to blame."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
 
 
 def process_isolated(

@@ -50,7 +50,6 @@ class RedactionError(RagmeterError):
     """A rule that could not be applied to a text.
 
     Args:
-        rule: Name of the rule.
         reason: `timeout`, `resting` after several timeouts, or `error`.
     """
 

@@ -150,7 +150,6 @@ class DriftStream:
     """Closed buckets of one mean, or of the shares above several edges, fed to a detector.
 
     Args:
-        baselines: The baseline of each statistic.
         sign: -1 watches for lower values.
         two_sided: Watch both directions.
         bounds: Lowest and highest score; None for a score without upper bound.

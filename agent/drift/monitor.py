@@ -68,7 +68,6 @@ class DriftMonitor:
     last discovery.
 
     Args:
-        settings: Settings of the monitor.
         specs: Metric specs by base name; they say which way of a metric is bad.
     """
 

@@ -121,7 +121,6 @@ class DriftSeries:
     alarm stands, `last_alarm` is its event time. State is bounded: some 5 kB per edge.
 
     Args:
-        spec: How the series is watched.
         milestones: (learned seconds, levels) of successive baselines.
     """
 

@@ -23,19 +23,7 @@ from typing import IO, cast
 from pydantic import ValidationError
 
 from ragmeter.core.feedback import Feedback
-from ragmeter.ingest.native import (
-    BOM,
-    BodyLimitExceeded,
-    DecodedTrace,
-    DecodeFailure,
-    check_text,
-    decode_trace,
-    decode_trace_body,
-    has_values_over,
-    is_json_object,
-    parse_json_array,
-    split_body,
-)
+from ragmeter.ingest import native
 
 STDIN = Path("-")
 MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
@@ -47,7 +35,7 @@ _AHEAD = 64  # items read ahead of the consumer, enough to keep both busy
 _POLL_SECONDS = 0.2  # delay until a silent stream is abandoned after a stop
 
 # an item and the position behind it, where reading goes on after a restart
-Item = tuple[DecodedTrace | DecodeFailure, int]
+Item = tuple[native.DecodedTrace | native.DecodeFailure, int]
 
 
 class InputFile:
@@ -108,8 +96,8 @@ class InputFile:
             raw, head = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb")), b""
         file = _PeekableFile(raw, head)
         first = file.readline(limit + 1)
-        check_text(first, self.name)
-        skipped = len(BOM) if first.startswith(BOM) else 0
+        native.check_text(first, self.name)
+        skipped = len(native.BOM) if first.startswith(native.BOM) else 0
         first = first[skipped:]
         growing = growing and self.identity is not None and not zipped
 
@@ -118,7 +106,7 @@ class InputFile:
             yield from self._array(whole, limit, start, growing)
         elif whole is not None:
             if start < skipped + len(whole):
-                yield decode_trace(whole.strip(), limit), skipped + len(whole)
+                yield native.decode_trace(whole.strip(), limit), skipped + len(whole)
         elif start:
             raw.seek(start)
             yield from self._lines(_PeekableFile(raw, b""), limit, start, growing)
@@ -135,16 +123,16 @@ class InputFile:
         if kind == b"[":
             second = file.readline(limit + 1)
             # a first line that is an array by itself, followed by others, is a broken line
-            if not (second.strip() and parse_json_array(first) is not None):
+            if not (second.strip() and native.parse_json_array(first) is not None):
                 return first + second + file.read(MAX_ARRAY)
             file.unread(second)
-        elif kind == b"{" and first.endswith(b"\n") and not is_json_object(first):
+        elif kind == b"{" and first.endswith(b"\n") and not native.is_json_object(first):
             second = file.readline(limit + 1)
             if second.lstrip()[:1] not in (b"", b"{"):
                 body = first + second + file.read(limit)
-                if len(body) <= limit and is_json_object(body):
+                if len(body) <= limit and native.is_json_object(body):
                     return body
-                if first.strip() == b"{" and not any(map(is_json_object, body.splitlines())):
+                if first.strip() == b"{" and not any(map(native.is_json_object, body.splitlines())):
                     raise OSError(
                         f"{self.name}: JSON printed over several lines; write one object a line,"
                         " or one array"
@@ -165,8 +153,8 @@ class InputFile:
             line = line.strip()
             if not line:
                 continue
-            item = decode_trace(line, limit)
-            broken = isinstance(item, DecodeFailure) and item.reason == "invalid_json"
+            item = native.decode_trace(line, limit)
+            broken = isinstance(item, native.DecodeFailure) and item.reason == "invalid_json"
             if broken and growing and not ended:
                 self.unfinished = True
                 return
@@ -176,10 +164,10 @@ class InputFile:
         if len(body) > MAX_ARRAY:
             raise OSError(f"{self.name}: an array over {MAX_ARRAY} bytes; write JSON lines instead")
         cut = growing and not body.rstrip().endswith(b"]")
-        if cut and not any(map(is_json_object, body.splitlines())):
+        if cut and not any(map(native.is_json_object, body.splitlines())):
             self.unfinished = True
             return
-        for number, item in enumerate(decode_trace_body(body, limit), start=1):
+        for number, item in enumerate(native.decode_trace_body(body, limit), start=1):
             if number > start:
                 yield item, number
 
@@ -272,8 +260,8 @@ def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[byte
     while line := file.readline(limit + 1):
         number += 1
         if number == 1:
-            check_text(line, name)
-            line = line.removeprefix(BOM)
+            native.check_text(line, name)
+            line = line.removeprefix(native.BOM)
         whole = line
         while len(line) > limit and not line.endswith(b"\n"):
             line = file.readline(limit + 1)
@@ -351,32 +339,32 @@ INVALID = "invalid_feedback"
 _MAX_VALUES = 20_000  # JSON values of one feedback
 
 
-def decode_feedback(raw: bytes) -> Feedback | DecodeFailure:
+def decode_feedback(raw: bytes) -> Feedback | native.DecodeFailure:
     """Decode one JSON object; a failure keeps none of its bytes."""
-    if len(raw) > MAX_BYTES or has_values_over(raw, _MAX_VALUES):
+    if len(raw) > MAX_BYTES or native.has_values_over(raw, _MAX_VALUES):
         why = f"more than {MAX_BYTES} bytes or {_MAX_VALUES} JSON values in one feedback"
-        return DecodeFailure.of_whole("too_large", why, b"")
+        return native.DecodeFailure.of_whole("too_large", why, b"")
     try:
         return Feedback.model_validate_json(raw)
     except ValidationError as error:
-        return DecodeFailure.of_validation(INVALID, error, b"")
+        return native.DecodeFailure.of_validation(INVALID, error, b"")
 
 
-def decode_feedback_body(body: bytes) -> Iterator[Feedback | DecodeFailure]:
+def decode_feedback_body(body: bytes) -> Iterator[Feedback | native.DecodeFailure]:
     """Decode every item of a body, see `native.split_body`; failures keep none of its bytes.
 
     Raises:
         BodyLimitExceeded: The body is over a limit; nothing was yielded before.
     """
-    items = split_body(body, MAX_ITEMS)
-    if isinstance(items, DecodeFailure):
-        yield DecodeFailure(items.reason, items.errors, b"")
+    items = native.split_body(body, MAX_ITEMS)
+    if isinstance(items, native.DecodeFailure):
+        yield native.DecodeFailure(items.reason, items.errors, b"")
         return
     for item in items:
         yield decode_feedback(item if isinstance(item, bytes) else json.dumps(item).encode())
 
 
-def read_feedback(path: Path) -> Iterator[Feedback | DecodeFailure]:
+def read_feedback(path: Path) -> Iterator[Feedback | native.DecodeFailure]:
     """Decode every item of a file or of standard input.
 
     Raises:
@@ -385,7 +373,7 @@ def read_feedback(path: Path) -> Iterator[Feedback | DecodeFailure]:
     try:
         with open_input(path) as file:
             head: bytes = file.peek(1)  # type: ignore[attr-defined]
-            if head.lstrip(BOM + b" \t\r\n")[:1] == b"[":
+            if head.lstrip(native.BOM + b" \t\r\n")[:1] == b"[":
                 body = file.read(MAX_ARRAY + 1)
                 if len(body) > MAX_ARRAY:
                     raise OSError(
@@ -395,5 +383,5 @@ def read_feedback(path: Path) -> Iterator[Feedback | DecodeFailure]:
                 return
             for line, _ in iterate_lines(file, input_name(path), MAX_BYTES):
                 yield decode_feedback(line.strip())
-    except BodyLimitExceeded as error:
+    except native.BodyLimitExceeded as error:
         raise OSError(f"{path}: {error}; write JSON lines instead") from None

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import LimitSettings, Settings
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import RagmeterError, describe_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.metrics.registry import metric_catalogue
@@ -70,10 +70,7 @@ def score(
 
 
 def read_scores(path: str | os.PathLike[str]) -> ScoresFile:
-    """Open a file of scored traces, as `ragmeter score` writes it in JSON lines.
-
-    Args:
-        path: The file, which may be compressed with gzip.
+    """Open a file of scored traces, as `ragmeter score` writes it in JSON lines, gzip too.
 
     Returns:
         An iterator of the scored traces, which reads the file as it goes.
@@ -143,9 +140,7 @@ def _check_trace(index: int, item: Trace | Mapping[str, Any]) -> DecodedTrace:
     try:
         return DecodedTrace(Trace.model_validate(item), b"")
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "item"
-        raise InvalidTraceError(f"trace {index}: {field}: {first['msg']}") from None
+        raise InvalidTraceError(f"trace {index}: {describe_fault(error, 'item')}") from None
 
 
 async def _score_all(traces: list[DecodedTrace], settings: Settings) -> list[ScoredTrace]:

@@ -111,9 +111,7 @@ class ParquetWriter:
 def read_parquet_lines(file: IO[bytes], name: str) -> Iterator[tuple[bytes, int]]:
     """Yield each scored trace of a Parquet file as its line of JSON, with its number.
 
-    Args:
-        file: The file, at its start.
-        name: What errors call it.
+    The file is at its start; errors call it `name`.
 
     Raises:
         ParquetError: pyarrow is not installed, the file is broken or has other columns, or the rows

@@ -45,7 +45,6 @@ class ScoredLine:
     """A scored trace, and how much of its line could not be used.
 
     Args:
-        trace: The scored trace.
         unknown: Results that were left out because their metric or scorer is unknown.
         invalid: Values out of the range of their metric; the results count as unscored.
     """
@@ -75,11 +74,7 @@ class _ScoredHeader(BaseModel):
 
 
 def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
-    """Decode one line.
-
-    Args:
-        line: The JSON of a scored trace.
-        limit: The most bytes that it may have.
+    """Decode the JSON of a scored trace, which has at most `limit` bytes.
 
     Raises:
         InvalidScoredLine: It is not a scored trace, or too large.

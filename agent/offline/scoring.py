@@ -127,7 +127,6 @@ class OfflineScorer:
     Metrics against a reference are computed for every trace that has one, canary or not.
 
     Args:
-        settings: The settings.
         tiers: The slow tiers (judge, model) in use.
         labels: Feedback to join to the traces.
         rejudge: Redact nothing, as the traces are redacted, and score by `tiers` and a reference.
@@ -443,10 +442,6 @@ class _ScoreTable:
 
     Which stages and tags there are is known after the last trace, so the rows wait in a temporary
     file for their header.
-
-    Args:
-        rows: An empty temporary file.
-        pairs: (metric, scorer) of each column of scores.
     """
 
     def __init__(self, rows: IO[str], pairs: list[tuple[str, str]]) -> None:

@@ -61,10 +61,6 @@ _WINDOW = "file"  # the one window of the answer memory, which has no end
 class FileFeedback:
     """The feedback of a file, to be joined to the traces of another.
 
-    Args:
-        feedback: The items.
-        ks: Cut-offs of the ranked metrics.
-
     Attributes:
         number: Items of feedback.
         used: Items whose trace was scored so far.

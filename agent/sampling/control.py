@@ -117,9 +117,6 @@ class ControlLearner:
     There is a new `record` when a version appears, else every hour of event time. A record holds
     from the turn after the one it was learned in; a turn is a fixed stretch of the queue. So the
     draws of a replay depend on its traces alone, and not on batches and restarts.
-
-    Args:
-        settings: The metrics and shares that records are about.
     """
 
     def __init__(self, settings: SamplingSettings) -> None:

@@ -92,7 +92,6 @@ class PoolTrace(NamedTuple):
     """A trace of the pool, or of a draw.
 
     Args:
-        trace_id: Its id.
         timestamp: Event time in Unix seconds.
         cheap: Its score `SORTED_BY`, of a local model where one scores the service.
         chance: A hash of its id in [0, 1) times the probability with which such a model drew it;

@@ -250,9 +250,7 @@ class Sampler:
 
     Args:
         settings: Rates by tier and service, and the salt of the hash.
-        controllers: The budget controllers by tier.
         clock: Returns Unix seconds for the controllers.
-        replays: The replay budgets by tier.
 
     Attributes:
         builtin_scale: Part of its rates at which the tier `builtin` is drawn, while `paced`.

@@ -50,12 +50,9 @@ _GLOB_PARTS = re.compile(r"\[(!?+)(\]?+[^\]]*+)\]|.", re.DOTALL)
 
 
 def glob_matchers(label: str, patterns: Sequence[str], suffix: str = "") -> list[str]:
-    """Return the matcher of shell globs; none where they match everything.
+    """Return the matcher of shell globs, one of which must match; none where they match everything.
 
-    Args:
-        label: Name of the label.
-        patterns: Globs, one of which must match.
-        suffix: Regular expression that may follow each glob.
+    The regular expression `suffix` may follow each glob.
     """
     if "*" in patterns:
         return []
@@ -82,15 +79,9 @@ def alerting_rule(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> RuleTree:
-    """Build an alerting rule; labels and the runbook link are texts, not templates.
+    """Build an alerting rule; `for_` and `keep` (keep_firing_for) are in seconds.
 
-    Args:
-        name: Name of the alert.
-        expr: PromQL expression.
-        for_: Seconds for which it must hold.
-        keep: Seconds for which it keeps firing.
-        labels: Labels of the alert.
-        annotations: Templates; an empty runbook link is left out.
+    Annotations are templates, labels and the runbook link are texts; an empty link is left out.
     """
     tree: RuleTree = {"alert": name, "expr": expr}
     if for_:

@@ -209,13 +209,7 @@ def build_rule_file(
 ) -> RuleFile:
     """Build the rules of Prometheus from what the agent itself runs with.
 
-    Args:
-        rules: Alert rules of the agent.
-        objectives: Its objectives.
-        windows: Its windows.
-        segments: Its segment tags.
-        drift: Whether it detects drift.
-        runbooks: Base URL of the runbooks.
+    `drift` says whether it detects drift; `runbooks` is the base URL of the runbooks.
     """
     rules = with_runbooks(rules, runbooks)
     left_out: dict[str, str] = {}

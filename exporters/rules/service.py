@@ -54,13 +54,7 @@ def service_rule(
     windows: Sequence[str],
     segments: Sequence[str],
 ) -> RuleTree:
-    """Build a metric, latency or absence rule.
-
-    Args:
-        rule: The rule of the agent.
-        specs: Metrics by name.
-        windows: Windows of the agent.
-        segments: Segment tags of the agent.
+    """Build a metric, latency or absence rule; `windows` and `segments` are those of the agent.
 
     Raises:
         UnsupportedRule: The metric is not exported.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from ragmeter.offline.report.summary import ScoreReport, TraceText, build_report
+from ragmeter.offline.report.run import TraceText
+from ragmeter.offline.report.summary import ScoreReport, build_report
 from tests.offline.report.runs import run_of
 
 __all__ = ["ESCAPE", "hostile", "usual"]
@@ -30,7 +30,7 @@ def hostile() -> ScoreReport:
         run_of(values, name=name, detail=detail)
         for name in (ESCAPE, "$\\frac{1}$ " + "long " * 40, "模型 \U0001f600")
     ]
-    found = build_report(runs, paired_by="trace_id", notes=[[ESCAPE]] * 3)
-    ids = [item.trace_id for series in found.columns[0].series for item in series.worst]
-    texts = {i: TraceText(ESCAPE, ESCAPE + "a" * 5_000) for i in ids}
-    return replace(found, columns=[replace(column, texts=texts) for column in found.columns])
+    for run in runs:
+        run.notes = [ESCAPE]
+        run.texts = {trace_id: TraceText(ESCAPE, ESCAPE + "a" * 5_000) for trace_id in run.ids}
+    return build_report(runs, paired_by="trace_id")

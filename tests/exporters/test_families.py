@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ragmeter.exporters.families import (
-    BEGIN,
-    END,
-    all_families,
-    reference_table,
-    update_reference,
-)
+from deploy.pages import mark
+from ragmeter.exporters.families import all_families
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.metrics.registry import metric_specs
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
@@ -35,7 +30,7 @@ def exported() -> set[str]:
 
 
 def documented() -> set[str]:
-    block = DOCS.read_text("utf-8").split(BEGIN)[1].split(END)[0]
+    block = DOCS.read_text("utf-8").split(mark("names:begin"))[1].split(mark("names:end"))[0]
     block = block.split("### Every name")[1]
     return set(re.findall(r"^\| `([a-z0-9_]+)` \|", block, re.MULTILINE))
 
@@ -68,11 +63,6 @@ def test_every_name_that_the_agent_counts_is_documented() -> None:
     assert counted - documented() == set()
 
 
-def test_the_docs_are_the_reference() -> None:
-    page = DOCS.read_text("utf-8")
-    assert page == update_reference(page), "python -m ragmeter.exporters.families docs/metrics.md"
-
-
 def test_exported_labels_are_the_documented_ones() -> None:
     known = {family.name: family for family in all_families()}
     tags = {"model", "tag_service"}
@@ -88,12 +78,6 @@ def test_exported_labels_are_the_documented_ones() -> None:
             family = known[name]
             allowed = set(family.labels) | (tags if family.segmented else set())
             assert set(sample.labels) - {"le"} <= allowed, sample
-
-
-def test_a_page_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="names:begin"):
-        update_reference("# Metrics\n")
-    assert reference_table() in update_reference(f"a {BEGIN}\nold\n{END} b")
 
 
 @pytest.mark.real

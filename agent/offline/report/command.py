@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,12 +21,9 @@ from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.gate import GateOptions
 from ragmeter.offline.report.input_files import ReportInputSummary, TraceTexts, read_scored_file
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable, ReportTrace, normalise_query
-from ragmeter.offline.report.run import ScoredRun
+from ragmeter.offline.report.run import ScoredRun, TraceText
 from ragmeter.offline.report.summary import (
-    ReportColumn,
     ScoreReport,
-    TraceText,
-    build_column,
     build_report,
     default_metrics,
     has_default_metrics,
@@ -102,43 +99,22 @@ def run_report(
     texts = None
     if wanted.traces is not None:
         texts = TraceTexts(wanted.traces, settings.limits.trace_bytes, settings.privacy, say)
-    runs, notes, own_texts, groups = [], [], [], []
     redactor = Redactor(settings.privacy)
-    for name, path in zip(_run_names(wanted.files), wanted.files, strict=True):
-        run, parts, run_notes, run_texts = _read_run(
-            name, path, wanted, settings, texts, redactor, say
-        )
-        for note in run_notes:
-            say(f"{name}: {note}")
-        runs.append(run)
-        notes.append(run_notes)
-        own_texts.append(run_texts)
-        groups.append(parts)
+    runs = [
+        _read_run(name, path, wanted, settings, texts, redactor, say)
+        for name, path in zip(_run_names(wanted.files), wanted.files, strict=True)
+    ]
+    order = list(dict.fromkeys(part.name for run in runs for part in run.groups))
+    for run in runs:  # the largest of the first run first, in every run
+        run.groups.sort(key=lambda part: order.index(part.name))
     every = wanted.every or wanted.form == "json" or not has_default_metrics(runs)
     metrics = wanted.metrics or (() if every else default_metrics())
     report = build_report(
         runs, paired_by=wanted.pair_by, seed=wanted.seed, worst=wanted.worst,
-        metrics=metrics, notes=notes, latency=not wanted.metrics,
+        metrics=metrics, latency=not wanted.metrics,
     )  # fmt: skip
-    if wanted.by:
-        order = list(dict.fromkeys(part.name for parts in groups for part in parts))
-        for parts in groups:  # the largest of the first run first, in every run
-            parts.sort(key=lambda part: order.index(part.name))
-        report = replace(
-            report,
-            groups=[build_report(parts, paired_by="", metrics=metrics).columns for parts in groups],
-        )
     if not report.keys and wanted.metrics:
         raise terminal.UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
-    trace_texts = texts.texts if texts else {}
-    columns = zip(report.columns, own_texts, strict=True)
-    report = replace(
-        report,
-        columns=[
-            replace(c, texts=_worst_texts(c, {**trace_texts, **run_texts}))
-            for c, run_texts in columns
-        ],
-    )
     if wanted.html is not None:
         write_atomically(wanted.html, render_page(report).encode("utf-8", "replace"))
     if wanted.form == "json":
@@ -151,7 +127,9 @@ def run_report(
         _print_lines([*comparison_caption(report), *filter(None, more)])
     if wanted.gate is None:
         return True
-    result = wanted.gate.run(build_column(runs[0], list(runs[0].series(wanted.worst))))
+    # of all metrics, whatever the tables show
+    whole = build_report(runs, paired_by=wanted.pair_by, worst=wanted.worst)
+    result = wanted.gate.run(whole.columns[0])
     for line in result.lines():
         say(line)
     return result.passed
@@ -195,9 +173,10 @@ def _read_run(
     texts: TraceTexts | None,
     redactor: Redactor,
     say: Callable[[str], None],
-) -> tuple[ScoredRun, list[ScoredRun], list[str], dict[str, TraceText]]:
-    run = ScoredRun(name, redactor if settings.privacy.content == "full" else None)
-    summary, own = ReportInputSummary(), dict[str, TraceText]()
+) -> ScoredRun:
+    full = settings.privacy.content == "full"
+    run, summary = ScoredRun(name, redactor if full else None), ReportInputSummary()
+    run.texts = dict(texts.texts) if texts else {}
     groups: dict[str, ScoredRun] = {}
     seen: set[tuple[str, str]] = set()
     repeated = without = others = position = 0
@@ -212,7 +191,7 @@ def _read_run(
                 key = _pairing_key(item, wanted.pair_by, texts)
                 if key is not None:
                     run.add_again(trace, key)
-                    _add_answer(run, key, item, texts, settings)
+                    _add_answer(run, key, item, full)
                 continue
             if (trace.service, trace.trace_id) in seen:
                 repeated += 1
@@ -220,10 +199,10 @@ def _read_run(
             seen.add((trace.service, trace.trace_id))
             key = _pairing_key(item, wanted.pair_by, texts)
             without += key is None
-            if item.text is not None and settings.privacy.content == "full":
-                own[trace.trace_id] = _redacted(item, item.text, redactor)
+            if item.text is not None and full:
+                run.texts[trace.trace_id] = _redacted(item, item.text, redactor)
             run.add(trace, key)
-            _add_answer(run, key, item, texts, settings)
+            _add_answer(run, key, item, full)
             if wanted.by:
                 value = trace.tags.get(wanted.by, "")
                 if value not in groups and len(groups) >= MAX_GROUPS:
@@ -234,7 +213,7 @@ def _read_run(
                 progress.read(number, summary.bad, position)
     if not run.traces:
         raise OSError(f"{name}: no scored trace" + (f" of {wanted.service}" if others else ""))
-    notes = list(summary.notes)
+    run.notes = list(summary.notes)
     for count, description in (
         (summary.bad, "lines unreadable"),
         (repeated, "repeated traces left out"),
@@ -243,24 +222,18 @@ def _read_run(
         (without if len(wanted.files) > 1 else 0, f"traces without {wanted.pair_by} to pair by"),
     ):
         if count:
-            notes.append(f"{count:,} {description}")
+            run.notes.append(f"{count:,} {description}")
     if len(run.services) > 1:
-        notes.append(f"{len(run.services)} services taken together; --service picks one")
-    ordered = sorted(groups.values(), key=lambda group: (-group.traces, group.name))
-    return run, ordered, notes, own
+        run.notes.append(f"{len(run.services)} services taken together; --service picks one")
+    for note in run.notes:
+        say(f"{name}: {note}")
+    run.groups = sorted(groups.values(), key=lambda group: (-group.traces, group.name))
+    return run
 
 
-def _add_answer(
-    run: ScoredRun,
-    question: str | None,
-    item: ReportTrace,
-    texts: TraceTexts | None,
-    settings: Settings,
-) -> None:
+def _add_answer(run: ScoredRun, question: str | None, item: ReportTrace, full: bool) -> None:
     """Add the text of an answer, if it is known and `privacy.content` lets it be read."""
-    text = item.text if settings.privacy.content == "full" else None
-    if text is None and texts is not None:
-        text = texts.texts.get(item.trace.trace_id)
+    text = item.text if full and item.text is not None else run.texts.get(item.trace.trace_id)
     if question is not None and text is not None:
         run.add_answer(question, text.answer)
 
@@ -284,11 +257,6 @@ def _redacted(item: ReportTrace, text: TraceText, redactor: Redactor) -> TraceTe
     )  # fmt: skip
     redacted = redactor.trace(DecodedTrace(trace, b""), Counts()).trace
     return TraceText(redacted.query or "", redacted.answer or "")
-
-
-def _worst_texts(column: ReportColumn, texts: dict[str, TraceText]) -> dict[str, TraceText]:
-    ids = {item.trace_id for series in column.series for item in series.worst}
-    return {trace_id: texts[trace_id] for trace_id in sorted(ids) if trace_id in texts}
 
 
 def convert_to_open_rag_eval(

@@ -58,7 +58,6 @@ class GateOptions:
     """How a run is gated, and what is written of it.
 
     Args:
-        gate: The rules.
         on: Whether a rule is tested on the bound of the interval, or on the mean.
         junit: File for JUnit XML.
         markdown: File for a summary in Markdown, which is appended.
@@ -79,13 +78,13 @@ class GateOptions:
             if path is not None:
                 check_output_path(option, path, read)
 
-    def run(self, run: ReportColumn) -> GateResult:
+    def run(self, column: ReportColumn) -> GateResult:
         """Check a run, write the files and return the result.
 
         Raises:
             OSError: A file cannot be written.
         """
-        result = check_gate(self.gate, run, self.on)
+        result = check_gate(self.gate, column, self.on)
         if self.junit is not None:
             write_atomically(self.junit, render_junit(result))
         if self.markdown is not None:  # a job summary is a file that each step appends to
@@ -177,19 +176,13 @@ def _obstacle(rule: AlertRule) -> str | None:
     return next((text for text, present in obstacles.items() if present), None)
 
 
-def check_gate(gate: Gate, run: ReportColumn, on: GateStatistic = "bound") -> GateResult:
-    """Check a run against a gate.
-
-    Args:
-        gate: The rules.
-        run: The summary of the scored traces.
-        on: Whether a rule is tested on the bound of the interval, or on the mean.
-    """
+def check_gate(gate: Gate, column: ReportColumn, on: GateStatistic = "bound") -> GateResult:
+    """Check a run, with all of its series, against a gate."""
     checks, unused = [], []
     for rule in gate.rules:
-        covered = any(map(rule.covers, run.services))
+        covered = any(map(rule.covers, column.run.services))
         check_rule = _check_latency if rule.latency else _check_metric
-        found = list(check_rule(rule, run, on)) if covered else []
+        found = list(check_rule(rule, column, on)) if covered else []
         checks += found
         if found:
             continue
@@ -210,13 +203,13 @@ def _is_required(rule: AlertRule) -> bool:
     return rule.severity == "critical"
 
 
-def _check_metric(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
+def _check_metric(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
     """Check a rule on each series of its metric: of traffic, of canaries, of each judge."""
     assert rule.metric is not None
     # what a reference leaves to a judge is `canary/judge`
     judge = JUDGE_SCORER if rule.scorer == REFERENCE_SCORER else rule.scorer
     scorers = (rule.scorer, canary_scorer(judge))
-    found = [s for s in run.series if s.metric == rule.metric and s.scorer in scorers]
+    found = [s for s in column.series if s.metric == rule.metric and s.scorer in scorers]
     if found and rule.scorer == REFERENCE_SCORER:  # one of the two has what the other leaves
         current = {
             one.scorer: one for one in reversed(found)
@@ -250,9 +243,9 @@ def _missing(rule: AlertRule, text: str) -> GateCheck:
     return GateCheck(rule.name, _is_required(rule), "not measured", text)
 
 
-def _check_latency(rule: AlertRule, run: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
+def _check_latency(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
     assert rule.latency is not None
-    for stage, quantiles in run.latency:
+    for stage, quantiles in column.latency:
         for one in quantiles:
             if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):
                 name = f"p{100 * one.quantile:g} of {bound_label(stage, _MAX_ID)} seconds"

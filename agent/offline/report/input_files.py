@@ -27,7 +27,7 @@ from ragmeter.offline.report.open_rag_eval import (
     normalise_query,
     read_open_rag_eval_row,
 )
-from ragmeter.offline.report.summary import TraceText
+from ragmeter.offline.report.run import TraceText
 from ragmeter.trace import Trace
 
 _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV

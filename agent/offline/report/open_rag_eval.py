@@ -25,7 +25,7 @@ from ragmeter.core.metric_specs import base_name, find_spec, name_at_cutoff, par
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.metrics.citations import CitationMark, resolve_citations
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.offline.report.summary import TraceText
+from ragmeter.offline.report.run import TraceText
 from ragmeter.trace import MAX_ID, Trace
 
 MAX_RUNS = 100  # answers to one question that are read or written
@@ -209,12 +209,7 @@ class OpenRagEvalTable:
         return [name for name in COLUMNS if not self._filled[name]]
 
     def add(self, scored: ScoredTrace, trace: Trace | None) -> None:
-        """Add an answer.
-
-        Args:
-            scored: The scored trace.
-            trace: Source of query, passages and answer; None leaves them empty.
-        """
+        """Add an answer; without its trace query, passages and answer are left empty."""
         scores = {(score.metric, score.scorer): score for score in scored.results}
         values = dict(_cells(scores))
         if trace is not None:

@@ -17,6 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import accumulate
 
@@ -130,6 +131,14 @@ class SeriesScores:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceText:
+    """Shortened query and answer of a trace, shown beside its score."""
+
+    query: str = ""
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorstScore:
     """Score of one of the worst traces, and what nothing supports in its answer."""
 
@@ -165,10 +174,7 @@ def summarise_repeats(
 ) -> RepeatedScores | None:
     """Summarise the questions with several scores; None without any.
 
-    Args:
-        keys: The question of each trace of the run.
-        scores: Scores of a series.
-        more: Further scores of questions.
+    `keys` has the question of each trace of the run, `more` further scores of questions.
     """
     by_question: dict[str, list[float]] = {}
     for index, value in zip(scores.keys, scores.values, strict=True):
@@ -238,12 +244,18 @@ class ScoredRun:
 
     Attributes:
         judging: The judges, their instruments and what they cost, as far as the file says.
+        notes: Remarks about the input.
+        texts: Texts of traces by trace id; runs may differ in their answers.
+        groups: Parts of the run by the value of a tag.
     """
 
     def __init__(self, name: str, redactor: Redactor | None = None) -> None:
         self.name = name
         self._redactor = redactor
         self.judging = JudgingSummary()
+        self.notes: list[str] = []
+        self.texts: dict[str, TraceText] = {}
+        self.groups: list[ScoredRun] = []
         self.traces = 0
         self.services: Counter[str] = Counter()
         self.period: tuple[float, float] | None = None
@@ -274,6 +286,18 @@ class ScoredRun:
         answers = self._answers.setdefault(question, [])
         if len(answers) < MAX_ANSWERS:
             answers.append(answer)
+
+    @property
+    def dates(self) -> str:
+        """The days of the traces in UTC, such as `2026-01-15 to 2026-01-17`."""
+        return " to ".join(dict.fromkeys(time[:10] for time in self.times if time))
+
+    @property
+    def times(self) -> list[str | None]:
+        """The times of the first and the last trace in UTC (RFC 3339)."""
+        if self.period is None:
+            return [None, None]
+        return [datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in self.period]
 
     @property
     def measured(self) -> set[str]:
@@ -357,11 +381,7 @@ class ScoredRun:
         return combined
 
     def series(self, worst: int) -> Iterator[RunSeries]:
-        """Yield every series in the order of the status page.
-
-        Args:
-            worst: Most worst traces of a series.
-        """
+        """Yield every series in the order of the status page, each with `worst` traces at most."""
         windows = self._windows
         pairs = windows.series(SERVICE)
         for metric, scorer in sorted(pairs, key=lambda pair: (display_rank(pair[0]), pair)):

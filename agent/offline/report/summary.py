@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
-from ragmeter.metrics.consistency import AnswerConsistency
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
-from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Quantile
 
 ANSWERED = "answered"
@@ -34,53 +30,21 @@ MAX_NAME = 40  # characters of a run's name in a line of text
 
 
 @dataclass(frozen=True, slots=True)
-class TraceText:
-    """Shortened query and answer of a trace, shown beside its score."""
-
-    query: str = ""
-    answer: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportColumn:
-    """One run of a report.
+    """What a report shows of one run.
 
     Args:
-        traces: Number of traces.
+        series: The series of the metrics that are shown.
         latency: Quantiles, in seconds, by stage.
-        notes: Remarks about the input.
-        texts: Texts of worst traces by trace id; runs may differ in their answers.
-        consistency: How alike the answers to the same question are; None where none are compared.
         hidden: Number of further metrics with a value, which the report leaves out.
-        judging: The judges, their instruments and what they cost.
-        period: Unix times of the first and the last trace; None if they have none.
-        agreement: How well the scorers agree with people's labels.
+        groups: Parts of the run by the value of a tag.
     """
 
-    name: str
-    traces: int
-    services: Sequence[str]
+    run: ScoredRun
     series: Sequence[RunSeries]
     latency: Sequence[tuple[str, Sequence[Quantile]]]
-    notes: Sequence[str] = ()
-    texts: Mapping[str, TraceText] = field(default_factory=dict)
-    hidden: int = 0
-    consistency: AnswerConsistency | None = None
-    judging: JudgingSummary = field(default_factory=JudgingSummary)
-    period: tuple[float, float] | None = None
-    agreement: Sequence[ScorerAgreement] = ()
-
-    @property
-    def dates(self) -> str:
-        """The days of the traces in UTC, such as `2026-01-15 to 2026-01-17`."""
-        return " to ".join(dict.fromkeys(time[:10] for time in self.times if time))
-
-    @property
-    def times(self) -> list[str | None]:
-        """The times of the first and the last trace in UTC (RFC 3339)."""
-        if self.period is None:
-            return [None, None]
-        return [datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in self.period]
+    hidden: int
+    groups: Sequence[ReportColumn]
 
     def find(self, key: tuple[str, str]) -> list[RunSeries]:
         """List the series of a (metric, scorer): one for each version of the scorer."""
@@ -98,7 +62,6 @@ class ScoreReport:
         missing: Each (metric, scorer) without a value in every run.
         paired_by: `trace_id`, `query` or `tag:NAME`.
         seed: Seed of the randomisation tests.
-        groups: Parts of the runs by the value of a tag, for each run.
     """
 
     columns: Sequence[ReportColumn]
@@ -107,7 +70,6 @@ class ScoreReport:
     missing: Sequence[tuple[str, str]]
     paired_by: str
     seed: int
-    groups: Sequence[Sequence[ReportColumn]] = ()
 
     @property
     def tests(self) -> int:
@@ -130,7 +92,6 @@ def build_report(
     seed: int = 0,
     worst: int = 5,
     metrics: Collection[str] = (),
-    notes: Sequence[Sequence[str]] = (),
     latency: bool = True,
 ) -> ScoreReport:
     """Build the report of one or more runs.
@@ -141,23 +102,20 @@ def build_report(
         seed: Seed of the randomisation tests.
         worst: Most worst traces of a series.
         metrics: The only metrics to show and test; empty for all.
-        notes: Remarks about each run; empty for none.
         latency: Whether to show the times of the stages.
     """
-    every = [list(run.series(worst)) for run in runs]
-    series = [[s for s in run if not metrics or _is_named(s.metric, metrics)] for run in every]
-    columns = [
-        replace(
-            build_column(run, run_series, latency=latency),
-            notes=tuple(notes[number]) if notes else (),
-            hidden=len(_valued(every[number]) - _valued(run_series)),
-        )
-        for number, (run, run_series) in enumerate(zip(runs, series, strict=True))
-    ]
-    keys = {(s.metric, s.scorer) for run_series in series for s in run_series}
-    scored = {
-        (s.metric, s.scorer) for run_series in series for s in run_series if s.estimate is not None
-    }
+
+    def column(run: ScoredRun) -> ReportColumn:
+        every = list(run.series(worst))
+        shown = [s for s in every if not metrics or _is_named(s.metric, metrics)]
+        hidden = len(_valued(every) - _valued(shown))
+        stages = run.latency() if latency else []
+        return ReportColumn(run, shown, stages, hidden, list(map(column, run.groups)))
+
+    columns = list(map(column, runs))
+    series = [one for each in columns for one in each.series]
+    keys = {(one.metric, one.scorer) for one in series}
+    scored = {(one.metric, one.scorer) for one in series if one.estimate is not None}
     ordered = sorted(
         keys,
         key=lambda key: (
@@ -169,28 +127,11 @@ def build_report(
     )
     return ScoreReport(
         columns,
-        compare_runs(list(zip(runs, series, strict=True)), paired_by == "trace_id", seed),
+        compare_runs([(one.run, one.series) for one in columns], paired_by == "trace_id", seed),
         [key for key in ordered if key in scored],
         [key for key in ordered if key not in scored],
         paired_by,
         seed,
-    )
-
-
-def build_column(
-    run: ScoredRun, series: Sequence[RunSeries] | None = None, *, latency: bool = True
-) -> ReportColumn:
-    """Summarise a run, by all of its series unless some are given."""
-    return ReportColumn(
-        run.name,
-        run.traces,
-        sorted(run.services),
-        list(run.series(0)) if series is None else series,
-        run.latency() if latency else [],
-        consistency=run.consistency,
-        judging=run.judging,
-        period=run.period,
-        agreement=run.agreement,
     )
 
 
@@ -248,14 +189,14 @@ def report_headline(report: ScoreReport) -> list[str]:
             nothing = "the same in every score"
         elif "other_instrument" in methods:
             nothing = "scored by another judge or model, so nothing to compare"
-        name, base = bound_label(column.name, MAX_NAME), bound_label(first.name, MAX_NAME)
+        name, base = bound_label(column.run.name, MAX_NAME), bound_label(first.run.name, MAX_NAME)
         lines.append(f"{name} against {base}: {'; '.join(parts) or nothing}")
     return lines
 
 
 def report_title(report: ScoreReport) -> str:
     """Name the runs, such as `llama against gpt-4`."""
-    first, *others = (bound_label(column.name, MAX_NAME) for column in report.columns)
+    first, *others = (bound_label(column.run.name, MAX_NAME) for column in report.columns)
     return f"{', '.join(others)} against {first}" if others else first
 
 
@@ -273,13 +214,7 @@ def metric_title(metric: str) -> str:
 
 
 def format_metric_value(value: float, spec: MetricSpec, signed: bool = False) -> str:
-    """Format a value of a metric, or a difference of two values.
-
-    Args:
-        value: The value or the difference.
-        spec: The metric; ratios are shown in percent.
-        signed: True for a difference.
-    """
+    """Format a value of a metric, ratios in percent, or if `signed` a difference of values."""
     sign = "+" if signed else ""
     if spec.kind == "ratio":  # a difference of shares is in percentage points
         return f"{100 * value:{sign}.1f} {'pp' if signed else '%'}"
@@ -306,26 +241,27 @@ def report_document(report: ScoreReport) -> str:
         "runs": [_run(column) for column in report.columns],
         "comparisons": [_comparison(item, report) for item in report.comparisons],
         "headline": report_headline(report),
-        "groups": [[_run(column) for column in columns] for columns in report.groups],
+        "groups": [list(map(_run, column.groups)) for column in report.columns if column.groups],
     }
     return json.dumps(out, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
 
 
 def _run(column: ReportColumn) -> dict[str, Any]:
+    run = column.run
     return {
-        "name": column.name,
-        "traces": column.traces,
-        "from": column.times[0],
-        "to": column.times[1],
-        "services": list(column.services),
-        "notes": list(column.notes),
-        "series": [_series(series, column) for series in column.series],
+        "name": run.name,
+        "traces": run.traces,
+        "from": run.times[0],
+        "to": run.times[1],
+        "services": sorted(run.services),
+        "notes": run.notes,
+        "series": [_series(series, run) for series in column.series],
         "latency": [
             {"stage": stage, **item._asdict()} for stage, items in column.latency for item in items
         ],
-        "consistency": column.consistency and asdict(column.consistency),
-        "judging": column.judging.to_dict() if column.judging.traces else None,
-        "agreement": [row._asdict() for row in column.agreement],
+        "consistency": run.consistency and asdict(run.consistency),
+        "judging": run.judging.to_dict() if run.judging.traces else None,
+        "agreement": [row._asdict() for row in run.agreement],
     }
 
 
@@ -339,7 +275,7 @@ def _named(item: RunSeries | RunComparison) -> Iterator[tuple[str, Any]]:
         yield "fingerprint", item.fingerprint
 
 
-def _series(series: RunSeries, column: ReportColumn) -> dict[str, Any]:
+def _series(series: RunSeries, run: ScoredRun) -> dict[str, Any]:
     estimate, box = series.estimate, series.box
     return {
         **dict(_named(series)),
@@ -359,7 +295,7 @@ def _series(series: RunSeries, column: ReportColumn) -> dict[str, Any]:
         "worst": [
             {
                 **asdict(item),
-                **(asdict(column.texts[item.trace_id]) if item.trace_id in column.texts else {}),
+                **(asdict(run.texts[item.trace_id]) if item.trace_id in run.texts else {}),
             }
             for item in series.worst
         ],
@@ -377,8 +313,8 @@ def _comparison(item: RunComparison, report: ScoreReport) -> dict[str, Any]:
         if (s.metric, s.scorer, s.fingerprint) == (item.metric, item.scorer, item.fingerprint)
     )
     return {
-        "run": report.columns[item.run].name,
-        "against": report.columns[0].name,
+        "run": report.columns[item.run].run.name,
+        "against": report.columns[0].run.name,
         **dict(_named(item)),
         "method": item.method,
         "pairs": item.pairs,

@@ -12,7 +12,7 @@ from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
-from ragmeter.offline.report.run import RunSeries
+from ragmeter.offline.report.run import RunSeries, ScoredRun
 from ragmeter.offline.report.summary import (
     ANSWERED,
     DEFAULT_METRICS,
@@ -55,26 +55,26 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
     """Yield the summary, then comparison, groups and worst traces as far as there are any."""
     yield _summary_table(report)
     if len(report.columns) > 1:
-        heading = f"difference from {bound_label(report.columns[0].name, MAX_NAME)}"
+        heading = f"difference from {bound_label(report.columns[0].run.name, MAX_NAME)}"
         yield _fill_table(_table(heading, *DIFFERENCE_COLUMNS), difference_rows(report))
-    for column, groups in zip(report.columns, report.groups, strict=False):
-        heading = f"{bound_label(column.name, MAX_NAME)} by group"
-        yield _fill_table(_table(heading, *GROUP_COLUMNS), group_rows(groups))
+    for column in filter(lambda column: column.groups, report.columns):
+        heading = f"{bound_label(column.run.name, MAX_NAME)} by group"
+        yield _fill_table(_table(heading, *GROUP_COLUMNS), group_rows(column.groups))
     repeated = repeat_rows(report)
     if repeated:
         yield _fill_table(_table("questions asked again", *REPEAT_COLUMNS), repeated)
     for column in report.columns:
-        if column.agreement:
-            heading = f"{bound_label(column.name, MAX_NAME)}: agreement with people"
-            yield agreement_table(column.agreement, heading)
+        if column.run.agreement:
+            heading = f"{bound_label(column.run.name, MAX_NAME)}: agreement with people"
+            yield agreement_table(column.run.agreement, heading)
     worst = _worst_table(report)
     if worst is not None:
         yield worst
 
 
-def describe_traces(column: ReportColumn) -> str:
+def describe_traces(run: ScoredRun) -> str:
     """Describe the traces of a run, such as `24 traces, 2026-01-15`."""
-    return f"{column.traces:,} traces" + (f", {column.dates}" if column.dates else "")
+    return f"{run.traces:,} traces" + (f", {run.dates}" if run.dates else "")
 
 
 def series_label(series: RunSeries) -> str:
@@ -146,7 +146,7 @@ def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
             for series in column.find(key):
                 mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
                 yield (
-                    series_label(series), bound_label(column.name, MAX_NAME), mean or "–",
+                    series_label(series), bound_label(column.run.name, MAX_NAME), mean or "–",
                     format_interval(series), format_median(series), format_quartiles(series),
                     format_states(series),
                 )  # fmt: skip
@@ -158,7 +158,7 @@ def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
                     interval = f"{item.lower:.3g} … {item.upper:.3g} s"
                 yield (
                     f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}",
-                    bound_label(column.name, MAX_NAME), f"{item.value:.3g} s", interval, "", "",
+                    bound_label(column.run.name, MAX_NAME), f"{item.value:.3g} s", interval, "", "",
                     f"{item.samples:,} timed",
                 )  # fmt: skip
 
@@ -166,7 +166,7 @@ def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
 def _summary_table(report: ScoreReport) -> Table:
     """Build the table of each series of each run: mean, median, quartiles and states."""
     heading = "; ".join(
-        f"{bound_label(column.name, MAX_NAME)}: {describe_traces(column)}"
+        f"{bound_label(column.run.name, MAX_NAME)}: {describe_traces(column.run)}"
         for column in report.columns
     )
     if len(report.columns) > 1:
@@ -198,13 +198,13 @@ def repeat_rows(report: ScoreReport) -> list[list[str]]:
     """
     rows = []
     for column in report.columns:
-        alike = column.consistency
+        alike = column.run.consistency
         if alike is None:
             continue
         for name, overlap in alike.overlaps.items():
             spread = overlap["f"]
             rows.append([
-                f"consistency_{name} (answers)", bound_label(column.name, MAX_NAME),
+                f"consistency_{name} (answers)", bound_label(column.run.name, MAX_NAME),
                 f"{alike.questions:,}", f"{alike.answers:,}", f"{spread['mean']:.3f}",
                 _or_dash(spread["variance"], ".4f"), _or_dash(spread["variation"], ".0%"),
             ])  # fmt: skip
@@ -214,7 +214,7 @@ def repeat_rows(report: ScoreReport) -> list[list[str]]:
                 again = series.repeats
                 if again is not None:
                     rows.append([
-                        series_label(series), bound_label(column.name, MAX_NAME),
+                        series_label(series), bound_label(column.run.name, MAX_NAME),
                         f"{again.questions:,}", f"{again.scores:,}",
                         format_metric_value(again.mean, series.spec), f"{again.variance:.4f}",
                         _or_dash(again.variation, ".0%"),
@@ -230,8 +230,8 @@ def judging_lines(report: ScoreReport) -> Iterator[str]:
     """Yield lines on the judges of each run: what they cost, and who is behind a fingerprint."""
     for column in report.columns:
         shown = {series.fingerprint for series in column.series}
-        for line in column.judging.lines(shown):
-            yield f"{bound_label(column.name, MAX_NAME)}: {line}"
+        for line in column.run.judging.lines(shown):
+            yield f"{bound_label(column.run.name, MAX_NAME)}: {line}"
 
 
 GROUP_COLUMNS = (
@@ -251,7 +251,8 @@ def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
     rows = []
     for key, label in labels.items():
         for group in groups:
-            cells = [label, bound_label(group.name, MAX_NAME), f"{group.traces:,}", "0", "–", ""]
+            name, traces = bound_label(group.run.name, MAX_NAME), f"{group.run.traces:,}"
+            cells = [label, name, traces, "0", "–", ""]
             for series in group.find(key)[:1]:  # the current version of its scorer
                 if series.estimate is not None:
                     mean = format_metric_value(series.estimate.value, series.spec)
@@ -299,7 +300,7 @@ def answered_line(report: ScoreReport) -> Iterator[str]:
         if series is not None and series.estimate is not None:
             value = format_metric_value(series.estimate.value, series.spec)
             yield (
-                f"{bound_label(column.name, MAX_NAME)}: {value} of the questions answered"
+                f"{bound_label(column.run.name, MAX_NAME)}: {value} of the questions answered"
                 f" ({format_interval(series)}, by {series.scorer})"
             )
 
@@ -317,7 +318,7 @@ def difference_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
             for number, column in enumerate(report.columns[1:], start=1):
                 item = report.comparison(number, series)
                 if item is not None and item.method != "constant":
-                    name = bound_label(column.name, MAX_NAME)
+                    name = bound_label(column.run.name, MAX_NAME)
                     yield series_label(series), name, *_difference_cells(item, series)
 
 
@@ -392,9 +393,9 @@ def _worst_table(report: ScoreReport) -> Table | None:
                 for item in series.worst[:WORST_SHOWN]:
                     cells = [
                         series_label(series),
-                        *([bound_label(column.name, MAX_NAME)] if several else []),
+                        *([bound_label(column.run.name, MAX_NAME)] if several else []),
                     ]
-                    trace_text = column.texts.get(item.trace_id)
+                    trace_text = column.run.texts.get(item.trace_id)
                     texts = (trace_text.query, trace_text.answer) if trace_text else ()
                     shown = [excerpt(text, MAX_TEXT) for text in texts if text]
                     if item.unsupported:

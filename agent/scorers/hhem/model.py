@@ -15,13 +15,14 @@ import math
 import platform
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
-from ragmeter.core.errors import RagmeterError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ragmeter.core.errors import RagmeterError, describe_fault
 
 WEIGHTS_NAME, MANIFEST_NAME, TOKENIZER_NAME = "model.safetensors", "hhem.json", "tokenizer.json"
 FP32_NAME, INT8_NAME = "hhem.onnx", "hhem-int8.onnx"
@@ -82,9 +83,10 @@ def sha256_of(path: Path) -> str:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-@dataclass(frozen=True)
-class ModelManifest:
+class ModelManifest(BaseModel):
     """The sources of a converted model; `shape` is for people, the graph has its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     weights_sha256: str
     tokenizer_sha256: str
@@ -103,10 +105,6 @@ class ModelManifest:
     def fingerprint(self, int8: bool) -> str:
         """Return 12 hexadecimal digits, equal if and only if scores are comparable."""
         return hashlib.sha256(f"{self.source} {int8}".encode()).hexdigest()[:12]
-
-    def text(self) -> str:
-        """Return the content of `hhem.json`."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def _convert_command(folder: Path, option: str = "") -> str:
@@ -127,12 +125,10 @@ def _read_manifest(folder: Path) -> ModelManifest:
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
             raise ValueError("too large")
-        values = json.loads(path.read_bytes())
-        manifest = ModelManifest(**values)
-        kinds = {**get_type_hints(ModelManifest), "shape": dict}
-        if any(type(getattr(manifest, name)) is not kind for name, kind in kinds.items()):
-            raise ValueError("a value of the wrong kind")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        manifest = ModelManifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ModelError(f"{path}: {describe_fault(error)}; {convert} makes it anew") from None
+    except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({error}); {convert} makes it anew") from None
     if manifest.graph != _GRAPH_VERSION:
         raise ModelError(f"{folder} was converted by another version of ragmeter: {convert} again")
@@ -177,9 +173,7 @@ def first_line(error: Exception) -> str:
 def open_session(path: Path, skip: Sequence[str] = ()) -> Any:
     """Open a graph for one thread that does not spin.
 
-    Args:
-        path: The ONNX file.
-        skip: Names of optimisations of the runtime that make the graph slower.
+    `skip` names optimisations of the runtime that make the graph slower.
 
     Raises:
         ModelError: The graph cannot be loaded.

@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from ragmeter.config.scoring import JudgeFamily, JudgeSettings
+from ragmeter.core.errors import describe_fault
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE, ComparableVerdicts, extract_verdicts
@@ -99,9 +100,7 @@ def load_probes(path: Path | None = None) -> ProbeSet:
         try:
             line = _ProbeLine.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"line {number} of the probes: {where}: {first['msg']}") from None
+            raise ValueError(f"line {number} of the probes: {describe_fault(error)}") from None
         if line.id in probes:
             raise ValueError(f"line {number} of the probes: the id {line.id!r} is there twice")
         trace = Trace(
@@ -165,10 +164,8 @@ class ProbeRunner:
     async def run(self, cost: ScoringCost) -> list[ScoredTrace]:
         """Judge the set, one probe after another, and set the time of the next run.
 
-        The first verdict on each thing becomes its baseline: save `dump` with the results.
-
-        Args:
-            cost: Grows by all calls, failed ones included.
+        The first verdict on each thing becomes its baseline: save `dump` with the results. The cost
+        grows by all calls, failed ones included.
 
         Returns:
             A trace for each probe, with its agreement and its change.

@@ -180,10 +180,7 @@ class ConcurrencyLimiter:
     def succeeded(self, slot: Slot, kind: str = "", seconds: float = 0.0) -> None:
         """Grow after a success, if the limiter is full and answers take no longer for it.
 
-        Args:
-            slot: Slot of the attempt.
-            kind: What latencies are compared by.
-            seconds: Seconds from sending to answer.
+        `seconds` passed from sending to answer; they are compared with others of the same `kind`.
         """
         if slot.round == self._round:
             self._rise.add(kind, seconds, quiet=slot.load <= START_SLOTS)
@@ -435,11 +432,7 @@ class AttemptPermit:
 
 
 class AdmissionControl:
-    """Limiter, breaker and queue of one server.
-
-    Args:
-        concurrency: Most attempts at a time.
-    """
+    """Limiter, breaker and queue of one server, for at most `concurrency` attempts at a time."""
 
     def __init__(
         self,
@@ -498,10 +491,8 @@ class AdmissionControl:
     def succeeded(self, permit: AttemptPermit, kind: str = "", *, trusted: bool = True) -> None:
         """Record that the server did its work.
 
-        Args:
-            permit: Permit of the attempt.
-            kind: Kind of question, by which latencies are compared.
-            trusted: The reply proves that key and address are right.
+        Latencies are compared by `kind` of question. A `trusted` reply proves that key and address
+        are right.
         """
         now = self._monotonic()
         self.breaker.succeeded(permit.ticket)

@@ -104,11 +104,9 @@ class EmbeddingClient:
         await self._server.aclose()
 
     async def embed(self, texts: Sequence[str], *, patient: bool = True) -> EmbeddingReply:
-        """Return a vector for each text, from one request.
+        """Return a vector for each of the texts, at least one, from one request.
 
-        Args:
-            texts: At least one text.
-            patient: Wait while the server is down, at most about `admission.PATIENCE` seconds.
+        With `patient` the call waits while the server is down, about `admission.PATIENCE` seconds.
 
         Raises:
             EmbeddingFailed: There are none.

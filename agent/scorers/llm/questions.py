@@ -115,9 +115,7 @@ class QuestionAnswerer(Protocol):
 def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     """Return the JSON object of an answer.
 
-    Args:
-        text: The answer.
-        bare: The server was given the schema, so that thoughts and a fence are malformed as well.
+    With `bare` the server was given the schema, so that thoughts and a fence are malformed as well.
 
     Raises:
         MalformedAnswer: The answer is anything else, or holds anything else.

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ragmeter.core.errors import describe_fault
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.scorers.hhem.model import (
@@ -132,9 +133,7 @@ def read_manifest(folder: Path) -> FolderManifest:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"])) or "content"
-        raise ModelError(f"{path}: {place}: {fault['msg']}") from None
+        raise ModelError(f"{path}: {describe_fault(error)}") from None
     if manifest.window - manifest.query - manifest.chunk - 4 <= manifest.overlap:
         raise ModelError(f"{path}: window leaves no room for passages")
     return manifest

@@ -61,11 +61,8 @@ T = TypeVar("T")
 class TokenTier(LocalModelTier):
     """Scores `grounding`, and `relevance` if the manifest has a rule, by a model of `tokens`.
 
-    It is opened at the first trace. Texts that it has scored lately it does not score again.
-
-    Args:
-        model: The model.
-        workers: Threads; one by default, so that the tier never takes more than a core.
+    It is opened at the first trace. Texts that it has scored lately it does not score again. By
+    default there is one thread, so that the tier never takes more than a core.
     """
 
     def __init__(self, model: TokenModel, workers: CpuWorkers | None = None) -> None:

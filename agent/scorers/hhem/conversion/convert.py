@@ -113,7 +113,7 @@ def convert_checkpoint(source: Path, out: Path, *, int8: bool = False) -> ModelM
                 _write_graph(folder / INT8_NAME, build_graph(checkpoint, int8=True), manifest)
             if not (out / TOKENIZER_NAME).exists() or not tokenizer.samefile(out / TOKENIZER_NAME):
                 _write_file(folder / TOKENIZER_NAME, tokenizer.read_bytes())
-            _write_file(folder / MANIFEST_NAME, manifest.text().encode())
+            _write_file(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2).encode() + b"\n")
             for name in (TOKENIZER_NAME, FP32_NAME, INT8_NAME, MANIFEST_NAME):
                 if (folder / name).exists():
                     os.replace(folder / name, out / name)
