@@ -36,7 +36,6 @@ from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
-from ragmeter.exporters.page.numbers import trace_url as trace_path
 from ragmeter.exporters.page.rendering import (
     csp,
     error_page,
@@ -62,6 +61,7 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.server.client import read_segment, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
 _MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
@@ -140,6 +140,10 @@ def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
         "segments": list(agent.segments),
         "services": documents,
     }
+
+
+def _read_name(request: web.Request, name: str) -> str:
+    return read_segment(request.match_info[name])
 
 
 def _shown(text: str) -> str:
@@ -315,7 +319,7 @@ class _LabelHandlers:
 
     async def show(self, request: web.Request, problem: str = "") -> web.Response:
         """Show the next trace of the draw, or the form that makes one."""
-        service = request.match_info["service"]
+        service = _read_name(request, "service")
         # a guess at who asks: two who share address and browser get the same traces
         person = f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}"
         view = await asyncio.to_thread(self._view, service, person, problem)
@@ -328,7 +332,7 @@ class _LabelHandlers:
 
     async def take(self, request: web.Request) -> web.Response:
         """Take the labels of a form, or make a draw; then show the next trace."""
-        service = request.match_info["service"]
+        service = _read_name(request, "service")
         if request.content_type != "application/x-www-form-urlencoded":
             raise web.HTTPUnsupportedMediaType
         form = await _in_time(request.post())
@@ -456,7 +460,7 @@ class _MetricsPortHandlers:
         )
 
     async def service(self, request: web.Request) -> web.Response:
-        service, span = request.match_info["service"], request.query.get("range")
+        service, span = _read_name(request, "service"), request.query.get("range")
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
@@ -471,7 +475,7 @@ class _MetricsPortHandlers:
         )
 
     async def trace(self, request: web.Request) -> web.Response:
-        service, trace_id = request.match_info["service"], request.match_info["trace_id"]
+        service, trace_id = _read_name(request, "service"), _read_name(request, "trace_id")
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:

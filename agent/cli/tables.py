@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -22,6 +21,7 @@ from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_ju
 from ragmeter.core.score import read_unsupported
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.server.client import service_path, trace_path
 from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
@@ -227,9 +227,8 @@ def page_links(view: AgentView, url: str) -> Iterator[str]:
     for alert in alerts[:1]:
         marked = (one for one in alert.worst if _has_marked_words(view, alert.service, one))
         trace_id = next(marked, alert.worst[0])
-        service, name = (quote(text, safe="") for text in (alert.service, trace_id))
-        yield f"{url}/service/{service}  its metrics, charts and segments"
-        yield f"{url}/trace/{service}/{name}  one of the worst traces of {alert.rule}"
+        yield f"{url}{service_path(alert.service)}  its metrics, charts and segments"
+        yield f"{url}{trace_path(alert.service, trace_id)}  one of the worst traces of {alert.rule}"
 
 
 def alerts_table(alerts: Iterable[Alert]) -> Table | None:
