@@ -19,7 +19,7 @@ from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_judged
 from ragmeter.core.score import read_unsupported
-from ragmeter.core.series import is_overflow_series
+from ragmeter.core.series import is_overflow_series, split_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.server.client import service_path, trace_path
 from ragmeter.windows.series import Estimate
@@ -163,8 +163,8 @@ def _segment_lines(breakdown: Breakdown, window: str) -> Iterator[Text]:
         now, before = (format_value(series.metric, one.value) for one in (row.now, row.before))
         went = "fell" if row.now.value < row.before.value else "rose"
         yield Text(
-            f"  {bound_label(row.segment, 100)}: {series.metric} ({series.scorer}) {went} from"
-            f" {before} to {now}, unlike the rest of the traffic"
+            f"  {bound_label(row.segment, 100)}: {series.metric} ({split_scorer(series.scorer)[0]})"
+            f" {went} from {before} to {now}, unlike the rest of the traffic"
         )
 
 

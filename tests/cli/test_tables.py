@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console, RenderableType
 
-from ragmeter.cli.tables import alerts_table, judge_report, windows_table
+from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.cli.tables import alerts_table, judge_report, service_report, windows_table
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
 from ragmeter.offline.report.tables import agreement_table
 from ragmeter.sampling.people_agreement import ScorerAgreement
+from tests.breakdown.traffic import busy
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
 
 HOSTILE = "[/foo] [red]x[/]"
@@ -54,6 +59,20 @@ def test_progress_of_a_file_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_could_steer_a_terminal_is_written_out() -> None:
     assert escape_control("a\n日本 \x1b[31m\u202e\r") == "a\n日本 \\x1b[31m\\u202e\\r"
+
+
+def test_a_segment_that_moved_names_the_scorer_without_its_version() -> None:
+    agent = SimpleNamespace(
+        windows=busy(0.4, version="d8b6cf890c71"),
+        segments=["kind"],
+        lock=nullcontext,
+        alerts=list,
+        instruments=list,
+    )
+    lines = service_report(cast(AgentView, agent), "bot", 200)
+    moved = [line for line in map(printed, lines) if "kind=b: answered" in line]
+    assert len(moved) == 1
+    assert "answered (builtin) fell from" in moved[0]
 
 
 def test_what_a_judge_scored_says_which_judge_it_is() -> None:
