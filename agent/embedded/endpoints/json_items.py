@@ -62,9 +62,7 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
     def __init__(self, agent: EmbeddedAgent, bodies: BodyReader) -> None:
         self._agent = agent
         self._bodies = bodies
-        self._group: GroupCommit[list[_ItemT | DecodeFailure], _ResultT] = GroupCommit(
-            self._write, _GROUP
-        )
+        self._group = GroupCommit(self._write, _GROUP)
         self.start, self.stop = self._group.start, self._group.stop
 
     @abstractmethod
