@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
+from urllib.parse import unquote
 
 from aiohttp import hdrs, web
 from pydantic import ValidationError
@@ -337,7 +338,8 @@ class _LabelHandlers:
             raise web.HTTPUnsupportedMediaType
         form = await _in_time(request.post())
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        trace_id = fields.get("trace", "")
+        # quoted: a page writes hidden characters out, and a browser changes line feeds
+        trace_id = fields["trace"] = unquote(fields.get("trace", ""))
         if not self._is_own(service, fields):
             return await self.show(request, "This form is too old. Nothing was stored.")
         if not trace_id:
@@ -354,23 +356,24 @@ class _LabelHandlers:
         if verdict.grounded is None and verdict.answered is not False:
             why = "An answer that claims nothing does not attempt the question: answer one anew."
             return await self.show(request, why)
-        if trace_id in drawn:
-            document = await asyncio.to_thread(self._agent.evidence, service, trace_id)
-            feedback = Feedback(
-                trace_id=trace_id,
-                # as it was sent: the name of the page is bounded
-                service=((document or {}).get("trace") or {}).get("service"),
-                timestamp=datetime.now(UTC),
-                scorer=PEOPLE,
-                probability=drawn[trace_id].probability,
-                verdict=verdict,
+        if trace_id not in drawn:
+            return await self.show(request, "This trace has a label by now. Nothing was stored.")
+        document = await asyncio.to_thread(self._agent.evidence, service, trace_id)
+        feedback = Feedback(
+            trace_id=trace_id,
+            # as it was sent: the name of the page is bounded
+            service=((document or {}).get("trace") or {}).get("service"),
+            timestamp=datetime.now(UTC),
+            scorer=PEOPLE,
+            probability=drawn[trace_id].probability,
+            verdict=verdict,
+        )
+        try:
+            await asyncio.to_thread(
+                lambda: self._labels.accept_feedback([feedback], "page", live=True)
             )
-            try:
-                await asyncio.to_thread(
-                    lambda: self._labels.accept_feedback([feedback], "page", live=True)
-                )
-            except (StateUnavailable, QueueFull) as error:
-                return await self.show(request, f"Nothing was stored: {error}")
+        except (StateUnavailable, QueueFull) as error:
+            return await self.show(request, f"Nothing was stored: {error}")
         raise web.HTTPSeeOther(request.rel_url.raw_path)
 
     def _draw(self, service: str, count: object) -> None:

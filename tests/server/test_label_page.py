@@ -29,7 +29,7 @@ HOSTILE = "<script>alert(1)</script> <b>bold</b>"
 
 @asynccontextmanager
 async def labelling(
-    folder: Path, traces: int = 40, http: dict[str, Any] | None = None
+    folder: Path, traces: int = 40, http: dict[str, Any] | None = None, suffix: str = ""
 ) -> AsyncIterator[tuple[EmbeddedAgent, str]]:
     settings = load_settings(
         environ={},
@@ -53,7 +53,10 @@ async def labelling(
             f"Call 5 {HOSTILE}",
             "I don't know.",
         )
-        items = [good(number, answer=answers[number % 3]) for number in range(traces)]
+        items = [
+            good(number, trace_id=f"t{number}{suffix}", answer=answers[number % 3])
+            for number in range(traces)
+        ]
         await asyncio.to_thread(lambda: agent.accept(items, "test", live=False))
         await asyncio.to_thread(agent.wait_replayed)
         async with serve_agent(agent, settings) as (_, page):
@@ -119,6 +122,8 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
                 }
                 stored = await client.post("/label/bot", data=form, headers=origin)
                 assert stored.status_code == 303, stored.text
+            again = await client.post("/label/bot", data=form, headers=origin)
+            assert (again.status_code, "has a label by now" in again.text) == (400, True)
             await asyncio.to_thread(agent.wait_feedback)
             page = await client.get("/label/bot")
             assert "No trace waits" in page.text
@@ -282,7 +287,7 @@ def test_a_person_labels_in_a_browser(tmp_path: Path) -> None:
             assert complaints == []
 
     async def run() -> None:
-        async with labelling(tmp_path, http={}) as (_, base):
+        async with labelling(tmp_path, http={}, suffix="\r\n\u202e\x00 ä%25") as (_, base):
             await asyncio.to_thread(visit, base)
 
     asyncio.run(run())
