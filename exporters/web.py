@@ -20,7 +20,7 @@ from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import unquote
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
@@ -161,6 +161,7 @@ _NO_LABELS = (
 )
 MAX_DRAW = 1000  # traces of one draw
 _LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
+_PERSON = "person"  # the cookie that tells those who label at the same time apart
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 
@@ -321,14 +322,15 @@ class _LabelHandlers:
     async def show(self, request: web.Request, problem: str = "") -> web.Response:
         """Show the next trace of the draw, or the form that makes one."""
         service = _read_name(request, "service")
-        # a guess at who asks: two who share address and browser get the same traces
-        person = f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}"
+        # random: behind a proxy all have its address, and many the same browser
+        person = request.cookies.get(_PERSON, "")[:32] or secrets.token_hex(8)
         view = await asyncio.to_thread(self._view, service, person, problem)
         if view is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
         response = _html(label_page(view), 400 if problem else 200)
         # with no-referrer a browser would send the form with `Origin: null`
         response.headers["Referrer-Policy"] = "same-origin"
+        response.set_cookie(_PERSON, person, path="/label", httponly=True, samesite="Strict")
         return response
 
     async def take(self, request: web.Request) -> web.Response:

@@ -80,8 +80,15 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
             with agent.lock():
                 agent.labels().draw("bot", 3)
 
+            cookies: dict[str, dict[str, str]] = {}
+
             async def shown(person: str) -> str:
-                page = await client.get("/label/bot", headers={"User-Agent": person})
+                page = await client.get("/label/bot", headers=cookies.get(person))
+                name, _, rest = page.headers["Set-Cookie"].partition(";")
+                assert "HttpOnly" in rest
+                assert "SameSite=Strict" in rest
+                cookies[person] = {"Cookie": name}
+                client.cookies.clear()
                 return field(page.text, "trace")
 
             first, second = await shown("a"), await shown("b")
