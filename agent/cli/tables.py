@@ -54,7 +54,7 @@ def format_states(states: Mapping[str, int]) -> str:
 
 
 def _format_clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(max(0.0, seconds), UTC):%a %d %b %H:%M}"
+    return f"{datetime.fromtimestamp(max(0.0, seconds), UTC):%a %d %b %H:%M} UTC"
 
 
 def _in_display_order(view: AgentView, service: str) -> list[tuple[str, str]]:

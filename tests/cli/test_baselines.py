@@ -159,7 +159,7 @@ def test_the_lines_say_version_span_and_since_when(by_hour: bool) -> None:
     assert _baseline_lines([row, {**row, "state": "alarmed"}, bare]) == [
         "bot: no baseline yet, 1 series learning",
         "bot: version 3, learned over 24 h (1970-01-01 00:00 to 1970-01-02 00:00), since 1970-01-02"
-        " 01:00; 2 series" + (", by the hour of the day" if by_hour else "") + ", 1 alarmed",
+        " 01:00 UTC; 2 series" + (", by the hour of the day" if by_hour else "") + ", 1 alarmed",
     ]
 
 

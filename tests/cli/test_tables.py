@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import cast
@@ -9,7 +10,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.cli.tables import alerts_table, judge_report, service_report, windows_table
+from ragmeter.cli.tables import (
+    alerts_table,
+    describe_progress,
+    judge_report,
+    service_report,
+    windows_table,
+)
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
@@ -118,3 +125,14 @@ def test_the_agreement_of_scorers_keeps_their_names_and_digits(width: int) -> No
     Console(file=out, width=width).print(agreement_table([row], "Agreement with you"))
     for cell in ("grounding", "mini", "1234", "[-0.75,", "-0.43]", "0.94]", "0.69]", "0.52"):
         assert cell in out.getvalue()
+
+
+def test_times_say_that_they_are_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        text = describe_progress(cast(AgentView, SimpleNamespace(windows=busy(0.4))))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert text.startswith("replayed until Mon 21 Sep 14:20 UTC: bot 5,000 traces")
