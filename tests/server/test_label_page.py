@@ -108,6 +108,7 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
         ):
             page = await client.get("/label/bot")
             assert "40 traces wait" in page.text
+            assert "What your people say" not in page.text, "they have said nothing"
             assert "form-action 'self'" in page.headers["Content-Security-Policy"]
             origin = {"Origin": base}
             made = await client.post(
