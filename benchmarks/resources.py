@@ -91,7 +91,7 @@ def agent(folder: Path, builtin: bool, processes: int = 0) -> Iterator[tuple[int
     http = {"otlp_port": otlp, "metrics_port": metrics}
     tree = {"http": http, "state": state, "builtin_scorers": builtin}
     config.write_text(json.dumps({**tree, "scorers": {"processes": processes}}))
-    command = [sys.executable, "-m", "ragmeter.cli.main", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "ragmeter", "run", "-c", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 120
@@ -182,7 +182,7 @@ def replayed(folder: Path, workload: Path, processes: int) -> str:
     state = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
     config = folder / "config.json"
     config.write_text(json.dumps({"state": state, "scorers": {"processes": processes}}))
-    command = [sys.executable, "-m", "ragmeter.cli.main", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "ragmeter", "run", "-c", str(config)]
     command += ["--replay", str(workload), "--exit-after-replay"]
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -26,7 +26,7 @@ from ragmeter.exporters.dispatch import (
     post_once,
     status_classifier,
 )
-from ragmeter.exporters.page.numbers import service_url, trace_url
+from ragmeter.server.client import service_path, trace_path
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
 ENDS_AFTER = 4  # resends until a firing alert ends by itself: three may be lost, as with Prometheus
@@ -242,7 +242,7 @@ def alert_payload(
         "endsAt": _iso(end),
     }
     if status_url:
-        body["generatorURL"] = status_url + service_url(alert.service)
+        body["generatorURL"] = status_url + service_path(alert.service)
     return body
 
 
@@ -275,7 +275,7 @@ def _annotations(alert: Alert, status_url: str) -> dict[str, str]:
     for number, trace_id in enumerate(alert.worst[:LINKED_TRACES], 1):
         own[f"worst_{number}"] = _whole_ids([trace_id])
         own[f"worst_{number}_url"] = (
-            _whole_ids([status_url + trace_url(alert.service, trace_id)]) if status_url else ""
+            _whole_ids([status_url + trace_path(alert.service, trace_id)]) if status_url else ""
         )
     # Annotations of the rule never replace ragmeter's.
     others = {name: text for name, text in alert.annotations.items() if name not in own}

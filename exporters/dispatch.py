@@ -46,8 +46,8 @@ class NotificationOutbox(Protocol):
     def done(self, item_id: str) -> None:
         """Remove an item."""
 
-    def retry(self, item_id: str, at: float, error: str) -> None:
-        """Make an item due at Unix time `at`, after an attempt that failed with `error`."""
+    def retry(self, item_id: str, at: float) -> None:
+        """Make an item due at Unix time `at`, after an attempt that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class Dispatcher:
             pause = backoff_seconds(item.attempts, self._rng, BASE_DELAY, MAX_DELAY, jitter=0.5)
             delay = max(pause, outcome.after or 0.0)
             due = self._clock() + delay
-            await asyncio.to_thread(self._outbox.retry, item.id, due, outcome.reason)
+            await asyncio.to_thread(self._outbox.retry, item.id, due)
             self._count(self._target, "retry")
             message = "notification %s to %s: %s, again in %.0f s"
             log.info(message, item.id, self._target, outcome.reason, delay)

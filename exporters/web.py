@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
+from urllib.parse import unquote
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
@@ -36,7 +37,6 @@ from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
-from ragmeter.exporters.page.numbers import trace_url as trace_path
 from ragmeter.exporters.page.rendering import (
     csp,
     error_page,
@@ -62,6 +62,7 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.server.client import read_segment, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
 _MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
@@ -142,6 +143,10 @@ def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
     }
 
 
+def _read_name(request: web.Request, name: str) -> str:
+    return read_segment(request.match_info[name])
+
+
 def _shown(text: str) -> str:
     return repr(text[:_MAX_SHOWN_CHARS])
 
@@ -156,6 +161,7 @@ _NO_LABELS = (
 )
 MAX_DRAW = 1000  # traces of one draw
 _LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
+_PERSON = "person"  # the cookie that tells those who label at the same time apart
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 
@@ -315,25 +321,27 @@ class _LabelHandlers:
 
     async def show(self, request: web.Request, problem: str = "") -> web.Response:
         """Show the next trace of the draw, or the form that makes one."""
-        service = request.match_info["service"]
-        # a guess at who asks: two who share address and browser get the same traces
-        person = f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}"
+        service = _read_name(request, "service")
+        # random: behind a proxy all have its address, and many the same browser
+        person = request.cookies.get(_PERSON, "")[:32] or secrets.token_hex(8)
         view = await asyncio.to_thread(self._view, service, person, problem)
         if view is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
         response = _html(label_page(view), 400 if problem else 200)
         # with no-referrer a browser would send the form with `Origin: null`
         response.headers["Referrer-Policy"] = "same-origin"
+        response.set_cookie(_PERSON, person, path="/label", httponly=True, samesite="Strict")
         return response
 
     async def take(self, request: web.Request) -> web.Response:
         """Take the labels of a form, or make a draw; then show the next trace."""
-        service = request.match_info["service"]
+        service = _read_name(request, "service")
         if request.content_type != "application/x-www-form-urlencoded":
             raise web.HTTPUnsupportedMediaType
         form = await _in_time(request.post())
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        trace_id = fields.get("trace", "")
+        # quoted: a page writes hidden characters out, and a browser changes line feeds
+        trace_id = fields["trace"] = unquote(fields.get("trace", ""))
         if not self._is_own(service, fields):
             return await self.show(request, "This form is too old. Nothing was stored.")
         if not trace_id:
@@ -350,23 +358,24 @@ class _LabelHandlers:
         if verdict.grounded is None and verdict.answered is not False:
             why = "An answer that claims nothing does not attempt the question: answer one anew."
             return await self.show(request, why)
-        if trace_id in drawn:
-            document = await asyncio.to_thread(self._agent.evidence, service, trace_id)
-            feedback = Feedback(
-                trace_id=trace_id,
-                # as it was sent: the name of the page is bounded
-                service=((document or {}).get("trace") or {}).get("service"),
-                timestamp=datetime.now(UTC),
-                scorer=PEOPLE,
-                probability=drawn[trace_id].probability,
-                verdict=verdict,
+        if trace_id not in drawn:
+            return await self.show(request, "This trace has a label by now. Nothing was stored.")
+        document = await asyncio.to_thread(self._agent.evidence, service, trace_id)
+        feedback = Feedback(
+            trace_id=trace_id,
+            # as it was sent: the name of the page is bounded
+            service=((document or {}).get("trace") or {}).get("service"),
+            timestamp=datetime.now(UTC),
+            scorer=PEOPLE,
+            probability=drawn[trace_id].probability,
+            verdict=verdict,
+        )
+        try:
+            await asyncio.to_thread(
+                lambda: self._labels.accept_feedback([feedback], "page", live=True)
             )
-            try:
-                await asyncio.to_thread(
-                    lambda: self._labels.accept_feedback([feedback], "page", live=True)
-                )
-            except (StateUnavailable, QueueFull) as error:
-                return await self.show(request, f"Nothing was stored: {error}")
+        except (StateUnavailable, QueueFull) as error:
+            return await self.show(request, f"Nothing was stored: {error}")
         raise web.HTTPSeeOther(request.rel_url.raw_path)
 
     def _draw(self, service: str, count: object) -> None:
@@ -456,7 +465,7 @@ class _MetricsPortHandlers:
         )
 
     async def service(self, request: web.Request) -> web.Response:
-        service, span = request.match_info["service"], request.query.get("range")
+        service, span = _read_name(request, "service"), request.query.get("range")
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
@@ -471,7 +480,7 @@ class _MetricsPortHandlers:
         )
 
     async def trace(self, request: web.Request) -> web.Response:
-        service, trace_id = request.match_info["service"], request.match_info["trace_id"]
+        service, trace_id = _read_name(request, "service"), _read_name(request, "trace_id")
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:

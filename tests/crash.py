@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.traces import START, trace_dict
 
-RAGMETER = [sys.executable, "-m", "ragmeter.cli.main"]
+RAGMETER = [sys.executable, "-m", "ragmeter"]
 
 
 def traffic(path: Path, count: int, seed: int, step: float = 0.5) -> int:

@@ -32,11 +32,12 @@ FLOORS = {
     "exporters": 11.5,  # lies beside `agent/`, between what it shows and the composition root
     "app": 12,
     "cli": 13,
+    "__main__": 14,
 }
 COMPOSITION_ROOT = "app"
 MAX_FOLDERS = 30
 MAX_FILES = 320
-MAX_PRODUCT_LINES = 72_180  # 60,000 is the aim
+MAX_PRODUCT_LINES = 72_210  # 60,000 is the aim
 MEDIAN_LINES = range(150, 261)
 # Statements of the statistics, docstrings left out: 4,945 when a statistician read them first
 # (e2e623e), before there were labels of people.
@@ -94,8 +95,8 @@ def classes() -> Iterator[tuple[str, ast.ClassDef]]:
 def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
     entries = {path.name for path in (ROOT / "agent").iterdir() if path.name != "__pycache__"}
     files = {name for name in entries if (ROOT / "agent" / name).is_file()}
-    assert files == {"__init__.py", "trace.py", "py.typed"}
-    assert entries - files - {"exporters"} == set(FLOORS) - {"trace", "exporters"}
+    assert files == {"__init__.py", "__main__.py", "trace.py", "py.typed"}
+    assert entries - files - {"exporters"} == set(FLOORS) - {"__main__", "trace", "exporters"}
     assert len(entries) <= MAX_FOLDERS
 
 

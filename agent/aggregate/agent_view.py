@@ -110,7 +110,7 @@ class Outboxes:
             for state in self._view.states():
                 state.outbox.done(item_id)
 
-    def retry(self, item_id: str, at: float, error: str) -> None:
+    def retry(self, item_id: str, at: float) -> None:
         """Postpone an item until `at`, by the clock that `due` is called with."""
         with self._view.lock():
             for state in self._view.states():

@@ -109,7 +109,7 @@ def dlq_show(
 
     with options.connected_settings(config) as settings:
         record = read_letter(settings.kafka, offset)
-    typer.echo(f"written {options.format_time(record.timestamp / 1000)}")
+    typer.echo(f"written {options.format_time(record.timestamp / 1000)} UTC")
     for name, value in record.headers:
         typer.echo(f"{escape_record(name.encode(), 100)}: {escape_record(value, 1000)}")
     typer.echo(f"key: {escape_record(record.key, 1000)}")

@@ -395,6 +395,3 @@ def main() -> None:
 
 
 _join_help_lines(app)
-
-if __name__ == "__main__":
-    main()

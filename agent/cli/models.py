@@ -13,7 +13,8 @@ from rich.table import Table
 
 from ragmeter.cli.options import exit_on_error
 from ragmeter.console.terminal import UsageError, exit_error, print_message, print_tables
-from ragmeter.scorers.hhem.model import ModelError
+from ragmeter.scorers.hhem.model import MANIFEST_NAME as HHEM_MANIFEST
+from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError
 
 model_app = typer.Typer(
     help="Get, convert, check and use the local model (HHEM).", no_args_is_help=True
@@ -124,6 +125,11 @@ def check_model(
     With labels it prints the agreement of the model and of the built-in score. Without, it compares
     the scores of HHEM's model card with its own; the exit status is 1 if they differ.
     """
+    from ragmeter.scorers.mini.model import MANIFEST_NAME
+
+    names = (HHEM_MANIFEST, MANIFEST_NAME, WEIGHTS_NAME)
+    if folder.is_dir() and not any((folder / name).exists() for name in names):
+        raise exit_error(f"{folder} holds no model: neither {HHEM_MANIFEST} nor {MANIFEST_NAME}")
     if labels is not None:
         with exit_on_error(model=""):
             print_tables([_compare_with_labels(folder, labels)])
@@ -131,7 +137,7 @@ def check_model(
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
     with exit_on_error(model=""):
-        if str(folder) == "mini" or (folder / "model.json").exists():
+        if str(folder) == "mini" or (folder / MANIFEST_NAME).exists():
             raise UsageError(f"{folder} is no conversion of HHEM: give traces with --labels")
         result = check_conversion(folder)
     for line in format_check(result):
@@ -150,11 +156,10 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
         compare_with_people,
         scorer_values,
     )
-    from ragmeter.scorers.hhem.model import MANIFEST_NAME
     from ragmeter.trace import Trace
 
     overrides: dict[str, Any] = {"models": {"cpu_share": 1}}
-    if (folder / MANIFEST_NAME).exists():
+    if (folder / HHEM_MANIFEST).exists():
         overrides["hhem"] = {"path": str(folder)}
     elif str(folder) != "mini":
         overrides["models"]["path"] = str(folder)

@@ -18,6 +18,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import UsageError, escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.label_bounds import excerpt
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -168,7 +169,9 @@ def query_agent(
     if document is not None and reply.status_code != 200:
         raise exit_error(f"{where}: {document.get('error') or f'status {reply.status_code}'}")
     if document is None or key not in document:
-        raise exit_error(f"{where}: no answer of an agent (status {reply.status_code})")
+        said = f"status {reply.status_code}: {excerpt(reply.text, 100)}"
+        hint = "; set http.token to that of the agent" if reply.status_code == 401 else ""
+        raise exit_error(f"{where}: no answer of an agent ({said}){hint}")
     return document
 
 

@@ -290,6 +290,6 @@ def _baseline_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             notes += [f"{number} {state}"] if number else []
         lines.append(
             f"{service}: version {version}, learned over {hours:.0f} h ({first} to {last}),"
-            f" since {since}; {', '.join(notes)}"
+            f" since {since} UTC; {', '.join(notes)}"
         )
     return lines

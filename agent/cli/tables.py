@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -20,8 +19,9 @@ from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_judged
 from ragmeter.core.score import read_unsupported
-from ragmeter.core.series import is_overflow_series
+from ragmeter.core.series import is_overflow_series, split_scorer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.server.client import service_path, trace_path
 from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
@@ -54,7 +54,7 @@ def format_states(states: Mapping[str, int]) -> str:
 
 
 def _format_clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(max(0.0, seconds), UTC):%a %d %b %H:%M}"
+    return f"{datetime.fromtimestamp(max(0.0, seconds), UTC):%a %d %b %H:%M} UTC"
 
 
 def _in_display_order(view: AgentView, service: str) -> list[tuple[str, str]]:
@@ -163,8 +163,8 @@ def _segment_lines(breakdown: Breakdown, window: str) -> Iterator[Text]:
         now, before = (format_value(series.metric, one.value) for one in (row.now, row.before))
         went = "fell" if row.now.value < row.before.value else "rose"
         yield Text(
-            f"  {bound_label(row.segment, 100)}: {series.metric} ({series.scorer}) {went} from"
-            f" {before} to {now}, unlike the rest of the traffic"
+            f"  {bound_label(row.segment, 100)}: {series.metric} ({split_scorer(series.scorer)[0]})"
+            f" {went} from {before} to {now}, unlike the rest of the traffic"
         )
 
 
@@ -227,9 +227,8 @@ def page_links(view: AgentView, url: str) -> Iterator[str]:
     for alert in alerts[:1]:
         marked = (one for one in alert.worst if _has_marked_words(view, alert.service, one))
         trace_id = next(marked, alert.worst[0])
-        service, name = (quote(text, safe="") for text in (alert.service, trace_id))
-        yield f"{url}/service/{service}  its metrics, charts and segments"
-        yield f"{url}/trace/{service}/{name}  one of the worst traces of {alert.rule}"
+        yield f"{url}{service_path(alert.service)}  its metrics, charts and segments"
+        yield f"{url}{trace_path(alert.service, trace_id)}  one of the worst traces of {alert.rule}"
 
 
 def alerts_table(alerts: Iterable[Alert]) -> Table | None:

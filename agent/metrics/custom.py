@@ -49,7 +49,7 @@ class CustomMetric:
         rules: Default alert rules, as in a file of rules.
     """
 
-    __slots__ = ("_formula", "_reasons", "rules", "spec")
+    __slots__ = ("_formula", "_logged", "_reasons", "rules", "spec")
 
     def __init__(
         self, spec: MetricSpec, formula: Formula, rules: Sequence[Mapping[str, Any]] = ()
@@ -58,6 +58,7 @@ class CustomMetric:
         self.rules = tuple(rules)
         self._formula = formula
         self._reasons: set[str] = set()
+        self._logged: set[type[BaseException]] = set()  # kinds of errors
 
     @property
     def scorer(self) -> str:
@@ -72,8 +73,12 @@ class CustomMetric:
         """Score a trace; an exception or an invalid value of the formula gives `unscored`."""
         try:
             value = self._checked_value(self._formula(trace))
-        except Exception:
-            log.exception("metric %s failed on trace %r", self.spec.name, trace.trace_id[:80])
+        except (Exception, SystemExit) as error:  # the exit of a library must not be the agent's
+            # a formula that always fails must not fill the log: the results are counted
+            level = logging.DEBUG if type(error) in self._logged else logging.ERROR
+            self._logged.add(type(error))
+            text = "metric %s failed on trace %r"
+            log.log(level, text, self.spec.name, trace.trace_id[:80], exc_info=True)
             value = NoScore("internal_error")
         return make_score(self.spec.name, trace, value, self.scorer)
 

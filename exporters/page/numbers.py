@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from urllib.parse import quote
 
 from ragmeter.core.metric_specs import MetricSpec
 
@@ -170,24 +169,3 @@ def metric_words(name: str) -> str:
     """Return the name of a metric as people read it."""
     text = name.replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
     return text.replace("_", " ")
-
-
-def service_url(service: str) -> str:
-    """Return the path of the page of a service."""
-    return f"/service/{path_segment(service)}"
-
-
-def label_url(service: str) -> str:
-    """Return the path of the page on which people label the traces of a service."""
-    return f"/label/{path_segment(service)}"
-
-
-def trace_url(service: str, trace_id: str) -> str:
-    """Return the path of the page of a trace."""
-    return f"/trace/{path_segment(service)}/{path_segment(trace_id)}"
-
-
-def path_segment(text: str) -> str:
-    """Quote a text for the path or the query of a URL."""
-    # Lone surrogates cannot stand in a URL.
-    return quote(text.encode("utf-8", "replace"), safe="")

@@ -23,12 +23,8 @@ from ragmeter.exporters import svg
 from ragmeter.exporters.page import numbers, tables
 from ragmeter.exporters.page.alerts import alerts_view
 from ragmeter.exporters.page.numbers import (
-    label_url,
     metric_words,
     one_line,
-    path_segment,
-    service_url,
-    trace_url,
     visible,
 )
 from ragmeter.exporters.page.traces import LabelView, TraceView, trace_excerpt, trace_parts
@@ -40,6 +36,7 @@ from ragmeter.exporters.page.views import (
 )
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
+from ragmeter.server.client import label_path, quote_text, service_path, trace_path
 
 QUANTILES = (0.5, 0.95, 0.99)
 STATE_NAMES = {
@@ -104,7 +101,7 @@ def make_environment() -> Environment:
         "pixel": "{:.1f}".format,
         "point": svg.format_point,
         "percent": tables.format_percent,
-        "segment": path_segment,
+        "query": quote_text,
         "seconds": numbers.format_seconds,
         "time": numbers.format_time,
         "trace_value": numbers.format_trace_value,
@@ -129,13 +126,13 @@ def make_environment() -> Environment:
         "segment_name": tables.segment_name,
         "most_frequent": tables.most_frequent,
         "documents_by_type": tables.documents_by_type,
-        "service_url": service_url,
-        "label_url": label_url,
+        "service_path": service_path,
+        "label_path": label_path,
         "similarity_rows": tables.similarity_rows,
         "make_plot": svg.plot,
         "time_ticks": svg.time_ticks,
         "spec_of": metric_specs().__getitem__,
-        "trace_url": trace_url,
+        "trace_path": trace_path,
         "traffic_shares": tables.traffic_shares,
     }
     return environment

@@ -295,19 +295,21 @@ class ServicePageView:
 def people_estimates(
     agent: AgentView, service: str, window: str
 ) -> list[tuple[MetricSpec, str, Estimate]]:
-    """Return people's estimates and those of the cheap tier beside them, by metric and scorer."""
+    """Return people's estimates, where there are any, and those of the cheap tier beside them."""
     rows: list[tuple[MetricSpec, str, Estimate]] = []
     with agent.lock():
         windows = agent.windows
         series = windows.series(service)
         for metric, _ in PEOPLE_PAIRS:
             helped = sorted(s for m, s in series if m == metric and s.startswith(f"{PEOPLE}+"))
-            for scorer in (PEOPLE, *helped, BUILTIN_SCORER):
-                if (metric, scorer) not in series:
-                    continue
-                estimate = windows.estimate(service, "", metric, scorer, window)
-                if estimate is not None:
-                    rows.append((metric_specs()[metric], scorer, estimate))
+            found = [
+                (metric_specs()[metric], scorer, estimate)
+                for scorer in (PEOPLE, *helped, BUILTIN_SCORER)
+                if (metric, scorer) in series
+                and (estimate := windows.estimate(service, "", metric, scorer, window))
+            ]
+            if any(scorer != BUILTIN_SCORER for _, scorer, _ in found):
+                rows += found
     return rows
 
 

@@ -106,7 +106,7 @@ def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build:
     backend = build()
     backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(1500)])
     (firing,) = backend.sent()  # `resolved` waits behind it
-    backend.view.outbox.retry(firing.id, START + 10**7, "503")
+    backend.view.outbox.retry(firing.id, START + 10**7)
     assert backend.sent() == []
     backend.restart()
     assert [one.id for one in backend.sent()] == [firing.id], "of a clock that nobody knows"

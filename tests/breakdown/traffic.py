@@ -14,9 +14,12 @@ NOW = 1_790_000_400.0  # the start of a bucket of every ring
 
 
 @cache
-def busy(drop: float = 0.0, seed: int = 1, few: int = 0, tag: str = "kind") -> Windows:
+def busy(
+    drop: float = 0.0, seed: int = 1, few: int = 0, tag: str = "kind", version: str | None = None
+) -> Windows:
     """4,000 traces of a day, then 1,000 of an hour in which `drop` of the good answers of `b` are
-    lost. A tenth has no tag; `few` are of `c`. Made once: to be read only."""
+    lost. A tenth has no tag; `few` are of `c`; `version` is the
+    scorer's. Made once: to be read only."""
     rng = random.Random(seed)
     windows = Windows()
     for n in range(5000):
@@ -27,7 +30,7 @@ def busy(drop: float = 0.0, seed: int = 1, few: int = 0, tag: str = "kind") -> W
         if late and n - 4000 < few:
             kind = "c"
         scores = [
-            Score("answered", "builtin", ScoreState.SCORED, float(good)),
+            Score("answered", "builtin", ScoreState.SCORED, float(good), fingerprint=version),
             Score("grounding", "builtin", ScoreState.SCORED, rng.betavariate(9, 2)),
         ]
         segments = [f"{tag}={kind}"] if kind else []

@@ -68,7 +68,7 @@ class Agent:
     # What is done to it -------------------------------------------------------------------------
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "ragmeter.cli.main"]
+        command = [sys.executable, "-m", "ragmeter"]
         if self._clock is not None:
             command = [sys.executable, "-m", "tests.chaos.clock", str(self._clock.path)]
         command += ["run", "-c", str(self._config), *self._files]

@@ -17,7 +17,9 @@ import pytest
 
 from ragmeter.cli.running_agent import _baseline_lines
 from tests.crash import RAGMETER, settings_file, start
+from tests.exporters.fakes import everything
 from tests.ports import free_port
+from tests.server.guarded import guarded
 from tests.traces import START, trace_dict
 from tests.waiting import PATIENCE
 
@@ -157,5 +159,13 @@ def test_the_lines_say_version_span_and_since_when(by_hour: bool) -> None:
     assert _baseline_lines([row, {**row, "state": "alarmed"}, bare]) == [
         "bot: no baseline yet, 1 series learning",
         "bot: version 3, learned over 24 h (1970-01-01 00:00 to 1970-01-02 00:00), since 1970-01-02"
-        " 01:00; 2 series" + (", by the hour of the day" if by_hour else "") + ", 1 alarmed",
+        " 01:00 UTC; 2 series" + (", by the hour of the day" if by_hour else "") + ", 1 alarmed",
     ]
+
+
+def test_a_token_that_is_missing_is_named() -> None:
+    with guarded(everything(), token="t" * 20) as place:
+        status, out, said = ragmeter("show", "--url", f"http://{place}")
+    assert (status, out) == (1, "")
+    text = " ".join(said.split())
+    assert "(status 401: a token is needed); set http.token to that of the agent" in text

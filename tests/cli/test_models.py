@@ -40,6 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_folder_without_a_model_is_told_of_both_kinds(tmp_path: Path, labelled: bool) -> None:
+    result = run("check", tmp_path, *(("--labels", tmp_path / "none") if labelled else ()))
+    assert result.exit_code == 1
+    assert "holds no model: neither hhem.json nor model.json" in " ".join(result.stderr.split())
+
+
 def test_a_conversion_leaves_the_folder_of_the_checkpoint_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

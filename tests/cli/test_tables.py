@@ -1,16 +1,28 @@
 from __future__ import annotations
 
 import io
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console, RenderableType
 
-from ragmeter.cli.tables import alerts_table, judge_report, windows_table
+from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.cli.tables import (
+    alerts_table,
+    describe_progress,
+    judge_report,
+    service_report,
+    windows_table,
+)
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
 from ragmeter.offline.report.tables import agreement_table
 from ragmeter.sampling.people_agreement import ScorerAgreement
+from tests.breakdown.traffic import busy
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
 
 HOSTILE = "[/foo] [red]x[/]"
@@ -56,6 +68,20 @@ def test_what_could_steer_a_terminal_is_written_out() -> None:
     assert escape_control("a\n日本 \x1b[31m\u202e\r") == "a\n日本 \\x1b[31m\\u202e\\r"
 
 
+def test_a_segment_that_moved_names_the_scorer_without_its_version() -> None:
+    agent = SimpleNamespace(
+        windows=busy(0.4, version="d8b6cf890c71"),
+        segments=["kind"],
+        lock=nullcontext,
+        alerts=list,
+        instruments=list,
+    )
+    lines = service_report(cast(AgentView, agent), "bot", 200)
+    moved = [line for line in map(printed, lines) if "kind=b: answered" in line]
+    assert len(moved) == 1
+    assert "answered (builtin) fell from" in moved[0]
+
+
 def test_what_a_judge_scored_says_which_judge_it_is() -> None:
     reading = FakeAgent()
     reading.judges = [{"judge": "judge", "model": "m-1"}]
@@ -99,3 +125,14 @@ def test_the_agreement_of_scorers_keeps_their_names_and_digits(width: int) -> No
     Console(file=out, width=width).print(agreement_table([row], "Agreement with you"))
     for cell in ("grounding", "mini", "1234", "[-0.75,", "-0.43]", "0.94]", "0.69]", "0.52"):
         assert cell in out.getvalue()
+
+
+def test_times_say_that_they_are_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        text = describe_progress(cast(AgentView, SimpleNamespace(windows=busy(0.4))))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert text.startswith("replayed until Mon 21 Sep 14:20 UTC: bot 5,000 traces")

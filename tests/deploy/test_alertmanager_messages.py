@@ -124,3 +124,42 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
         assert f'href="{PAGE}/{path}"' in mail["text/html"]
     assert f'href="{PAGE}/runbooks/drift.md"' in mail["text/html"]
     assert "bot: too many errors" in mail["text/plain"]
+
+
+@pytest.mark.real
+def test_alerts_of_prometheus_say_no_more_than_they_know(tmp_path: Path) -> None:
+    binary = require("alertmanager", "prometheus-alertmanager")
+    graph = "http://prometheus.example:9090/graph?g0.expr=x"
+    names = ["RagDrift", "RagDrift", "RagErrorsHigh", "RagLatencyHigh", "RagTimeoutsHigh", "RagX"]
+    alerts = [
+        {
+            "labels": {"alertname": name, "service": "shop", "severity": "warning", "n": str(n)},
+            "annotations": {"summary": f"shop (n {n}): {name} is 0.4", "runbook_url": f"{PAGE}/r"},
+            "generatorURL": graph,
+        }
+        for n, name in enumerate(names)
+    ]  # fmt: skip
+
+    async def scenario() -> Stub:
+        async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, _):
+            own = receiver_settings(tmp_path, stub, host)
+            async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
+                (await client.post(f"{url}/api/v2/alerts", json=alerts)).raise_for_status()
+                end = time.monotonic() + PATIENCE
+                while len(set(stub.paths)) < 3:
+                    assert time.monotonic() < end, stub.paths
+                    await asyncio.sleep(0.05)
+        return stub
+
+    stub = asyncio.run(scenario())
+    sent = {path.split("/")[1]: body for path, body in zip(stub.paths, stub.bodies, strict=True)}
+    slack = sent["slack"]["attachments"][0]
+    title = "shop: 6 alerts: RagDrift, RagErrorsHigh, RagLatencyHigh, RagTimeoutsHigh, …"
+    assert slack["title"] == f"[WARNING] {title}"
+    assert slack["title_link"] == sent["pagerduty"]["client_url"] == graph
+    for text in (slack["text"], sent["opsgenie"]["description"]):
+        assert "shop (n 1): RagDrift is 0.4" in text
+        assert "Where" not in text
+        assert "Status page" not in text
+    assert f"<{graph}|Prometheus>" in slack["text"]
+    assert f"Prometheus: {graph}" in sent["opsgenie"]["description"]

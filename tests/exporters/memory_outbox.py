@@ -12,7 +12,6 @@ class MemoryOutbox:
 
     def __init__(self) -> None:
         self._items: dict[str, tuple[float, OutboxItem]] = {}
-        self.errors: list[str] = []
 
     def __len__(self) -> int:
         return len(self._items)
@@ -34,8 +33,7 @@ class MemoryOutbox:
     def done(self, item_id: str) -> None:
         self._items.pop(item_id, None)
 
-    def retry(self, item_id: str, at: float, error: str) -> None:
+    def retry(self, item_id: str, at: float) -> None:
         _, item = self._items[item_id]
         again = OutboxItem(item.id, item.key, item.body, item.created, item.attempts + 1)
         self._items[item_id] = (at, again)
-        self.errors.append(error)

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
-from ragmeter.exporters.page.numbers import service_url
+from ragmeter.server.client import service_path
 from tests.exporters.alerts import absent, burning, drifted, make, unscored
 from tests.exporters.stub import Stub, serve
 from tests.waiting import PATIENCE, until_async
@@ -144,7 +144,7 @@ def test_times_make_alertmanager_do_what_is_meant(
 def test_the_link_leads_to_the_status_page() -> None:
     assert "generatorURL" not in alert_payload(make(), WALL, None, 60)
     body = alert_payload(make(service="a/b c"), WALL, None, 60, "http://host:9464/")
-    assert body["generatorURL"] == "http://host:9464" + service_url("a/b c")
+    assert body["generatorURL"] == "http://host:9464" + service_path("a/b c")
     assert body["generatorURL"] == "http://host:9464/service/a%2Fb%20c"
 
 

@@ -185,7 +185,9 @@ def test_resolved_never_overtakes_firing() -> None:
     asyncio.run(scenario())
 
 
-def test_one_that_hangs_times_out_and_holds_nobody_up() -> None:
+def test_one_that_hangs_times_out_and_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
     async def scenario() -> None:
         async def answer(item: OutboxItem) -> DeliveryOutcome:
             if item.id == "hangs":
@@ -199,7 +201,8 @@ def test_one_that_hangs_times_out_and_holds_nobody_up() -> None:
             await until_async(lambda: bench.counts["sent"] == 8)
             assert bench.counts["retry"] == 0, "all others are through before it times out"
             await until_async(lambda: bench.counts["retry"] == 1)
-        assert bench.outbox.errors == ["timeout"]
+        assert "notification hangs to" in caplog.text
+        assert "timeout, again in" in caplog.text
 
     asyncio.run(scenario())
 
@@ -257,9 +260,9 @@ def test_a_sender_that_raises_is_a_retry_and_its_words_stay_out_of_the_log(
         async with Bench(answer) as bench:
             bench.put("a")
             await until_async(lambda: bench.counts["retry"] == 1)
-        assert bench.outbox.errors == ["RuntimeError"]
 
     asyncio.run(scenario())
+    assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
 
 

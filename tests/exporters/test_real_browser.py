@@ -11,7 +11,7 @@ from ragmeter.exporters.report_page import render_report_page
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser
-from tests.exporters.fakes import FakeAgent, everything
+from tests.exporters.fakes import FakeAgent, estimate, everything, trace
 from tests.exporters.hostile_report import usual
 from tests.exporters.page.test_pages import HOSTILE, hostile
 from tests.exporters.server import serving
@@ -69,6 +69,42 @@ def test_hostile_text_is_shown_as_it_is(tmp_path: Path) -> None:
         text = page.run("return document.body.innerText")
     assert HOSTILE.split("\u202e")[0] in text
     assert "⟦U+202E⟧evil⟦U+2066⟧" in text
+
+
+@pytest.mark.real
+def test_links_lead_to_services_and_traces_of_any_name(tmp_path: Path) -> None:
+    chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
+    agent = FakeAgent()
+    names = [
+        ".",
+        "..",
+        "..~",
+        "...",
+        "%2e%2e",
+        "a/b",
+        "../x",
+        "a\\b",
+        "a?b#c",
+        "{s}",
+        "größe 漢",
+        "//",
+    ]
+    for name in names:
+        agent.fake.table[(name, "", "grounding", "builtin", "1h")] = estimate()
+        agent.documents[(name, name)] = {"trace": trace(query=f"of {name}"), "results": []}
+        agent.alert_list.append(make(service=name, worst=[name]))
+    with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:
+        page.open(f"http://127.0.0.1:{port}/")
+        links = page.run(
+            'return [...document.querySelectorAll(\'a[href^="/service/"], a[href^="/trace/"]\')]'
+            ".map(a => [a.innerText, a.href])"
+        )
+        assert {name for name, _ in links} >= set(names)
+        for name, href in links:
+            page.open(href)
+            title = page.run("return document.title")
+            assert name in title, (href, title)
+            assert "404" not in title
 
 
 @pytest.mark.real

@@ -63,7 +63,7 @@ class Worker:
         name: str,
         *,
         settings: Mapping[str, Any] = SETTINGS,
-        program: Sequence[str] = ("-m", "ragmeter.cli.main"),
+        program: Sequence[str] = ("-m", "ragmeter"),
         **kafka: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ class Place:
         name: str = "a",
         odd: str = "",
         settings: Mapping[str, Any] | None = None,
-        program: Sequence[str] = ("-m", "ragmeter.cli.main"),
+        program: Sequence[str] = ("-m", "ragmeter"),
         **kafka: Any,
     ) -> Worker:
         """`odd` are names of `tests.kafka.odd_worker`, `settings` are added to those of all."""

@@ -146,7 +146,7 @@ def test_the_outboxes_are_one(pair: dict[int, PartitionState]) -> None:
     outbox = reading_of(pair).outbox
     assert [item.id for item in outbox.due(10.0, 9)] == ["a1", "b1"], "b2 is behind b1"
     assert [item.id for item in outbox.due(10.0, 1)] == ["a1"]
-    outbox.retry("a1", 20.0, "503")
+    outbox.retry("a1", 20.0)
     assert [item.id for item in outbox.due(10.0, 9)] == ["b1"]
     outbox.done("b1")
     assert [item.id for item in outbox.due(20.0, 9)] == ["a1", "b2"]

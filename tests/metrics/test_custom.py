@@ -40,7 +40,7 @@ def own(value: Any, **changes: Any) -> CustomMetric:
 
     @metric(**{**SPEC, **changes})
     def formula(trace: Trace) -> float | NoScore:
-        if isinstance(value, Exception):
+        if isinstance(value, BaseException):
             raise value
         return value  # type: ignore[no-any-return]
 
@@ -92,9 +92,9 @@ def test_gaps_say_why_and_their_reasons_are_bounded() -> None:
     assert reasons[16:] == ["other"] * 4
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), RecursionError(), MemoryError()], ids=repr)
+@pytest.mark.parametrize("error", [RuntimeError("x"), RecursionError(), SystemExit(3)], ids=repr)
 def test_one_that_raises_leaves_the_others_alone(
-    error: Exception, install_metric: Install, caplog: pytest.LogCaptureFixture
+    error: BaseException, install_metric: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = score_cheap(PreparedTrace(trace()))
     install_metric(own(error, name="broken"))
@@ -106,6 +106,8 @@ def test_one_that_raises_leaves_the_others_alone(
         Score("shouting", CUSTOM_SCORER, ScoreState.SCORED, 0.5, None, 1.0),
     ]
     assert "metric broken failed on trace 't'" in caplog.text
+    score_cheap(PreparedTrace(trace()))
+    assert caplog.text.count("metric broken failed") == 1, "once by kind of error"
 
 
 def test_what_is_hidden_is_not_seen(install_metric: Install) -> None:

@@ -29,7 +29,7 @@ HOSTILE = "<script>alert(1)</script> <b>bold</b>"
 
 @asynccontextmanager
 async def labelling(
-    folder: Path, traces: int = 40, http: dict[str, Any] | None = None
+    folder: Path, traces: int = 40, http: dict[str, Any] | None = None, suffix: str = ""
 ) -> AsyncIterator[tuple[EmbeddedAgent, str]]:
     settings = load_settings(
         environ={},
@@ -53,7 +53,10 @@ async def labelling(
             f"Call 5 {HOSTILE}",
             "I don't know.",
         )
-        items = [good(number, answer=answers[number % 3]) for number in range(traces)]
+        items = [
+            good(number, trace_id=f"t{number}{suffix}", answer=answers[number % 3])
+            for number in range(traces)
+        ]
         await asyncio.to_thread(lambda: agent.accept(items, "test", live=False))
         await asyncio.to_thread(agent.wait_replayed)
         async with serve_agent(agent, settings) as (_, page):
@@ -77,8 +80,15 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
             with agent.lock():
                 agent.labels().draw("bot", 3)
 
+            cookies: dict[str, dict[str, str]] = {}
+
             async def shown(person: str) -> str:
-                page = await client.get("/label/bot", headers={"User-Agent": person})
+                page = await client.get("/label/bot", headers=cookies.get(person))
+                name, _, rest = page.headers["Set-Cookie"].partition(";")
+                assert "HttpOnly" in rest
+                assert "SameSite=Strict" in rest
+                cookies[person] = {"Cookie": name}
+                client.cookies.clear()
                 return field(page.text, "trace")
 
             first, second = await shown("a"), await shown("b")
@@ -98,6 +108,7 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
         ):
             page = await client.get("/label/bot")
             assert "40 traces wait" in page.text
+            assert "What your people say" not in page.text, "they have said nothing"
             assert "form-action 'self'" in page.headers["Content-Security-Policy"]
             origin = {"Origin": base}
             made = await client.post(
@@ -119,6 +130,8 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
                 }
                 stored = await client.post("/label/bot", data=form, headers=origin)
                 assert stored.status_code == 303, stored.text
+            again = await client.post("/label/bot", data=form, headers=origin)
+            assert (again.status_code, "has a label by now" in again.text) == (400, True)
             await asyncio.to_thread(agent.wait_feedback)
             page = await client.get("/label/bot")
             assert "No trace waits" in page.text
@@ -282,7 +295,7 @@ def test_a_person_labels_in_a_browser(tmp_path: Path) -> None:
             assert complaints == []
 
     async def run() -> None:
-        async with labelling(tmp_path, http={}) as (_, base):
+        async with labelling(tmp_path, http={}, suffix="\r\n\u202e\x00 ä%25") as (_, base):
             await asyncio.to_thread(visit, base)
 
     asyncio.run(run())

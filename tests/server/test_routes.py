@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from aiohttp import web
 
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.server import listener
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES, SECURITY_HEADERS
@@ -52,7 +55,16 @@ def routes(tmp_path: Path, monkeypatch: Any) -> dict[Any, Any]:
         return opened(app, *given, **named)
 
     monkeypatch.setattr(listener, "listen", listening)
-    settings = load_settings(
+
+    async def run() -> dict[Any, Any]:
+        # the apps are known when both ports are open, which is before the first is asked
+        return await ask_all(guarded(tmp_path), apps)
+
+    return asyncio.run(run())
+
+
+def guarded(tmp_path: Path) -> Settings:
+    return load_settings(
         environ={},
         overrides={
             "http": {"otlp_port": 0, "metrics_port": 0, "token": TOKEN},
@@ -60,11 +72,32 @@ def routes(tmp_path: Path, monkeypatch: Any) -> dict[Any, Any]:
         },
     )
 
-    async def run() -> dict[Any, Any]:
-        # the apps are known when both ports are open, which is before the first is asked
-        return await ask_all(settings, apps)
 
-    return asyncio.run(run())
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/rag/traces", "/v1/feedback", "/v1/index"])
+def test_who_asks_before_sending_needs_a_token_too(tmp_path: Path, path: str) -> None:
+    settings = guarded(tmp_path)
+    agent = EmbeddedAgent(settings, [])
+
+    def ask(url: str) -> bytes:
+        parts = httpx.URL(url)
+        with socket.create_connection((parts.host, parts.port or 0), timeout=5) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            connection.sendall(
+                f"{head}Expect: 100-continue\r\nContent-Length: 999999999\r\n\r\n".encode()
+            )
+            return connection.recv(100)
+
+    async def run() -> bytes:
+        async with serve_agent(agent, settings) as (traces, _):
+            return await asyncio.to_thread(ask, traces)
+
+    try:
+        assert asyncio.run(run()).startswith(b"HTTP/1.1 401")
+        assert not [
+            key for key, _ in agent.counters.items() if "dead" in key[0] or "otlp" in key[0]
+        ]
+    finally:
+        agent.stop(1)
 
 
 def test_no_route_is_open_without_a_token(tmp_path: Path, monkeypatch: Any) -> None:

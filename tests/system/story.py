@@ -107,7 +107,7 @@ def rules_for_prometheus(config: Path) -> str:
     command = [
         sys.executable,
         "-m",
-        "ragmeter.cli.main",
+        "ragmeter",
         "rules",
         "prometheus",
         "--config",

@@ -1,7 +1,7 @@
 """The HTTP endpoints for JSON items: `/v1/rag/traces`, `/v1/feedback` and `/v1/index`.
 
 A body is read within bounds, decoded in a thread, committed together with the bodies of concurrent
-requests, and answered when it is durable.
+requests, and answered when it is durable. A request refused for good counts as a dead letter.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar
 
 from aiohttp import web
@@ -23,11 +24,11 @@ from ragmeter.embedded.endpoints.request_bodies import (
     BodyReader,
     GroupCommit,
     RequestRefused,
+    defer_continue,
     error_response,
     refuse_request,
-    send_continue,
 )
-from ragmeter.embedded.intake import IntakeItem, QueueFull, StateUnavailable, count_failures
+from ragmeter.embedded.intake import QueueFull, StateUnavailable, count_failures
 from ragmeter.ingest.files import decode_feedback_body
 from ragmeter.ingest.native import (
     MAX_ITEMS,
@@ -44,8 +45,12 @@ _SOURCE = "http"
 _GROUP = 1_000  # items in one shared commit
 _MAX_INDEX_EVENTS = 2_000  # that wait: jobs wait for their replies, so more are a mistake
 
+# Reasons of dead letters for the requests that no repetition helps, by status.
+_REFUSALS = {400: "broken_body", 413: "too_large", 415: "unsupported_encoding"}
+
 _ItemT = TypeVar("_ItemT")
 _ResultT = TypeVar("_ResultT")  # of the items of one request
+_TraceItem = DecodedTrace | DecodeFailure
 _FeedbackItem = Feedback | DecodeFailure
 _IndexItem = IndexEvent | DecodeFailure
 
@@ -57,35 +62,33 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
     def __init__(self, agent: EmbeddedAgent, bodies: BodyReader) -> None:
         self._agent = agent
         self._bodies = bodies
-        self._group: GroupCommit[list[_ItemT], _ResultT] = GroupCommit(self._write, _GROUP)
+        self._group = GroupCommit(self._write, _GROUP)
         self.start, self.stop = self._group.start, self._group.stop
 
     @abstractmethod
-    def _decode(self, body: bytes) -> list[_ItemT]:
+    def _decode(self, body: bytes) -> list[_ItemT | DecodeFailure]:
         """Decode the items of a body; may raise `BodyLimitExceeded`."""
 
     @abstractmethod
-    def _write(self, requests: Sequence[list[_ItemT]]) -> Sequence[_ResultT]:
+    def _write(self, requests: Sequence[list[_ItemT | DecodeFailure]]) -> Sequence[_ResultT]:
         """Make the items of requests durable, in a thread."""
 
     @abstractmethod
-    def _reply(self, items: list[_ItemT], result: _ResultT) -> web.Response: ...
+    def _reply(self, items: list[_ItemT | DecodeFailure], result: _ResultT) -> web.Response: ...
 
-    def _has_room(self, items: list[_ItemT]) -> bool:
+    def _has_room(self, items: list[_ItemT | DecodeFailure]) -> bool:
         return True
 
     def add_to(self, app: web.Application) -> None:
         """Add the route to an application."""
-        app.router.add_post(self.path, self.handle, expect_handler=self._expect)
+        app.router.add_post(self.path, self.handle, expect_handler=defer_continue)
 
-    async def _expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Answer `Expect: 100-continue`, before the body is sent."""
-        try:
-            self._bodies.check_length(request)
-        except RequestRefused as refused:
-            return refuse_request(refused)
-        send_continue(request)
-        return None
+    async def _refuse(self, refused: RequestRefused) -> web.Response:
+        if refused.retry_after is None:  # its items are lost
+            failure = DecodeFailure.of_whole(_REFUSALS[refused.status], str(refused), b"")
+            with suppress(QueueFull, StateUnavailable):
+                await self._group.commit([failure], 0)
+        return refuse_request(refused)
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle a request."""
@@ -105,9 +108,9 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
                 result = await self._group.commit(items, len(items))
         except BodyLimitExceeded as error:
             error.__traceback__ = None  # its frames hold the body as long as a thread's future it
-            return refuse_request(RequestRefused(413, str(error)))
+            return await self._refuse(RequestRefused(413, str(error)))
         except RequestRefused as refused:
-            return refuse_request(refused)
+            return await self._refuse(refused)
         except QueueFull:
             return error_response(429, self.full_message, QueueFull.retry_after)
         except StateUnavailable as error:
@@ -115,7 +118,7 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
         return self._reply(items, result)
 
 
-class TracesEndpoint(_JsonItemsEndpoint[IntakeItem, tuple[bool, ...]]):
+class TracesEndpoint(_JsonItemsEndpoint[DecodedTrace, tuple[bool, ...]]):
     """The endpoint for traces of at most `trace_limit` bytes."""
 
     path = TRACES_PATH
@@ -125,39 +128,39 @@ class TracesEndpoint(_JsonItemsEndpoint[IntakeItem, tuple[bool, ...]]):
         super().__init__(agent, bodies)
         self._trace_limit = trace_limit
 
-    def _has_room(self, items: list[IntakeItem]) -> bool:
+    def _has_room(self, items: list[_TraceItem]) -> bool:
         return self._agent.room() > len(self._group)
 
-    def _decode(self, body: bytes) -> list[IntakeItem]:
+    def _decode(self, body: bytes) -> list[_TraceItem]:
         """Decode a body. Only the reason is kept of failures that the reply does not name."""
-        items: list[IntakeItem] = []
+        items: list[_TraceItem] = []
         unnamed: dict[str, DecodeFailure] = {}
         failures = 0
-        for index, item in enumerate(decode_trace_body(body, self._trace_limit, MAX_ITEMS)):
+        for item in decode_trace_body(body, self._trace_limit, MAX_ITEMS):
             if isinstance(item, DecodeFailure):
                 failures += 1
                 if failures <= MAX_REJECTED:
                     item = DecodeFailure(item.reason, item.errors, b"")
                 else:
                     item = unnamed.setdefault(item.reason, DecodeFailure(item.reason, (), b""))
-            items.append((item, index))
+            items.append(item)
         return items
 
-    def _write(self, requests: Sequence[list[IntakeItem]]) -> list[tuple[bool, ...]]:
+    def _write(self, requests: Sequence[list[_TraceItem]]) -> list[tuple[bool, ...]]:
         """Return for each request which of its good items were new."""
-        together = [item for items in requests for item in items]
+        together = [(item, 0) for items in requests for item in items]
         fresh = iter(self._agent.accept(together, _SOURCE, live=True).fresh)
         return [
-            tuple(next(fresh) for item, _ in items if isinstance(item, DecodedTrace))
+            tuple(next(fresh) for item in items if isinstance(item, DecodedTrace))
             for items in requests
         ]
 
-    def _reply(self, items: list[IntakeItem], result: tuple[bool, ...]) -> web.Response:
+    def _reply(self, items: list[_TraceItem], result: tuple[bool, ...]) -> web.Response:
         counts = {"accepted": sum(result), "duplicates": len(result) - sum(result)}
-        return _report(counts, [item for item, _ in items], good=bool(result))
+        return _report(counts, items, good=bool(result))
 
 
-class FeedbackEndpoint(_JsonItemsEndpoint[_FeedbackItem, None]):
+class FeedbackEndpoint(_JsonItemsEndpoint[Feedback, None]):
     """The endpoint for labels."""
 
     path = "/v1/feedback"
@@ -176,7 +179,7 @@ class FeedbackEndpoint(_JsonItemsEndpoint[_FeedbackItem, None]):
         return _report({"accepted": accepted}, items, good=accepted > 0)
 
 
-class IndexEndpoint(_JsonItemsEndpoint[_IndexItem, list[IndexOutcome]]):
+class IndexEndpoint(_JsonItemsEndpoint[IndexEvent, list[IndexOutcome]]):
     """The endpoint for events of indexing jobs."""
 
     path = "/v1/index"

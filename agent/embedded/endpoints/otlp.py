@@ -27,7 +27,7 @@ from ragmeter.embedded.endpoints.request_bodies import (
     BodyReader,
     GroupCommit,
     RequestRefused,
-    send_continue,
+    defer_continue,
 )
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
@@ -82,18 +82,7 @@ class OtlpEndpoint:
     def add_to(self, app: web.Application) -> None:
         """Add the routes to an application."""
         for path in _PATHS:
-            app.router.add_post(path, self._handle, expect_handler=self._expect)
-
-    async def _expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Answer `Expect: 100-continue`, before the body is sent."""
-        form: BodyForm | None = "json"
-        try:
-            form = _declared_form(request)
-            self._bodies.check_length(request)
-        except RequestRefused as refused:
-            return await self._refuse(_PATHS[request.path], form or "protobuf", refused)
-        send_continue(request)
-        return None
+            app.router.add_post(path, self._handle, expect_handler=defer_continue)
 
     async def _handle(self, request: web.Request) -> web.Response:
         form: BodyForm | None = "json"  # a request that is no OTLP gets a readable response

@@ -73,10 +73,8 @@ def refuse_request(refused: RequestRefused) -> web.Response:
     return response
 
 
-def send_continue(request: web.Request) -> None:
-    """Tell a client that expects `100-continue` to send its body."""
-    if request.transport is not None:
-        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+async def defer_continue(request: web.Request) -> None:
+    """Leave `Expect: 100-continue` to `BodyReader`: aiohttp asks before the listener's guard."""
 
 
 def gunzip(body: bytes | bytearray, limit: int) -> bytes:
@@ -163,11 +161,6 @@ class BodyReader:
         self._long = asyncio.Semaphore(1)
         self._large = asyncio.Lock()
 
-    def check_length(self, request: web.Request) -> None:
-        """Raise `RequestRefused` if the Content-Length is too large."""
-        if request.content_length is not None and request.content_length > self._limit:
-            raise self._too_large(f"{request.content_length} bytes are")
-
     def _too_large(self, what: str) -> RequestRefused:
         return RequestRefused(413, f"{what} over the limit of {self._limit} (limits.body_bytes)")
 
@@ -180,7 +173,10 @@ class BodyReader:
         Raises:
             RequestRefused: The body is broken, too large or too slow.
         """
-        self.check_length(request)
+        if request.content_length is not None and request.content_length > self._limit:
+            raise self._too_large(f"{request.content_length} bytes are")
+        if hdrs.EXPECT in request.headers and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         transfer = _Transfer(request.remote or "", asyncio.get_running_loop().time())
         self._transfers.add(transfer)
         try:
@@ -230,6 +226,8 @@ class BodyReader:
                 text = f"fewer than {_STRIDE} bytes of the body within {_STRIDE_SECONDS:g} seconds"
             raise RequestRefused(503, text, QueueFull.retry_after) from None
         except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
+            if request.transport is None:
+                raise RequestRefused(503, "the connection is closed", 1) from None
             raise RequestRefused(400, f"broken body: {error}") from None
         finally:
             transfer.deadline = None

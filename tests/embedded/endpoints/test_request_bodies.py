@@ -29,8 +29,8 @@ from ragmeter.embedded.endpoints.request_bodies import (
     RequestRefused,
     gunzip,
 )
-from ragmeter.embedded.intake import IntakeItem, QueueFull
-from ragmeter.ingest.native import DecodeFailure
+from ragmeter.embedded.intake import QueueFull
+from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
 from tests.system.hostile_senders import BODIES, post
@@ -69,8 +69,8 @@ def test_bad_items_beyond_those_named_keep_no_bytes(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         endpoint = TracesEndpoint(server.instrument, BodyReader(BODY_LIMIT), TRACE_LIMIT)
         items = endpoint._decode(b"nonsense\n" * 300 + trace_line(1))
-        assert len({id(item) for item, _ in items}) == 102
-        assert not any(item.raw for item, _ in items if isinstance(item, DecodeFailure))
+        assert len({id(item) for item in items}) == 102
+        assert not any(item.raw for item in items if isinstance(item, DecodeFailure))
 
     run(tmp_path, test)
 
@@ -306,7 +306,7 @@ def test_a_short_body_waits_for_no_long_one(
     go = threading.Event()
     decode = TracesEndpoint._decode
 
-    def slowly(self: TracesEndpoint, body: bytes) -> list[IntakeItem]:
+    def slowly(self: TracesEndpoint, body: bytes) -> list[DecodedTrace | DecodeFailure]:
         if len(body) > 2_000:
             assert go.wait(PATIENCE)
         return decode(self, body)

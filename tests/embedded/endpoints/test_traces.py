@@ -34,6 +34,9 @@ class Server:
         async with self.session.post(self.url, data=body, headers=headers) as reply:
             return reply.status, await reply.json()
 
+    def dead(self, reason: str) -> float:
+        return self.instrument.counters.get("ragmeter_dead_letters_total", (("reason", reason),))
+
 
 @asynccontextmanager
 async def serving(
@@ -92,6 +95,7 @@ def test_gzip(tmp_path: Path) -> None:
         assert status == 400
         status, _ = await server.post(b"x", **{"Content-Encoding": "br"})
         assert status == 415
+        assert (server.dead("broken_body"), server.dead("unsupported_encoding")) == (1, 1)
 
     run(tmp_path, test)
 
@@ -101,7 +105,7 @@ def test_a_gzip_bomb_stops_at_the_limit(tmp_path: Path) -> None:
         bomb = gzip.compress(b" " * 50_000_000)
         assert len(bomb) < BODY_LIMIT
         status, _ = await server.post(bomb, **{"Content-Encoding": "gzip"})
-        assert status == 413
+        assert (status, server.dead("too_large")) == (413, 1)
 
     run(tmp_path, test)
 
@@ -119,10 +123,7 @@ def test_the_good_ones_of_a_batch_are_kept_and_the_bad_ones_named(tmp_path: Path
             "service",
             "timestamp",
         }
-        counted = server.instrument.counters.get(
-            "ragmeter_dead_letters_total", (("reason", "invalid_trace"),)
-        )
-        assert counted == 2
+        assert server.dead("invalid_trace") == 2
 
     run(tmp_path, test)
 
@@ -161,6 +162,7 @@ def test_a_client_that_asks_first_is_told_before_it_sends(tmp_path: Path) -> Non
             writer.write(head.encode())
             assert expected in await asyncio.wait_for(reader.readline(), 5)
             writer.close()
+        assert server.dead("too_large") == 1
 
     run(tmp_path, test)
 

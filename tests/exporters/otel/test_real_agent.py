@@ -122,7 +122,7 @@ async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path
             "RAGMETER_RESULTS_EXPORT__METRICS": "answered,grounding",
         }
         agent = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ragmeter.cli.main", "run"),
+            *(sys.executable, "-m", "ragmeter", "run"),
             env=environ,
             stderr=asyncio.subprocess.PIPE,
         )

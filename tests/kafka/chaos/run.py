@@ -113,7 +113,7 @@ class _Run:
         return self.report
 
     def worker(self, server: KafkaServer, name: str, tree: dict[str, Any]) -> Worker:
-        program = ["-m", "ragmeter.cli.main"]
+        program = ["-m", "ragmeter"]
         if self.plan.mutant:
             program = ["-m", "tests.kafka.chaos.mutants", self.plan.mutant]
         return Worker(server, self.folder, name, settings=tree, program=program, **tree["kafka"])

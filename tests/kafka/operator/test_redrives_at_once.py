@@ -27,7 +27,7 @@ def test_redrives_begun_at_once_send_each_letter_once(place: Place, tmp_path: Pa
     command = [
         sys.executable,
         "-m",
-        "ragmeter.cli.main",
+        "ragmeter",
         "kafka",
         "dlq",
         "redrive",
