@@ -14,7 +14,10 @@ runs, so that producing them takes no core from the workers. Processor time is t
 alone, without the broker's and the producer's. Where workers, broker and producer share few cores,
 wall time cannot show how workers scale. Processor time a message does, which must not rise with
 their number, beside the part of the time in which the main thread of a worker runs or waits for a
-core ("busy"): what is left of it a worker waits for others. A run that takes longer than
+core ("busy"): what is left of it a worker waits for others. With `--quota 0.35` each of the
+processes gets at most that part of a core from the end of the warm-up on, and the broker, which is
+not limited, has the rest of the machine: as on machines of their own, what two workers do is then
+bound by the workers. A run that takes longer than
 `--seconds` is cut there and counts with what it has done. Prints Markdown.
 """
 
@@ -27,7 +30,7 @@ import signal
 import statistics
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,12 +111,15 @@ def run(
         """Whether all is in the state; asked when it is scored, since a scrape takes its time."""
         return done() >= wanted and (not ours or sum(map(counted_by, all_)) >= wanted)
 
-    with running(*all_):
+    with running(*all_), ExitStack() as limits:
         group = setup.name if not ours else f"{setup.name}-score"
         until(settled(setup, kind.workers, traces, group), all_)
         produce(setup.bootstrap, traces, warm, partitions)
         until(lambda: counted(len(warm)), all_)
         time.sleep(1.5)  # commits and idle steps behind it
+        if options.quota:
+            for process in all_:
+                limits.enter_context(process.limited(options.quota))
         if options.filled:
             for process in all_:
                 os.kill(process.pid, signal.SIGSTOP)
@@ -149,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
     parser.add_argument("--builtin", action="store_true", help="with the built-in scorers")
+    parser.add_argument("--quota", type=float, help="cores of each process, by cgroup; as root")
     parser.add_argument("--filled", action="store_true", help="write all before the clock runs")
     parser.add_argument("--model", type=float, default=0.0, help="models.cpu_share; 0.2 as run")
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
@@ -187,6 +194,7 @@ def main() -> None:
                     f"<!-- round {number} {kind}: {1 / one.wall:.0f} a second,"
                     f" {one.cpu * 1e6:.0f} us ({one.own * 1e6:.0f} without processes),"
                     f" {one.changelog:.2f} changelog, {one.messages} messages, busy {one.busy:.2f},"
+                    f" {one.cpu / one.wall / kind.workers:.3f} cores each,"
                     f" load {os.getloadavg()[0]:.0f} -->",
                     flush=True,
                 )

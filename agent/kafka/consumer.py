@@ -88,11 +88,11 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             while True:
                 await self._deliver()
         finally:
-            await self.owners.close()
+            await self.close()
             await self._consumer.stop()
 
     async def _deliver(self) -> None:
-        owners = self.owners.all
+        owners = self.owners
         open_ = [tp for tp, owner in owners.items() if owner.ready and not owner.full]
         if not open_:
             await asyncio.sleep(_IDLE_SECONDS)
@@ -116,8 +116,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Own the partitions of the new assignment."""
-        await self.owners.assign(assigned)
-        for tp, owner in self.owners.all.items():
+        await self.assign(assigned)
+        for tp, owner in self.owners.items():
             if owner.ready:
                 await self.seek(tp, owner.expected)
 
@@ -127,19 +127,16 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
 
     def share(self, topic: str) -> float:
         """Return the part of the partitions of a topic that this worker owns, 0..1."""
-        owned = sum(tp.topic == topic for tp in list(self.owners.all))
+        owned = sum(tp.topic == topic for tp in list(self.owners))
         known = self._consumer.partitions_for_topic(topic) if self._consumer else None
         return float(owned / max(len(known or ()), owned, 1))
 
-    async def measure(self) -> None:
-        """Measure how far the owners are behind."""
-        tps = [tp for tp in self.owners.all if self._consumer and tp in self._consumer.assignment()]
-        if tps:
-            ends = await self._consumer.end_offsets(tps)
-            for tp in tps:
-                owner = self.owners.all.get(tp)
-                if owner is not None and owner.ready:
-                    owner.measure(await self._consumer.position(tp), ends[tp])
+    async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return how far partitions were read, and their ends, of those that are assigned."""
+        consumer = self._consumer
+        here = [tp for tp in tps if consumer and tp in consumer.assignment()]
+        ends = await consumer.end_offsets(here) if here else {}
+        return {tp: (await consumer.position(tp), ends[tp]) for tp in here}
 
 
 class _ReadingThread(AIOKafkaConsumerThread):
@@ -225,14 +222,14 @@ class StateGroup(OwnerGroup):
         cast(Any, app.on_partitions_assigned).connect(self._assigned, weak=False)
 
     async def _assigned(self, app: App, assigned: set[TP], **_: Any) -> None:
-        await self.owners.assign(TopicPartition(*tp) for tp in assigned)
+        await self.assign(TopicPartition(*tp) for tp in assigned)
 
     async def agent(self, stream: Any) -> None:
         """Hand messages to the owners of their partitions; the body of Faust's agents."""
         async for event in stream.noack().events():
             message = event.message
             tp = TopicPartition(message.topic, message.partition)
-            owner = self.owners.all.get(tp)
+            owner = self.owners.get(tp)
             if owner is not None:
                 await owner.wait_for_room()
                 owner.put(message, message.checksum)
@@ -242,15 +239,14 @@ class StateGroup(OwnerGroup):
         if TP(*tp) in self._app.consumer.assignment():
             await self._app.consumer.seek(TP(*tp), offset)
 
-    async def measure(self) -> None:
-        """Measure how far the owners are behind."""
+    async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return how far partitions were read, and their ends, of those that are assigned."""
         consumer = self._app.consumer
-        tps = [TP(*tp) for tp in self.owners.all if TP(*tp) in consumer.assignment()]
-        ends = await consumer.highwaters(*tps) if tps else {}
-        for tp, end in ends.items():
-            owner = self.owners.all.get(TopicPartition(*tp))
-            if owner is not None and owner.ready:
-                owner.measure(await consumer.position(TP(*tp)) or 0, end)
+        here = [TP(*tp) for tp in tps if TP(*tp) in consumer.assignment()]
+        ends = await consumer.highwaters(*here) if here else {}
+        return {
+            TopicPartition(*tp): (await consumer.position(tp) or 0, end) for tp, end in ends.items()
+        }
 
 
 async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
 
 from ragmeter.aggregate.evidence import EvidenceKey, encode_evidence
 from ragmeter.config.kafka import KafkaSettings
@@ -20,7 +19,7 @@ from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
-from ragmeter.kafka.transactions import make_consumer
+from ragmeter.kafka.transactions import make_consumer, may_pass
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
 from ragmeter.scoring.inline_tiers import InlineTiers
@@ -69,8 +68,9 @@ async def _restart_on_error(job: Job, pause: float) -> None:
         try:
             await job()
             return
-        except Exception:
-            log.exception("a background job failed; it restarts in %.0f s", pause)
+        except Exception as error:
+            defect = None if may_pass(error) else error
+            log.warning("a job restarts in %.0f s: %r", pause, error, exc_info=defect)
         await asyncio.sleep(pause)
 
 
@@ -85,43 +85,30 @@ class TraceTopicReader:
 
     async def read(self, partition: int, offset: int) -> bytes | None:
         """Return a message, or None if it is gone; raise if that cannot be told now."""
+        part = TopicPartition(self._topic, partition)
         try:
-            return await self._read(TopicPartition(self._topic, partition), offset)
+            async with asyncio.timeout(self._seconds):
+                consumer = await self._open()
+                if partition not in (consumer.partitions_for_topic(self._topic) or (partition,)):
+                    return None
+                first = await consumer.beginning_offsets([part])
+                end = await consumer.end_offsets([part])
+                if not first[part] <= offset < end[part]:  # or yet to come: it was made anew
+                    return None
+                consumer.assign([part])
+                consumer.seek(part, offset)
+                record = await consumer.getone(part)
+                consumer.pause(part)  # else it reads on
+                return record.value if record.offset == offset else None
         except BaseException:
             await self.close()  # the next call begins with a new connection
             raise
 
-    async def _read(self, part: TopicPartition, offset: int) -> bytes | None:
-        async with asyncio.timeout(2 * self._seconds):
-            consumer = await self._open()
-            partitions = consumer.partitions_for_topic(self._topic)
-            if partitions is not None and part.partition not in partitions:
-                return None
-            if consumer.assignment() != {part}:
-                consumer.assign([part])
-            consumer.seek(part, offset)
-            consumer.resume(part)
-            try:
-                async with asyncio.timeout(self._seconds):
-                    record = await consumer.getone(part)
-            except OffsetOutOfRangeError:
-                return None
-            except TimeoutError:
-                # waiting for a message that is yet to come: the topic was made anew
-                if (await consumer.end_offsets([part]))[part] <= offset:
-                    return None
-                raise
-            finally:
-                consumer.pause(part)  # else it reads on
-            return record.value if record.offset == offset else None
-
     async def _open(self) -> AIOKafkaConsumer:
         if self._consumer is None:
-            self._consumer = make_consumer(
-                self._kafka,
-                auto_offset_reset="none",
-                max_partition_fetch_bytes=_FETCH_BYTES,
-            )
+            # other requests wait for one for messages that has nothing to answer
+            options = {"max_partition_fetch_bytes": _FETCH_BYTES, "fetch_max_wait_ms": 10}
+            self._consumer = make_consumer(self._kafka, **options)
             await self._consumer.start()
             # without a topic to follow it would not know of any partition
             await self._consumer.topics()

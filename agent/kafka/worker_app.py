@@ -154,17 +154,17 @@ class WorkerApp:
 
     async def drain(self) -> None:
         """Commit what was begun."""
-        await asyncio.gather(self.score.owners.drain(), self.state.owners.drain())
+        await asyncio.gather(self.score.drain(), self.state.drain())
 
     async def stop(self) -> None:
         """Leave the state group."""
-        await self.state.owners.close()
+        await self.state.close()
         await self.faust.stop()
 
     @property
     def ready(self) -> bool:
         """Whether both groups have dealt their partitions and all owners work."""
-        return self.state.owners.ready and self.score.owners.ready
+        return self.state.ready and self.score.ready
 
     @property
     def silence(self) -> float:
@@ -178,11 +178,11 @@ class WorkerApp:
     def marks(self) -> dict[object, object]:
         """Return a mark of each partition that has work, for `ragmeter.core.process.Watchdog`."""
         groups = (self.state, self.score)
-        return {tp: owner.mark for group in groups for tp, owner in list(group.owners.all.items())}
+        return {tp: owner.mark for group in groups for tp, owner in list(group.owners.items())}
 
     def gauges(self) -> list[GaugeSample]:
         """Return how far this worker is behind."""
-        return [*self.score.owners.gauges(), *self.state.owners.gauges()]
+        return [*self.score.gauges(), *self.state.gauges()]
 
     def describe(self) -> str:
         """Return the state of the owners, for the log of a worker that stalls."""

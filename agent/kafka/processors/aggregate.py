@@ -120,7 +120,7 @@ class StatefulProcessor(Generic[S]):
     @property
     def owners(self) -> dict[int, StatefulOwner[S]]:
         """The owners that have a state, by partition."""
-        owners = list(self.group.owners.all.items()) if self.group else []
+        owners = list(self.group.owners.items()) if self.group else []
         return {
             tp.partition: cast(StatefulOwner[S], owner)
             for tp, owner in owners

@@ -79,7 +79,6 @@ def test_scores_that_cannot_be_written_are_a_dead_letter_and_cost_no_other(
         return found
 
     monkeypatch.setattr(score, "encode_scores", fails)
-    monkeypatch.setattr(score, "encode_score", lambda record: fails([record])[0])
     processing = Processing()
     found = processing.take(*(message(trace_line(n), n) for n in range(3)))
     assert [one.headers["reason"].decode() for one in found if one.headers] == [reason]
