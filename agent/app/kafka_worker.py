@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
+from aiokafka.errors import KafkaError
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
-from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready
+from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.endpoints.operator import (
@@ -30,7 +31,6 @@ from ragmeter.exporters.senders import AlertSenders
 from ragmeter.exporters.web import metrics_app
 from ragmeter.ingest.live_inspection import LiveResults
 from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
-from ragmeter.kafka.jobs import run_jobs
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
@@ -179,7 +179,7 @@ class _WorkerProcess:
         starting = asyncio.create_task(app.faust.start())
         stopping = asyncio.create_task(self.stop.wait())
         try:
-            async with run_jobs(app.jobs):
+            async with run_jobs(app.jobs, passing=(KafkaError, OSError, TimeoutError)):
                 await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     starting.result()

@@ -1,12 +1,11 @@
-"""Background jobs of a worker: a runner with restarts, the evidence fetcher, and judge probes."""
+"""Background jobs of a worker: the fetcher of evidence, and the probes of the judge."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -19,15 +18,12 @@ from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
-from ragmeter.kafka.transactions import make_consumer, may_pass
+from ragmeter.kafka.transactions import make_consumer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
-
-_RESTART_SECONDS = 10.0
-_END_SECONDS = 5.0  # for connections to be closed, which may wait for a broker that is down
 
 # Traces in a turn. New worst traces come by the hundred when a service is new, and seldom later:
 # each has to be worse than all before it in some window.
@@ -41,37 +37,6 @@ _FETCH_BYTES = 64 * 2**10  # around the wanted message; a larger one comes all t
 PROBE_KEY = PROBE_SERVICE.encode()
 PROBE_POLL_SECONDS = 5.0
 _PROBE_NOTE = "probes"
-
-Job = Callable[[], Coroutine[Any, Any, None]]
-
-
-@contextlib.asynccontextmanager
-async def run_jobs(
-    jobs: Iterable[Job], pause: float = _RESTART_SECONDS, end: float = _END_SECONDS
-) -> AsyncIterator[None]:
-    """Run jobs until the end of the block; one that fails restarts after `pause` seconds.
-
-    Cancelled jobs get `end` seconds to end.
-    """
-    tasks = [asyncio.create_task(_restart_on_error(job, pause)) for job in jobs]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=end)
-
-
-async def _restart_on_error(job: Job, pause: float) -> None:
-    while True:
-        try:
-            await job()
-            return
-        except Exception as error:
-            defect = None if may_pass(error) else error
-            log.warning("a job restarts in %.0f s: %r", pause, error, exc_info=defect)
-        await asyncio.sleep(pause)
 
 
 class TraceTopicReader:

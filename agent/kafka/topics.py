@@ -52,7 +52,6 @@ class ActualTopic:
     partitions: int
     replication: int
     configs: dict[str, str | None] = field(default_factory=dict)
-    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +183,14 @@ def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference
     for key, want in topic.configs.items():
         have = actual.configs.get(key)
         if have != want:
-            found.append((key, have, want, *_config_cost(key, want, have, actual.empty)))
+            found.append((key, have, want, *_config_cost(key, want, have)))
     return [
         TopicDifference(topic.name, key, str(have), str(want), cost, safe)
         for key, have, want, cost, safe in found
     ]
 
 
-def _config_cost(key: str, want: str, have: str | None, empty: bool) -> tuple[str, bool]:
+def _config_cost(key: str, want: str, have: str | None) -> tuple[str, bool]:
     """Return what a change costs, and whether it is safe."""
     if key == "cleanup.policy" and want == "compact":
         return (
@@ -199,9 +198,9 @@ def _config_cost(key: str, want: str, have: str | None, empty: bool) -> tuple[st
             " is kept"
         ), True
     if key == "cleanup.policy":
-        return "what is older than its retention is deleted", empty
+        return "what is older than its retention is deleted", False
     if key == "retention.ms" and _is_less(want, have):
-        return f"what is older than {int(want) / _HOUR_MS:g} h is deleted", empty
+        return f"what is older than {int(want) / _HOUR_MS:g} h is deleted", False
     if key == "retention.ms":
         return "more disk", True
     if key == "max.message.bytes" and _is_less(want, have):

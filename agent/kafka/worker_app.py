@@ -19,6 +19,7 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.process import Job
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.kafka.connection import FAUST_LOG, faust_options
@@ -31,7 +32,7 @@ from ragmeter.kafka.consumer import (
     follow_lag,
 )
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
-from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, Job, ProbeJob, TraceTopicReader
+from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, ProbeJob, TraceTopicReader
 from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
 from ragmeter.kafka.processors.otlp import (

@@ -1,4 +1,4 @@
-"""Jobs beside the processors."""
+"""Jobs in the background, which begin anew when they fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ragmeter.kafka.jobs import run_jobs
+from ragmeter.core.process import run_jobs
 from tests.waiting import until_async
 
 
