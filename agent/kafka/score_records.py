@@ -24,6 +24,7 @@ from ragmeter.core.arithmetic import AnswerVectors, is_packed_vector
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import HashedWording, PendingResult, Score, ScoredTrace, ScoreState
+from ragmeter.ingest.native import DecodeFailure
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
 from ragmeter.store.pending import NewFeedback
 from ragmeter.trace import MAX_TAGS, GuessedField, Id, Status, Tokens, Trace
@@ -54,18 +55,20 @@ T = TypeVar("T")
 
 
 class BadRecord(RagmeterError, ValueError):
-    """Data that is no record of ours; `reason` is a metric label, the text says more."""
+    """Data that is no record of ours; `failure` says why."""
 
-    def __init__(self, reason: str, why: str) -> None:
-        super().__init__(f"{reason}: {why}"[:_MAX_ERROR_TEXT])
-        self.reason = reason
+    def __init__(self, failure: DecodeFailure) -> None:
+        super().__init__(f"{failure.reason}: {failure.errors[0]}"[:_MAX_ERROR_TEXT])
+        self.failure = failure
+
+    @classmethod
+    def of(cls, why: str, reason: str = "invalid_record") -> BadRecord:
+        """Return the error of a record as a whole."""
+        return cls(DecodeFailure.of_whole(reason, why[:_MAX_ERROR_TEXT], b""))
 
 
 class RecordTooLarge(BadRecord):
     """A record larger than its topic or the state takes."""
-
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__("too_large", f"{size} bytes; the limit is {limit}")
 
 
 class SourceOffset(NamedTuple):
@@ -242,18 +245,12 @@ def refuse_newer(data: bytes, newest: int, what: str) -> None:
         )
 
 
-def read_wire(wire: TypeAdapter[T], data: bytes | str, *, strict: bool = True) -> T:
+def read_wire(wire: TypeAdapter[T], data: bytes, *, strict: bool = True) -> T:
     """Return JSON as a type of the wire; raise `BadRecord` for what does not fit it."""
     try:
         return wire.validate_json(data, strict=strict)
     except ValidationError as error:
-        raise _bad_record(error) from None
-
-
-def _bad_record(error: ValidationError) -> BadRecord:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    reason = "invalid_json" if first["type"] == "json_invalid" else "invalid_record"
-    return BadRecord(reason, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        raise BadRecord(DecodeFailure.of_validation("invalid_record", error, data)) from None
 
 
 def encode_scores(records: Iterable[ScoreRecord], limit: int = RECORD_BYTES) -> list[bytes]:
@@ -299,7 +296,7 @@ def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[str]) ->
     }
     data = f'{_dump(head)[:-1]},"traces":[{",".join(rows)}]}}'.encode()
     if len(data) > MAX_BYTES:
-        raise RecordTooLarge(len(data), MAX_BYTES)
+        raise RecordTooLarge.of(f"{len(data)} bytes; the limit is {MAX_BYTES}", "too_large")
     return data
 
 
@@ -329,7 +326,7 @@ def _trace_to_wire(
         ]
         _TRACE_WIRE.validate_python(row)
     except ValidationError as error:
-        raise _bad_record(error) from None
+        raise BadRecord(DecodeFailure.of_validation("invalid_record", error, b"")) from None
     return _dump(row)
 
 
@@ -413,7 +410,7 @@ def decode_scores_message(
         try:
             FeedbackLabels.load(feedback.word)  # checked here, and not where a lock is held
         except (ValueError, TypeError):
-            raise BadRecord("invalid_record", "the labels of the feedback are invalid") from None
+            raise BadRecord.of("the labels of the feedback are invalid") from None
         fields = feedback.service, feedback.scorer, feedback.labelled, feedback.word
         return NewFeedback(bytes.fromhex(feedback.trace), *fields)
     if data.startswith(_INDEX_PREFIX) and len(data) <= limit:
@@ -431,11 +428,11 @@ def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:
         UnknownVersion: Another program wrote the record, and only that can read it.
     """
     if len(data) > limit:
-        raise RecordTooLarge(len(data), limit)
+        raise RecordTooLarge.of(f"{len(data)} bytes; the limit is {limit}", "too_large")
     try:
         wire = read_wire(_SCORES_WIRE, data)
         if wire.v != SCORE_VERSION:
-            raise BadRecord("invalid_record", f"version {wire.v}")
+            raise BadRecord.of(f"version {wire.v}")
         return _read_traces(wire)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         if data.startswith(b'{"v":1,') and b'"trace":{' in data:
@@ -446,14 +443,14 @@ def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:
         refuse_newer(data, SCORE_VERSION, "a score record")
         if isinstance(error, BadRecord):
             raise
-        raise BadRecord("invalid_record", repr(error)) from None
+        raise BadRecord.of(repr(error)) from None
 
 
 def decode_score(data: bytes, limit: int = _READ_BYTES) -> ScoreRecord:
     """Decode the record of a single trace; raises as `decode_scores`."""
     records = decode_scores(data, limit)
     if len(records) != 1:
-        raise BadRecord("invalid_record", f"{len(records)} traces")
+        raise BadRecord.of(f"{len(records)} traces")
     return records[0]
 
 
@@ -509,7 +506,7 @@ def _result_from_wire(pair: tuple[str, str], wire: Any, probability: float) -> S
 def _read_result(wire: tuple[Any, ...]) -> _ResultWire:
     row = _RESULT_WIRE.validate_python(wire)
     if (row.value is not None) != (_STATES[row.state] is ScoreState.SCORED):
-        raise BadRecord("invalid_record", "a value if and only if it is scored")
+        raise BadRecord.of("a value if and only if it is scored")
     return row
 
 

@@ -70,7 +70,7 @@ def test_an_event_is_not_taken_for_otlp() -> None:
 def test_a_record_that_makes_no_sense_is_bad(data: bytes) -> None:
     with pytest.raises(BadRecord) as found:
         decode_scores_message(data)
-    assert found.value.reason == "invalid_record"
+    assert found.value.failure.reason == "invalid_record"
 
 
 def test_a_partition_keeps_what_was_counted_and_counts_nothing_twice() -> None:

@@ -210,7 +210,7 @@ def damaged(field: int, value: Any) -> bytes:
 def test_garbage_is_refused_with_a_reason(data: bytes, reason: str) -> None:
     with pytest.raises(BadRecord) as caught:
         decode_score(data)
-    assert caught.value.reason == reason
+    assert caught.value.failure.reason == reason
     assert 5 < len(str(caught.value)) <= 200
 
 

@@ -19,6 +19,7 @@ from aiokafka import TopicPartition
 from ragmeter.aggregate.aggregator import IDLE_SECONDS
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import is_item_fault
+from ragmeter.ingest.native import DecodeFailure
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
@@ -200,8 +201,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             try:
                 records = decode_scores_message(message.value or b"")
             except BadRecord as error:
-                errors = (("", str(error)),)
-                letters.append(processor.dead.of_message(message, error.reason, errors))
+                letters.append(processor.dead.of_message(message, error.failure))
                 continue
             whole = message.offset
             if isinstance(records, list) and len(records) > 1 and whole not in self._failures:
@@ -244,8 +244,8 @@ class AggregateOwner(StatefulOwner[PartitionState]):
     def _give_up(self, message: Any, record: ScoresRecord, error: str) -> OutRecord:
         with self.processor.lock:
             self.state.give_up(record)
-        dead = self.processor.dead
-        letter = dead.of_message(message, "internal_error", (("", error),), count=False)
+        failure = DecodeFailure.of_whole("internal_error", error, b"")
+        letter = self.processor.dead.of_message(message, failure, count=False)
         if isinstance(record, ScoreRecord) and letter.value:
             letter = letter._replace(value=encode_score(record))
         return letter

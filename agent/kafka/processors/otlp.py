@@ -17,7 +17,6 @@ from typing import Any
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
-from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.endpoints.otlp import SILENT_STATUSES, decode_batch
 from ragmeter.embedded.open_traces import LOGS, TRACES, SpanBatch, parts_total
 from ragmeter.embedded.trace_closer import extract_traces
@@ -54,14 +53,6 @@ _CLOSE_BYTES = 16 * 2**20  # of spans read for one step; a trace that is larger 
 _NATIVE = {ENCODING_HEADER: MessageEncoding.NATIVE.encode()}
 
 
-class UnusableMessage(RagmeterError):
-    """Nothing of a message could be used; it is a dead letter."""
-
-    def __init__(self, reason: str, why: str) -> None:
-        super().__init__(why)
-        self.reason = reason
-
-
 class OtlpSplitter:
     """Splits OTLP messages into records of the spans topic; `limit` bounds a span in bytes."""
 
@@ -75,17 +66,15 @@ class OtlpSplitter:
         self._limit = limit
         self._decoding = asyncio.Semaphore(_DECODING)
 
-    async def split_request(self, body: bytes, encoding: MessageEncoding) -> list[OutRecord]:
-        """Return the records of all spans of a message.
-
-        Raises:
-            UnusableMessage: The message has none.
-        """
+    async def split_request(
+        self, body: bytes, encoding: MessageEncoding
+    ) -> list[OutRecord] | DecodeFailure:
+        """Return the records of all spans of a message, or why nothing of it could be used."""
         async with self._decoding:
             batch, broken = await asyncio.to_thread(self._decode, body, encoding)
         if broken is not None:
             self._counters.inc(*parts_total(batch.signal, "undecodable"))
-            raise UnusableMessage(broken.reason, str(broken))
+            return DecodeFailure.of_whole(broken.reason, str(broken), body)
         parts = [one for one in batch.parts if len(one.line) <= self._limit]
         refused = dict(batch.refused)
         if len(parts) < len(batch.parts):
@@ -99,9 +88,7 @@ class OtlpSplitter:
         reasons = [
             f"{number} {why}" for why, number in refused.items() if why not in SILENT_STATUSES
         ]
-        if reasons:
-            raise UnusableMessage("invalid_otlp", ", ".join(reasons))
-        return []
+        return DecodeFailure.of_whole("invalid_otlp", ", ".join(reasons), body) if reasons else []
 
     def _decode(
         self, body: bytes, encoding: MessageEncoding
@@ -162,8 +149,7 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
         try:
             return decode_spans(message.value or b"")
         except BadRecord as error:
-            dead = self.processor.dead
-            letters.append(dead.of_message(message, error.reason, (("", str(error)),)))
+            letters.append(self.processor.dead.of_message(message, error.failure))
             return []
 
     def _source(self, closing: ClosingTrace) -> dict[str, bytes]:
@@ -221,7 +207,7 @@ class AssembleProcessor(StatefulProcessor[AssemblyState]):
         for one in items:
             if isinstance(one, DecodeFailure):
                 key = closing.trace.hex().encode()
-                records.append(self.dead.of(key, one.raw, one.reason, one.errors, source))
+                records.append(self.dead.of(key, one, source))
                 counter = "ragmeter_dead_letters_total", (("reason", one.reason),)
                 counts[counter] = counts.get(counter, 0) + 1
             else:

@@ -38,11 +38,10 @@ from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.processors.delivery import (
     DeadLetterTopic,
-    ErrorPairs,
     TracePreparer,
     without_body,
 )
-from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
+from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
     AnswerEmbedding,
@@ -67,10 +66,9 @@ log = logging.getLogger(__name__)
 _LOG_APPEND = 1  # timestamp type of a message that carries the broker's time
 _GATHER_SECONDS = 0.1  # for a larger batch: a transaction costs what scoring some 20 traces does
 _YIELD_SECONDS = 0.02  # of scoring at a time: heartbeats and scrapes share the loop
-_SCORES_TOO_LARGE = "its scores are larger than a message"
-_NO_SERVICE = (
-    ("service", "is needed over Kafka, or kafka.feedback_service for feedback that names none"),
-)
+_SCORES_TOO_LARGE = DecodeFailure.of_whole("too_large", "its scores are larger than a message", b"")
+_WHERE = "is needed over Kafka, or kafka.feedback_service for feedback that names none"
+_NO_SERVICE = DecodeFailure(INVALID, (("service", _WHERE),), b"")
 
 Outcome = ScoreRecord | list[OutRecord]
 """What comes of a message."""
@@ -164,9 +162,9 @@ class MessageProcessor:
         if isinstance(scores, TraceScores):
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
-            return self._letter(message, scores.reason, scores.errors)
+            return self._letter(message, scores)
         if scores is not None:
-            return self._letter(message, "internal_error", (("", scores.why),))
+            return self._defect(message, scores.why)
         if message.topic == self._settings.kafka.topics.feedback:
             return self._forward_feedback(message)
         encoding = self._encoding(message)
@@ -176,17 +174,15 @@ class MessageProcessor:
             return self._forward_index_event(message)
         item = decode_trace(value, self._settings.limits.trace_bytes)
         if isinstance(item, DecodeFailure):
-            return self._letter(message, item.reason, item.errors)
+            return self._letter(message, item)
         if not self._preparer.is_prepared(item.trace):
             return self._prepare_and_score(message, item)
         return self._score(message, item.trace)
 
     async def _split(self, message: Any, encoding: MessageEncoding) -> Outcome:
         assert self._otlp is not None
-        try:
-            return await self._otlp.split_request(message.value or b"", encoding)
-        except UnusableMessage as error:
-            return self._letter(message, error.reason, (("", str(error)),))
+        found = await self._otlp.split_request(message.value or b"", encoding)
+        return self._letter(message, found) if isinstance(found, DecodeFailure) else found
 
     async def _prepare_and_score(self, message: Any, item: DecodedTrace) -> Outcome:
         scored = self._score(message, await self._preparer.prepare(item))
@@ -267,11 +263,10 @@ class MessageProcessor:
                 if len(group) > 1:  # one of them: the others go without it
                     found += [one for pair in group for one in self.encode([pair])]
                     continue
-                # else it is a defect of ours that this trace has revealed
-                large = isinstance(error, RecordTooLarge)
-                reason = "too_large" if large else "internal_error"
-                why = _SCORES_TOO_LARGE if large else repr(error)[:200]
-                found += self._letter(group[0][0], reason, (("", why),))
+                if isinstance(error, RecordTooLarge):
+                    found += self._letter(group[0][0], _SCORES_TOO_LARGE)
+                else:  # a defect of ours that this trace has revealed
+                    found += self._defect(group[0][0], repr(error))
                 continue
             key = service.encode("utf-8", "replace")
             found += [OutRecord(self.scores_topic, data, key) for data in encoded]
@@ -281,7 +276,7 @@ class MessageProcessor:
         """Send on an index event; its id makes it count once wherever it was read."""
         decoded = decode_index_event(message.value)
         if isinstance(decoded, DecodeFailure):
-            return self._letter(message, decoded.reason, decoded.errors)
+            return self._letter(message, decoded)
         at = self._limit_time(message, decoded.timestamp.timestamp())
         return self._forward(message, decoded.service, encode_index(message.value, at))
 
@@ -290,10 +285,10 @@ class MessageProcessor:
         kafka = self._settings.kafka
         feedback = decode_feedback(message.value or b"")
         if isinstance(feedback, DecodeFailure):
-            return self._letter(message, feedback.reason, feedback.errors)
+            return self._letter(message, feedback)
         service = feedback.service or kafka.feedback_service
         if service is None:
-            return self._letter(message, INVALID, _NO_SERVICE)
+            return self._letter(message, _NO_SERVICE)
         feedback = feedback.model_copy(update={"service": service})
         arrived = arrival_time(message, time.time())
         ahead = self._settings.limits.future_seconds
@@ -315,7 +310,7 @@ class MessageProcessor:
         if not is_item_fault(error):
             raise error
         log.exception("a message cannot be processed", exc_info=error)
-        return self._letter(message, "internal_error", (("", repr(error)[:200]),))
+        return self._defect(message, repr(error))
 
     def replace_refused(
         self, message: Any, records: list[OutRecord], refused: int
@@ -325,13 +320,16 @@ class MessageProcessor:
             return records
         letters = [one for one in records if one.topic == self.dead.topic]
         if not letters:
-            letters = self._letter(message, "too_large", (("", _SCORES_TOO_LARGE),))
+            letters = self._letter(message, _SCORES_TOO_LARGE)
         elif refused == 1:
             refused += 1
         return letters if refused == 1 else list(map(without_body, letters))
 
-    def _letter(self, message: Any, reason: str, errors: ErrorPairs) -> list[OutRecord]:
-        return [self.dead.of_message(message, reason, errors)]
+    def _letter(self, message: Any, failure: DecodeFailure) -> list[OutRecord]:
+        return [self.dead.of_message(message, failure)]
+
+    def _defect(self, message: Any, why: str) -> list[OutRecord]:
+        return self._letter(message, DecodeFailure.of_whole("internal_error", why[:200], b""))
 
 
 _Pair = tuple[Any, Outcome | asyncio.Task[Outcome]]
