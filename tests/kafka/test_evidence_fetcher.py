@@ -216,7 +216,7 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     kept.add(("bot", "t1"), record(1))
     kept.save_text(("bot", "t1"), b'{"trace": {}, "results": []}')
     rows: list[tuple[list[Any], bytes]] = [
-        (["bot", "t1"], data) for data in kept.drain().values() if data
+        (["bot", "t1"], data) for data in kept.changes.values() if data
     ]
     same, stricter = (
         EvidenceRows(ContentPolicy(), 10**6),
@@ -224,10 +224,10 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     )
     same.load(rows, "full")
     assert same.get(("bot", "t1"))
-    assert not same.changed
+    assert not same.changes
     stricter.load(rows, "full")
     assert stricter.get(("bot", "t1")) is None
-    assert list(stricter.drain().values()) == [None]
+    assert list(stricter.changes.values()) == [None]
 
 
 @pytest.mark.parametrize(
