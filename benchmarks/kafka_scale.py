@@ -205,8 +205,9 @@ def _table(found: dict[Kind, dict[int, Run]]) -> str:
     """Of runs by round: a ratio is of two runs of the same round."""
     lines = [
         "| what, processes | messages/s | CPU µs a message | wall: ratio to no-op buffered, awaited"
-        " | CPU: no-op buffered, awaited / this | changelog records a message |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        " | CPU: no-op buffered, awaited / this | changelog records a message | cores each"
+        " | rate: ratio to one process |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for kind, rounds in found.items():
         runs = rounds.values()
@@ -225,12 +226,17 @@ def _table(found: dict[Kind, dict[int, Run]]) -> str:
                 ratios.append(f"{statistics.median(pairs):.2f}" if pairs else "")
             cells.append(", ".join(ratios))
         cells.append(f"{statistics.median(one.changelog for one in runs):.3f}")
+        cells.append(_span([one.cpu / one.wall / kind.workers for one in runs], 2))
+        alone = found.get(Kind(kind.name, 1), {})
+        times = [alone[n].wall / one.wall for n, one in rounds.items() if n in alone]
+        cells.append(_span(times, 2) if times else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _span(values: list[float]) -> str:
-    return f"{statistics.median(values):.0f} ({min(values):.0f} … {max(values):.0f})"
+def _span(values: list[float], digits: int = 0) -> str:
+    middle, least, most = statistics.median(values), min(values), max(values)
+    return f"{middle:.{digits}f} ({least:.{digits}f} … {most:.{digits}f})"
 
 
 if __name__ == "__main__":
