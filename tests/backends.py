@@ -3,10 +3,8 @@ and what a Kafka worker does with a partition, without brokers."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ragmeter.aggregate.aggregator import Aggregator
@@ -26,7 +24,7 @@ from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.trace import Trace
 from tests.kafka.messages import Processing, message
-from tests.kafka.state.partition import apply, commit, notify
+from tests.kafka.state.partition import Owned, apply, commit, notify
 from tests.samples import samples
 from tests.traces import START
 
@@ -123,11 +121,10 @@ class Partition:
             notify=notify,
         )
         self.state.load(dict(self._rows))
-        owners = {0: SimpleNamespace(state=self.state)}
         empty = Aggregator(settings, self._rules, []).windows
         view = WorkerView(settings.segments, empty, problems=list, dedupe=3600.0)
-        processor: Any = SimpleNamespace(owners=owners, lock=threading.RLock(), waiting=0)
-        view.aggregate = processor
+        group: Any = Owned({0: self.state})
+        view.group = group
         self.view: Any = view
 
     def _take(self, values: Sequence[bytes], feedback: bool = False) -> None:

@@ -98,7 +98,7 @@ async def run_worker(
             results.publish,
         )
         app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
-        view.aggregate, view.assemble = app.aggregate, app.assemble
+        view.group = app.state
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""

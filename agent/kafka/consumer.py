@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
@@ -23,6 +24,8 @@ from faust.types import TP
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.connection import FAUST_LOG
 from ragmeter.kafka.transactions import OwnerGroup, make_consumer
+
+S = TypeVar("S")
 
 HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0
@@ -214,12 +217,25 @@ class ReadingConsumer(Consumer):
 
 
 class StateGroup(OwnerGroup):
-    """Faust's consumer group."""
+    """Faust's consumer group, whose owners have a `state` each.
+
+    `lock` is held while one of them changes, and by other threads that read one.
+    """
 
     def __init__(self, app: App, settings: Settings, *parts: Any) -> None:
         super().__init__(settings, settings.kafka.group, *parts)
+        self.lock = threading.RLock()
         self._app = app
         cast(Any, app.on_partitions_assigned).connect(self._assigned, weak=False)
+
+    def states(self, kind: type[S]) -> dict[int, S]:
+        """Return the loaded states of a kind by partition."""
+        owners: list[tuple[TopicPartition, Any]] = list(self.owners.items())
+        return {
+            tp.partition: owner.state
+            for tp, owner in owners
+            if owner.loaded and isinstance(owner.state, kind)
+        }
 
     async def _assigned(self, app: App, assigned: set[TP], **_: Any) -> None:
         await self.assign(TopicPartition(*tp) for tp in assigned)

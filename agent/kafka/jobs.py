@@ -15,9 +15,10 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter.kafka.processors.aggregate import AggregateProcessor
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
+from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import make_consumer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
@@ -98,7 +99,7 @@ class EvidenceFetcher:
     def __init__(
         self,
         settings: Settings,
-        processor: AggregateProcessor,
+        group: StateGroup,
         preparer: TracePreparer,
         reader: TraceTopicReader,
         *,
@@ -106,7 +107,7 @@ class EvidenceFetcher:
         pause: float = _TURN_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._processor = processor
+        self._group = group
         self._preparer = preparer
         self._reader = reader
         self._largest = settings.limits.trace_bytes
@@ -136,24 +137,24 @@ class EvidenceFetcher:
                 log.warning("cannot read a worst trace again; retried later: %r", error)
                 self._postponed[key] = self._monotonic() + _REST_SECONDS
                 return done
-            with self._processor.lock:
+            with self._group.lock:
                 # the present owner, whichever it is, ignores a trace that it does not keep
-                owner = self._processor.owners.get(partition)
-                if owner is not None:
-                    owner.state.evidence.save_text(key, body)
+                state = self._group.states(PartitionState).get(partition)
+                if state is not None:
+                    state.evidence.save_text(key, body)
             done += 1
         return done
 
     def _missing_texts(self) -> list[tuple[int, EvidenceKey, ScoreRecord]]:
         now = self._monotonic()
         self._postponed = {key: until for key, until in self._postponed.items() if until > now}
-        with self._processor.lock:
-            owners = list(self._processor.owners.items())
-            share = max(1, self._most // max(1, len(owners)))
+        with self._group.lock:
+            states = self._group.states(PartitionState)
+            share = max(1, self._most // max(1, len(states)))
             missing = [
                 (partition, key, record)
-                for partition, owner in owners
-                for key, record in owner.state.evidence.missing_texts(share, self._postponed)
+                for partition, state in states.items()
+                for key, record in state.evidence.missing_texts(share, self._postponed)
             ]
         return sorted(missing, key=lambda item: item[2].source or (0, 0))[: self._most]
 
@@ -186,18 +187,18 @@ class ProbeJob:
     def __init__(
         self,
         runner: ProbeRunner,
-        processor: AggregateProcessor,
+        group: StateGroup,
         tiers: InlineTiers,
         home: int,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._runner = runner
-        self._processor = processor
+        self._group = group
         self._tiers = tiers
         self._home = home
         self._clock = clock
-        self._loaded_from: object = None  # the owner whose note the runner has
+        self._loaded_from: object = None  # the state whose note the runner has
 
     async def run(self) -> None:
         """Probe until cancelled."""
@@ -207,12 +208,12 @@ class ProbeJob:
 
     async def run_once(self) -> bool:
         """Probe if it is due and this worker's turn; return whether it was."""
-        owner = self._processor.owners.get(self._home)
-        if owner is None:
+        state = self._group.states(PartitionState).get(self._home)
+        if state is None:
             return False
-        if owner is not self._loaded_from:
-            self._loaded_from = owner
-            self._load(owner.state.note(_PROBE_NOTE))
+        if state is not self._loaded_from:
+            self._loaded_from = state
+            self._load(state.note(_PROBE_NOTE))
         now = self._tiers.newest
         if now is None or not self._runner.due:  # without traffic there is nothing to compare with
             return False
@@ -235,10 +236,10 @@ class ProbeJob:
             log.warning("the saved probes of the judge are unusable and begin anew: %r", error)
 
     def _save(self, note: dict[str, Any], results: Iterable[ScoreRecord] = ()) -> None:
-        with self._processor.lock:
-            owner = self._processor.owners.get(self._home)
-            if owner is not None and owner is self._loaded_from:
-                owner.state.save_note(_PROBE_NOTE, note)
+        with self._group.lock:
+            state = self._group.states(PartitionState).get(self._home)
+            if state is not None and state is self._loaded_from:
+                state.save_note(_PROBE_NOTE, note)
                 for record in results:
-                    owner.state.apply(record)
-                owner.state.settle()
+                    state.apply(record)
+                state.settle()

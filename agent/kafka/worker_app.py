@@ -33,16 +33,15 @@ from ragmeter.kafka.consumer import (
 )
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
 from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, ProbeJob, TraceTopicReader
-from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
+from ragmeter.kafka.processors.aggregate import AggregateOwner, StateParts
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
 from ragmeter.kafka.processors.otlp import (
     AssembleOwner,
-    AssembleProcessor,
     OtlpSplitter,
 )
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
+from ragmeter.kafka.transactions import PartitionOwner
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
@@ -58,10 +57,7 @@ class _StateApp(faust.App):
 
 
 class WorkerApp:
-    """The groups of a worker, what it shares with its exporters, and the first fatal error.
-
-    `assemble` is None where `kafka.traces_encoding` allows native traces only.
-    """
+    """The groups of a worker, what it shares with its exporters, and the first fatal error."""
 
     def __init__(
         self,
@@ -76,47 +72,26 @@ class WorkerApp:
         kafka, topics = settings.kafka, settings.kafka.topics
         self.fatal: str | None = None
         self._answered_at = time.monotonic()
-        self.sampling = settings.sampling
         self._settings = settings
         self._tiers, self._preparer = tiers, preparer
         self.inspection = LiveInspection(preparer.content)
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)
-        expected = list(tiers.scorer.pairs)
-
-        def build() -> PartitionState:
-            state = PartitionState(
-                settings,
-                rules,
-                expected,
-                dedupe=kafka.dedupe_hours * 3600,
-                clock=time.time,
-                monotonic=time.monotonic,
-                notify=outputs.make_notifications,
-            )
-            state.aggregator.resample(self.sampling)
-            return state
-
-        self.aggregate = AggregateProcessor(settings, dead, build, outputs.on_notifications)
-        self.assemble: AssembleProcessor | None = None
+        self._parts = StateParts(
+            *(settings, rules, list(tiers.scorer.pairs), dead, outputs, settings.sampling),
+            self.inspection.publish,
+        )
         splitter = None
         if kafka.traces_encoding != "native":
-            self.assemble = AssembleProcessor(settings, dead, self.inspection.publish)
-            self.assemble.lock = self.aggregate.lock  # readers hold one lock for all
             splitter = OtlpSplitter(
-                topics.spans,
-                kafka.partitions,
-                preparer.redactor,
-                counters,
+                *(topics.spans, kafka.partitions, preparer.redactor, counters),
                 limit=settings.limits.trace_bytes,
             )
         processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter, outputs)
         self.faust = _faust_app(settings, datadir)
         self.state = StateGroup(self.faust, settings, self._state_owner, counters, self.fail)
-        self.aggregate.group = self.state
         self._agent(topics.scores, "aggregate")
-        if self.assemble is not None:
-            self.assemble.group = self.state
+        if splitter is not None:
             self._agent(topics.spans, "assemble")
 
         read = [topics.traces, *((topics.feedback,) if settings.feedback.traces else ())]
@@ -126,14 +101,12 @@ class WorkerApp:
         self.jobs: list[Job] = [
             self.score.run,
             lambda: follow_control_topic(kafka, records, tiers.apply_control),
-            EvidenceFetcher(settings, self.aggregate, preparer, reader).run,
+            EvidenceFetcher(settings, self.state, preparer, reader).run,
             lambda: follow_lag(self._answered, self.score, self.state),
         ]
         if tiers.instruments.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
-            probes = ProbeJob(
-                tiers.instruments.probes, self.aggregate, tiers, home, clock=time.time
-            )
+            probes = ProbeJob(tiers.instruments.probes, self.state, tiers, home, clock=time.time)
             self.jobs.append(probes.run)
 
     def _agent(self, topic: str, name: str) -> None:
@@ -148,10 +121,9 @@ class WorkerApp:
         )
         self.faust.agent(source, name=name)(self.state.agent)
 
-    def _state_owner(self, group: OwnerGroup, tp: TopicPartition) -> PartitionOwner:
-        if self.assemble is not None and tp.topic == self.assemble.topic:
-            return AssembleOwner(self.assemble, group, tp)
-        return AggregateOwner(self.aggregate, group, tp)
+    def _state_owner(self, group: StateGroup, tp: TopicPartition) -> PartitionOwner:
+        spans = tp.topic == self._settings.kafka.topics.spans
+        return (AssembleOwner if spans else AggregateOwner)(self._parts, group, tp)
 
     async def drain(self) -> None:
         """Commit what was begun."""
@@ -192,10 +164,10 @@ class WorkerApp:
     def resample(self, settings: SamplingSettings) -> None:
         """Draw by other settings, and have all states follow them, from now on."""
         self._tiers.resample(settings)
-        with self.aggregate.lock:
-            self.sampling = settings
-            for owner in self.aggregate.owners.values():
-                owner.state.aggregator.resample(settings)
+        with self.state.lock:
+            self._parts.sampling = settings
+            for state in self.state.states(PartitionState).values():
+                state.aggregator.resample(settings)
 
     def redact(self, settings: PrivacySettings) -> None:
         """Apply other rules of redaction from the next trace on."""

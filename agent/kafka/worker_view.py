@@ -18,8 +18,7 @@ from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCoun
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.kafka.processors.aggregate import AggregateProcessor
-from ragmeter.kafka.processors.otlp import AssembleProcessor
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.windows.windows import JoinedWindows, Windows
@@ -30,7 +29,7 @@ _POLL_SECONDS = 0.05  # between two looks whether a promotion is durable
 class WorkerView(ServicesView):
     """The `ragmeter.aggregate.agent_view` of a worker.
 
-    `aggregate` and `assemble` are set when the app is made; they share a lock. Hold it for
+    `group` is set when the app is made. Hold its lock for
     everything but `evidence`, `outbox` and `health`. `empty` are windows without content, `dedupe`
     is `kafka.dedupe_hours` in seconds.
     """
@@ -46,8 +45,7 @@ class WorkerView(ServicesView):
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
     ) -> None:
         self.segments = tuple(segments)
-        self.aggregate: AggregateProcessor | None = None
-        self.assemble: AssembleProcessor | None = None
+        self.group: StateGroup | None = None
         self._dedupe = dedupe
         self._problems = problems
         self._labels = labels
@@ -64,11 +62,11 @@ class WorkerView(ServicesView):
 
     def states(self) -> list[PartitionState]:
         """Return the states of the scores topic."""
-        return [owner.state for owner in self.aggregate.owners.values()] if self.aggregate else []
+        return list(self.group.states(PartitionState).values()) if self.group else []
 
     def assembly_states(self) -> list[AssemblyState]:
         """Return the states of the spans topic."""
-        return [owner.state for owner in self.assemble.owners.values()] if self.assemble else []
+        return list(self.group.states(AssemblyState).values()) if self.group else []
 
     @property
     def windows(self) -> Windows:
@@ -111,7 +109,7 @@ class WorkerView(ServicesView):
 
     def lock(self) -> AbstractContextManager[Any]:
         """Return the lock of all states."""
-        return self.aggregate.lock if self.aggregate else nullcontext()
+        return self.group.lock if self.group else nullcontext()
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         """Return what is known of a worst trace."""
@@ -125,7 +123,8 @@ class WorkerView(ServicesView):
 
     def health(self) -> AgentHealth:
         """Return why the worker is not ready, and how many records wait."""
-        waiting = sum(one.waiting for one in (self.aggregate, self.assemble) if one)
+        owners = list(self.group.owners.values()) if self.group else []
+        waiting = sum(len(owner.queue) for owner in owners)
         return AgentHealth(problems=tuple(self._problems()), queue_depth=waiting)
 
     def promote(self, service: str | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.cluster import quality
-from tests.kafka.state.partition import SCORER, apply, record, state_of
+from tests.kafka.state.partition import SCORER, Owned, apply, record, state_of
 from tests.samples import samples
 from tests.traces import START
 
@@ -29,24 +28,12 @@ DUPLICATE = "ragmeter_traces_duplicate_total"
 HERE = (("source", "kafka"),)
 
 
-class _Owner:
-    def __init__(self, state: PartitionState) -> None:
-        self.state = state
-
-
-class _FakeProcessor:
-    def __init__(self, states: dict[int, PartitionState]) -> None:
-        self.owners = {number: _Owner(state) for number, state in states.items()}
-        self.lock = threading.RLock()
-        self.waiting = 3
-
-
 def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
     settings = settings_of(Path("unused"))
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
     reading = WorkerView(settings.segments, empty, **{"problems": list, "dedupe": 3600.0, **more})
-    processor: Any = _FakeProcessor(states)
-    reading.aggregate = processor
+    group: Any = Owned(states, waiting=3)
+    reading.group = group
     return reading
 
 
@@ -107,8 +94,7 @@ def test_a_service_is_broken_down_where_it_lives(pair: dict[int, PartitionState]
 
 def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]) -> None:
     reading = reading_of(pair)
-    processor: Any = reading.aggregate
-    del processor.owners[4]
+    del pair[4]
     assert 'service="wiki"' not in str(exported(reading))
     assert reading.windows.services() == ["bot", "shop"]
     assert reading.windows.count_traces("bot", "", "1h") > 0

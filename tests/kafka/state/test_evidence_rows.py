@@ -48,5 +48,5 @@ def test_a_record_that_is_too_large_for_a_row_is_left_out() -> None:
     record = largest(extra=1)
     kept = EvidenceRows(ContentPolicy(), 10**6)
     kept.add((WIDE, WIDE), record)
-    assert not kept.changed
+    assert not kept.changes
     assert kept.get((WIDE, WIDE)) is None
