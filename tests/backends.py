@@ -11,6 +11,7 @@ from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -122,10 +123,8 @@ class Partition:
         )
         self.state.load(dict(self._rows))
         empty = Aggregator(settings, self._rules, []).windows
-        view = WorkerView(settings.segments, empty, problems=list, dedupe=3600.0)
         group: Any = Owned({0: self.state})
-        view.group = group
-        self.view: Any = view
+        self.view: Any = WorkerView(settings, group, empty, Counters(), problems=list)
 
     def _take(self, values: Sequence[bytes], feedback: bool = False) -> None:
         messages = [message(value, self._offset + at) for at, value in enumerate(values)]

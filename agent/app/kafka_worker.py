@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
@@ -72,33 +73,30 @@ async def run_worker(
     senders = AlertSenders(settings.alerts)
     texts = settings.privacy.content == "full"
     exporter, results = ResultsExporter(settings.results_export, texts=texts), LiveResults()
-    tiers: InlineTiers | None = None
-    view = WorkerView(
-        settings.segments,
-        Aggregator(settings, rules, []).windows,
-        dedupe=settings.kafka.dedupe_hours * 3600,
-        problems=worker.problems,
-        labels=lambda: tiers.instruments.labels() if tiers else (),
-        gauges=lambda: [
-            *(tiers.gauges() if tiers else ()),
-            *(worker.app.gauges() if worker.app else ()),
-        ],
-    )
     status = 0
     async with contextlib.AsyncExitStack() as stack:
-        await exporter.start(view)
-        stack.push_async_callback(exporter.stop)
+        counters = Counters()
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
-        preparer = await stack.enter_async_context(TracePreparer(settings, view.process))
-        tiers = await stack.enter_async_context(InlineTiers(settings, view.process))
+        preparer = await stack.enter_async_context(TracePreparer(settings, counters))
+        tiers = await stack.enter_async_context(InlineTiers(settings, counters))
         outputs = AgentOutputs(
             senders.notify,
             senders.announced,
             exporter.put if settings.results_export.endpoint else None,
             results.publish,
         )
-        app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
-        view.group = app.state
+        app = WorkerApp(settings, rules, preparer, tiers, counters, datadir, outputs)
+        view = WorkerView(
+            settings,
+            app.state,
+            Aggregator(settings, rules, []).windows,
+            counters,
+            problems=worker.problems,
+            labels=tiers.instruments.labels,
+            gauges=lambda: [*tiers.gauges(), *app.gauges()],
+        )
+        await exporter.start(view)
+        stack.push_async_callback(exporter.stop)
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
 from ragmeter.embedded.commands import UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.state.partition import PartitionState
@@ -30,11 +31,9 @@ def watched(service: str = "bot") -> PartitionState:
     return state
 
 
-def view_of(group: Any = None) -> WorkerView:
+def view_of(owned: Owned) -> WorkerView:
     empty = Aggregator(SETTINGS, [], []).windows
-    view = WorkerView((), empty, dedupe=3600.0, problems=list)
-    view.group = group
-    return view
+    return WorkerView(SETTINGS, cast(Any, owned), empty, Counters(), problems=list)
 
 
 def asked(work: Callable[[WorkerView, Owned], Awaitable[Any]], state: PartitionState) -> Any:
@@ -104,8 +103,8 @@ def test_who_loses_the_partition_says_so(
 
 def test_without_partitions_nothing_is_promised() -> None:
     with pytest.raises(StateUnavailable):
-        view_of().promote(None)
-    assert view_of().baselines() == []
+        view_of(Owned()).promote(None)
+    assert view_of(Owned()).baselines() == []
 
 
 def test_rows_of_what_is_owned_are_shown(state: PartitionState) -> None:

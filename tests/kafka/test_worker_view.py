@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.breakdown.breakdown import build_document
+from ragmeter.core.counters import Counters
 from ragmeter.exporters.page.views import service_breakdown
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.kafka.state.partition import PartitionState
@@ -20,7 +22,7 @@ from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.cluster import quality
-from tests.kafka.state.partition import SCORER, Owned, apply, record, state_of
+from tests.kafka.state.partition import Owned, apply, record, state_of
 from tests.samples import samples
 from tests.traces import START
 
@@ -28,13 +30,17 @@ DUPLICATE = "ragmeter_traces_duplicate_total"
 HERE = (("source", "kafka"),)
 
 
-def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
+def reading_of(
+    states: dict[int, PartitionState],
+    process: Counters | None = None,
+    problems: Callable[[], list[str]] = list,
+) -> WorkerView:
     settings = settings_of(Path("unused"))
+    kafka = settings.kafka.model_copy(update={"dedupe_hours": 1.0})
+    settings = settings.model_copy(update={"kafka": kafka})
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
-    reading = WorkerView(settings.segments, empty, **{"problems": list, "dedupe": 3600.0, **more})
     group: Any = Owned(states, waiting=3)
-    reading.group = group
-    return reading
+    return WorkerView(settings, group, empty, process or Counters(), problems=problems)
 
 
 def state_with(*services: str, first: int = 0, count: int = 40, **changes: Any) -> PartitionState:
@@ -106,13 +112,14 @@ def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]
 def test_counters_are_summed_over_partitions_and_the_process(
     pair: dict[int, PartitionState],
 ) -> None:
-    reading = reading_of(pair)
+    process = Counters()
+    reading = reading_of(pair, process)
     for state in pair.values():
         apply(state, [replace(record(5), source=None)])
     found = {key: value for key, value in reading.counters.items() if key[0] == DUPLICATE}
     own = [state.aggregator.counters.get(DUPLICATE, HERE) for state in pair.values()]
     assert found.get((DUPLICATE, HERE), 0) == sum(own)
-    reading.process.inc(DUPLICATE, HERE, 10)
+    process.inc(DUPLICATE, HERE, 10)
     assert reading.counters.get(DUPLICATE, HERE) == sum(own) + 10
 
 
@@ -153,11 +160,3 @@ def test_health_says_what_is_wrong(pair: dict[int, PartitionState]) -> None:
     assert reading.health().problems == ("no broker",)
     assert reading.health().queue_depth == 3
     assert reading_of(pair).health().ready
-
-
-def test_nothing_is_read_before_there_is_an_app() -> None:
-    settings = settings_of(Path("unused"))
-    empty = Aggregator(settings, [], SCORER.pairs).windows
-    reading = WorkerView(settings.segments, empty, dedupe=3600.0, problems=lambda: ["starting"])
-    assert reading.states() == []
-    assert reading.health().problems == ("starting",)
