@@ -102,14 +102,6 @@ class ScoreRecord:
     load: Callable[[], Trace] | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(slots=True)
-class IndexRecord:
-    """An index event; `at` is its checked time in Unix seconds."""
-
-    event: IndexEvent
-    at: float
-
-
 def _read_wording(wire: tuple[str, str]) -> HashedWording:
     wording = HashedWording(*wire)
     if not is_valid_wording(wording):
@@ -143,6 +135,14 @@ _Pairs = Annotated[
     tuple[tuple[_Name, _Name], ...], Field(max_length=256), AfterValidator(_check_distinct)
 ]
 _Embedding = tuple[str, str] | tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class IndexRecord:
+    """An index event; `at` is its checked time in Unix seconds."""
+
+    event: IndexEvent
+    at: Annotated[_Time, Field(alias="index_at")]
 
 
 @dataclass
@@ -208,13 +208,6 @@ class _Version:
 
 
 @dataclass
-class _IndexWire:
-    v: int
-    index_at: _Time
-    event: IndexEvent
-
-
-@dataclass
 class _FeedbackWire:
     v: int
     labelled: _Time
@@ -229,7 +222,7 @@ _SCORES_WIRE = TypeAdapter(_ScoresWire)
 _TRACE_WIRE = TypeAdapter(_TraceWire)
 _RESULT_WIRE = TypeAdapter(_ResultWire, config=ConfigDict(strict=True, allow_inf_nan=False))
 _PAIRS_WIRE = TypeAdapter(_Pairs)
-_INDEX_WIRE = TypeAdapter(_IndexWire)
+_INDEX_WIRE = TypeAdapter(IndexRecord)
 _FEEDBACK_WIRE = TypeAdapter(_FeedbackWire)
 
 
@@ -416,7 +409,7 @@ def decode_scores_message(
     if data.startswith(_INDEX_PREFIX) and len(data) <= limit:
         index = read_wire(_INDEX_WIRE, data, strict=False)
         _ = index.event.tokens  # parsed here, and not where a lock is held
-        return IndexRecord(index.event, index.index_at)
+        return index
     return decode_scores(data, limit)
 
 

@@ -81,12 +81,8 @@ class WorkerApp:
             *(settings, rules, list(tiers.scorer.pairs), dead, outputs, settings.sampling),
             self.inspection.publish,
         )
-        splitter = None
-        if kafka.traces_encoding != "native":
-            splitter = OtlpSplitter(
-                *(topics.spans, kafka.partitions, preparer.redactor, counters),
-                limit=settings.limits.trace_bytes,
-            )
+        otlp = kafka.traces_encoding != "native"
+        splitter = OtlpSplitter(settings, preparer.redactor, counters) if otlp else None
         processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter, outputs)
         self.faust = _faust_app(settings, datadir)
         self.state = StateGroup(self.faust, settings, self._state_owner, counters, self.fail)

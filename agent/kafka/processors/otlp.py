@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
 from ragmeter.embedded.endpoints.otlp import SILENT_STATUSES, decode_batch
 from ragmeter.embedded.open_traces import LOGS, TRACES, SpanBatch, parts_total
@@ -52,16 +53,14 @@ _NATIVE = {ENCODING_HEADER: MessageEncoding.NATIVE.encode()}
 
 
 class OtlpSplitter:
-    """Splits OTLP messages into records of the spans topic; `limit` bounds a span in bytes."""
+    """Splits OTLP messages into records of the spans topic."""
 
-    def __init__(
-        self, topic: str, partitions: int, redactor: Redactor, counters: Counters, *, limit: int
-    ) -> None:
-        self._topic = topic
-        self._partitions = partitions
+    def __init__(self, settings: Settings, redactor: Redactor, counters: Counters) -> None:
+        self._topic = settings.kafka.topics.spans
+        self._partitions = settings.kafka.partitions
+        self._limit = settings.limits.trace_bytes
         self._redactor = redactor
         self._counters = counters
-        self._limit = limit
         self._decoding = asyncio.Semaphore(_DECODING)
 
     async def split_request(

@@ -18,6 +18,7 @@ from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.span_records import MessageEncoding, decode_spans
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run
+from tests.kafka.settings import settings_of
 
 PARTITIONS = 4
 
@@ -27,7 +28,8 @@ class Topic:
         self.records: dict[int, list[list[StoredPart]]] = defaultdict(list)
         self.counters = Counters()
         redactor = Redactor(PrivacySettings(**privacy))
-        self.way = OtlpSplitter("rag.spans", PARTITIONS, redactor, self.counters, limit=limit)
+        settings = settings_of(kafka={"partitions": PARTITIONS}, limits={"trace_bytes": limit})
+        self.way = OtlpSplitter(settings, redactor, self.counters)
 
     def take(self, body: bytes, encoding: MessageEncoding = MessageEncoding.PROTO) -> None:
         found = asyncio.run(self.way.split_request(body, encoding))
