@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
-from aiokafka.errors import KafkaError
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
@@ -34,6 +33,7 @@ from ragmeter.ingest.live_inspection import LiveResults
 from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.topics import find_topic_problem
+from ragmeter.kafka.transactions import PASSING
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.scoring.inline_tiers import InlineTiers
@@ -177,7 +177,7 @@ class _WorkerProcess:
         starting = asyncio.create_task(app.faust.start())
         stopping = asyncio.create_task(self.stop.wait())
         try:
-            async with run_jobs(app.jobs, passing=(KafkaError, OSError, TimeoutError)):
+            async with run_jobs(app.jobs, passing=PASSING):
                 await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     starting.result()

@@ -16,14 +16,14 @@ from typing import Any, TypeVar, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError
 from faust import App
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.connection import FAUST_LOG
-from ragmeter.kafka.transactions import OwnerGroup, make_consumer
+from ragmeter.kafka.transactions import PASSING, OwnerGroup, make_consumer
 
 S = TypeVar("S")
 
@@ -271,7 +271,7 @@ async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
     Where the brokers do not answer, the last values stay, and `answered` is not called.
     """
     while True:
-        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+        with contextlib.suppress(*PASSING):
             async with asyncio.timeout(_LAG_SECONDS):
                 for group in groups:
                     await group.measure()

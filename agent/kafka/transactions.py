@@ -48,6 +48,10 @@ _READ_MS = 500  # longest wait of one read of a state topic
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
 
 
+# Errors of the brokers, or of the way to them: it is worth trying again.
+PASSING = (KafkaError, OSError, TimeoutError)
+
+
 class BeginAgain(RagmeterError):
     """What an owner has done since its last commit is to be done again."""
 
@@ -64,11 +68,6 @@ class OutRecord(NamedTuple):
     key: bytes | None = None
     partition: int | None = None
     headers: Mapping[str, bytes] = {}
-
-
-def may_pass(error: BaseException) -> bool:
-    """Return whether it is worth trying again: an error of the brokers, or of the way to them."""
-    return isinstance(error, (KafkaError, OSError, TimeoutError, BeginAgain))
 
 
 def milliseconds(message: Any) -> float:
@@ -297,13 +296,13 @@ class PartitionOwner(ABC):
                 log.warning("%s/%d was given to another worker", *self.tp)
                 self.loaded = False
                 pause = _FENCED_PAUSE
-            except Exception as error:
-                if not may_pass(error):
-                    await self.group.fail(error)
-                    return
+            except (*PASSING, BeginAgain) as error:
                 if repr(error) != last:  # not every 15 s of an outage
                     log.warning("%s/%d begins again in %.1f s: %r", *self.tp, pause, error)
                 last = repr(error)
+            except Exception as error:
+                await self.group.fail(error)
+                return
             self.ready = False
             await self._close_producer()
             await asyncio.sleep(pause)
