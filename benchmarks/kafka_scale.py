@@ -14,10 +14,9 @@ runs, so that producing them takes no core from the workers. Processor time is t
 alone, without the broker's and the producer's. Where workers, broker and producer share few cores,
 wall time cannot show how workers scale. Processor time a message does, which must not rise with
 their number, beside the part of the time in which the main thread of a worker runs or waits for a
-core ("busy"): what is left of it a worker waits for others. With `--quota 0.35` each of the
-processes gets at most that part of a core from the end of the warm-up on, and the broker, which is
-not limited, has the rest of the machine: as on machines of their own, what two workers do is then
-bound by the workers. A run that takes longer than
+core ("busy"): what is left of it a worker waits for others. With `--quota 0.25` each process gets
+that part of a core and no more from the end of the warm-up on, as on a machine of its own, and the
+broker, which is not limited, what it wants; both go before other work. A run that takes longer than
 `--seconds` is cut there and counts with what it has done. Prints Markdown.
 """
 
@@ -41,6 +40,7 @@ from benchmarks.kafka_cluster import (
     Setup,
     committed,
     counted_by,
+    cpu_group,
     ends,
     grown,
     noop,
@@ -119,7 +119,7 @@ def run(
         time.sleep(1.5)  # commits and idle steps behind it
         if options.quota:
             for process in all_:
-                limits.enter_context(process.limited(options.quota))
+                limits.enter_context(cpu_group(process.pid, options.quota))
         if options.filled:
             for process in all_:
                 os.kill(process.pid, signal.SIGSTOP)
@@ -169,7 +169,14 @@ def main() -> None:
         f" {options.partitions} partitions, {options.rounds} rounds, median (min … max)\n"
     )
     found: dict[Kind, dict[int, Run]] = {kind: {} for kind in kinds}
-    with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        kafka_server(Path(place)) as server,
+        ExitStack() as shares,
+    ):
+        if options.quota:
+            for node in server.nodes:
+                shares.enter_context(cpu_group(node.pid or 0))
         for number in range(options.rounds):
             for kind in kinds:
                 name = f"b{number}-{re.sub('[ +]', '-', kind.name)}-{kind.workers}"
