@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -22,13 +23,13 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import FAUST_LOG
+from ragmeter.kafka.connection import FAUST_LOG, faust_options
 from ragmeter.kafka.transactions import PASSING, OwnerGroup, make_consumer
 
 S = TypeVar("S")
 
-HEARTBEATS = 6  # in a session: five may be lost
-REBALANCE_SECONDS = 60.0
+_HEARTBEATS = 6  # in a session: five may be lost
+_REBALANCE_SECONDS = 60.0
 _POLL_MS = 200
 _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
 _FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
@@ -79,8 +80,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             # as many partitions of each topic for each; others balance their sum alone
             partition_assignment_strategy=[RangePartitionAssignor],
             session_timeout_ms=int(kafka.session_seconds * 1000),
-            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
-            rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
+            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / _HEARTBEATS),
+            rebalance_timeout_ms=int(_REBALANCE_SECONDS * 1000),
             max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
             max_partition_fetch_bytes=_FETCH_BYTES,
             metadata_max_age_ms=20_000,  # a topic that has grown is noticed within it
@@ -217,16 +218,44 @@ class ReadingConsumer(Consumer):
 
 
 class StateGroup(OwnerGroup):
-    """Faust's consumer group, whose owners have a `state` each.
+    """Faust's consumer group, whose owners have a `state` each; `agents` are names by topic.
 
     `lock` is held while one of them changes, and by other threads that read one.
     """
 
-    def __init__(self, app: App, settings: Settings, *parts: Any) -> None:
-        super().__init__(settings, settings.kafka.group, *parts)
+    def __init__(
+        self, settings: Settings, agents: Mapping[str, str], datadir: Path, *parts: Any
+    ) -> None:
+        kafka = settings.kafka
+        super().__init__(settings, kafka.group, *parts)
         self.lock = threading.RLock()
-        self._app = app
-        cast(Any, app.on_partitions_assigned).connect(self._assigned, weak=False)
+        self.app = App(
+            kafka.group,
+            **faust_options(kafka),
+            loop=asyncio.get_running_loop(),
+            datadir=datadir,  # Faust makes it, though there are no tables
+            store="memory://",
+            # topics are made by `ragmeter kafka init`, with the right partitions and retention
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            topic_partitions=kafka.partitions,
+            stream_recovery_delay=0.0,
+            stream_buffer_maxsize=256,
+            broker_max_poll_records=500,
+            broker_session_timeout=kafka.session_seconds,
+            broker_heartbeat_interval=kafka.session_seconds / _HEARTBEATS,
+            broker_rebalance_timeout=_REBALANCE_SECONDS,
+            consumer_auto_offset_reset="earliest",
+            consumer_max_fetch_size=4 * 2**20,
+            web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
+        )
+        cast(Any, self.app.transport).Consumer = ReadingConsumer
+        cast(Any, self.app.on_partitions_assigned).connect(self._assigned, weak=False)
+        # topics of bytes: a typed one acknowledges messages that it cannot decode
+        raw: Any = {"key_type": bytes, "value_type": bytes, "acks": False}
+        raw |= {"key_serializer": "raw", "value_serializer": "raw"}
+        for topic, name in agents.items():
+            self.app.agent(self.app.topic(topic, **raw), name=name)(self._deliver)
 
     def states(self, kind: type[S]) -> dict[int, S]:
         """Return the loaded states of a kind by partition."""
@@ -240,7 +269,7 @@ class StateGroup(OwnerGroup):
     async def _assigned(self, app: App, assigned: set[TP], **_: Any) -> None:
         await self.assign(TopicPartition(*tp) for tp in assigned)
 
-    async def agent(self, stream: Any) -> None:
+    async def _deliver(self, stream: Any) -> None:
         """Hand messages to the owners of their partitions; the body of Faust's agents."""
         async for event in stream.noack().events():
             message = event.message
@@ -252,12 +281,12 @@ class StateGroup(OwnerGroup):
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Deliver the messages of an assigned partition from an offset on."""
-        if TP(*tp) in self._app.consumer.assignment():
-            await self._app.consumer.seek(TP(*tp), offset)
+        if TP(*tp) in self.app.consumer.assignment():
+            await self.app.consumer.seek(TP(*tp), offset)
 
     async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return how far partitions were read, and their ends, of those that are assigned."""
-        consumer = self._app.consumer
+        consumer = self.app.consumer
         here = [TP(*tp) for tp in tps if TP(*tp) in consumer.assignment()]
         ends = await consumer.highwaters(*here) if here else {}
         return {

@@ -8,11 +8,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import faust
 from aiokafka import TopicPartition
-from faust.types import ConsumerT
 
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
@@ -22,15 +19,7 @@ from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.process import Job
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.live_inspection import LiveInspection
-from ragmeter.kafka.connection import FAUST_LOG, faust_options
-from ragmeter.kafka.consumer import (
-    HEARTBEATS,
-    REBALANCE_SECONDS,
-    ReadingConsumer,
-    ScoreGroup,
-    StateGroup,
-    follow_lag,
-)
+from ragmeter.kafka.consumer import ScoreGroup, StateGroup, follow_lag
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
 from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, ProbeJob, TraceTopicReader
 from ragmeter.kafka.processors.aggregate import AggregateOwner, StateParts
@@ -45,15 +34,6 @@ from ragmeter.kafka.transactions import PartitionOwner
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
-
-
-class _StateApp(faust.App):
-    logger = FAUST_LOG
-
-    def _new_consumer(self) -> ConsumerT:
-        transport: Any = self.transport
-        transport.Consumer = ReadingConsumer
-        return super()._new_consumer()
 
 
 class WorkerApp:
@@ -84,11 +64,10 @@ class WorkerApp:
         otlp = kafka.traces_encoding != "native"
         splitter = OtlpSplitter(settings, preparer.redactor, counters) if otlp else None
         processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter, outputs)
-        self.faust = _faust_app(settings, datadir)
-        self.state = StateGroup(self.faust, settings, self._state_owner, counters, self.fail)
-        self._agent(topics.scores, "aggregate")
-        if splitter is not None:
-            self._agent(topics.spans, "assemble")
+        agents = {topics.scores: "aggregate"} | ({topics.spans: "assemble"} if otlp else {})
+        parts = (self._state_owner, counters, self.fail)
+        self.state = StateGroup(settings, agents, datadir, *parts)
+        self.faust = self.state.app
 
         read = [topics.traces, *((topics.feedback,) if settings.feedback.traces else ())]
         owner = partial(ScoreOwner, processor)
@@ -104,18 +83,6 @@ class WorkerApp:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
             probes = ProbeJob(tiers.instruments.probes, self.state, tiers, home, clock=time.time)
             self.jobs.append(probes.run)
-
-    def _agent(self, topic: str, name: str) -> None:
-        # a topic of bytes: a typed one acknowledges messages that it cannot decode
-        source = self.faust.topic(
-            topic,
-            key_type=bytes,
-            value_type=bytes,
-            key_serializer="raw",
-            value_serializer="raw",
-            acks=False,
-        )
-        self.faust.agent(source, name=name)(self.state.agent)
 
     def _state_owner(self, group: StateGroup, tp: TopicPartition) -> PartitionOwner:
         spans = tp.topic == self._settings.kafka.topics.spans
@@ -174,27 +141,3 @@ class WorkerApp:
         if self.fatal is None:
             self.fatal = f"the worker stopped: {error!r}"
             log.error("%s", self.fatal, exc_info=error)
-
-
-def _faust_app(settings: Settings, datadir: Path) -> faust.App:
-    kafka = settings.kafka
-    return _StateApp(
-        kafka.group,
-        **faust_options(kafka),
-        loop=asyncio.get_running_loop(),
-        datadir=datadir,  # Faust makes it, though there are no tables
-        store="memory://",
-        # topics are made by `ragmeter kafka init`, with the right partitions and retention
-        topic_allow_declare=False,
-        topic_disable_leader=True,
-        topic_partitions=kafka.partitions,
-        stream_recovery_delay=0.0,
-        stream_buffer_maxsize=256,
-        broker_max_poll_records=500,
-        broker_session_timeout=kafka.session_seconds,
-        broker_heartbeat_interval=kafka.session_seconds / HEARTBEATS,
-        broker_rebalance_timeout=REBALANCE_SECONDS,
-        consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=4 * 2**20,
-        web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
-    )
