@@ -77,8 +77,9 @@ async def run_jobs(
                 await job()
                 return
             except Exception as error:
-                defect = None if isinstance(error, passing) else error
-                log.warning("a job restarts in %.0f s: %r", pause, error, exc_info=defect)
+                defect = not isinstance(error, passing)
+                level = logging.ERROR if defect else logging.WARNING
+                log.log(level, "a job restarts in %.0f s: %r", pause, error, exc_info=defect)
             await asyncio.sleep(pause)
 
     tasks = [asyncio.create_task(repeat(job)) for job in jobs]

@@ -129,7 +129,7 @@ def _kept(hours: float) -> dict[str, str]:
 
 
 def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) -> list[TopicSpec]:
-    """Give changelogs the partitions that the topics of their states have: Faust ends otherwise."""
+    """Give topics of states the partitions that the topics have whose states they are."""
     by_use = {topic.what: actual[topic.name] for topic in topics if topic.name in actual}
     return [
         replace(topic, partitions=by_use[_STATE_OF[topic.what]].partitions)
