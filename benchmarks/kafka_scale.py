@@ -14,7 +14,9 @@ runs, so that producing them takes no core from the workers. Processor time is t
 alone, without the broker's and the producer's. Where workers, broker and producer share few cores,
 wall time cannot show how workers scale. Processor time a message does, which must not rise with
 their number, beside the part of the time in which the main thread of a worker runs or waits for a
-core ("busy"): what is left of it a worker waits for others. A run that takes longer than
+core ("busy"): what is left of it a worker waits for others. With `--quota 0.25` each process gets
+that part of a core and no more from the end of the warm-up on, as on a machine of its own, and the
+broker, which is not limited, what it wants; both go before other work. A run that takes longer than
 `--seconds` is cut there and counts with what it has done. Prints Markdown.
 """
 
@@ -27,7 +29,7 @@ import signal
 import statistics
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,7 @@ from benchmarks.kafka_cluster import (
     Setup,
     committed,
     counted_by,
+    cpu_group,
     ends,
     grown,
     noop,
@@ -108,12 +111,15 @@ def run(
         """Whether all is in the state; asked when it is scored, since a scrape takes its time."""
         return done() >= wanted and (not ours or sum(map(counted_by, all_)) >= wanted)
 
-    with running(*all_):
+    with running(*all_), ExitStack() as limits:
         group = setup.name if not ours else f"{setup.name}-score"
         until(settled(setup, kind.workers, traces, group), all_)
         produce(setup.bootstrap, traces, warm, partitions)
         until(lambda: counted(len(warm)), all_)
         time.sleep(1.5)  # commits and idle steps behind it
+        if options.quota:
+            for process in all_:
+                limits.enter_context(cpu_group(process.pid, options.quota))
         if options.filled:
             for process in all_:
                 os.kill(process.pid, signal.SIGSTOP)
@@ -149,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
     parser.add_argument("--builtin", action="store_true", help="with the built-in scorers")
+    parser.add_argument("--quota", type=float, help="cores of each process, by cgroup; as root")
     parser.add_argument("--filled", action="store_true", help="write all before the clock runs")
     parser.add_argument("--model", type=float, default=0.0, help="models.cpu_share; 0.2 as run")
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
@@ -162,7 +169,14 @@ def main() -> None:
         f" {options.partitions} partitions, {options.rounds} rounds, median (min … max)\n"
     )
     found: dict[Kind, dict[int, Run]] = {kind: {} for kind in kinds}
-    with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        kafka_server(Path(place)) as server,
+        ExitStack() as shares,
+    ):
+        if options.quota:
+            for node in server.nodes:
+                shares.enter_context(cpu_group(node.pid or 0))
         for number in range(options.rounds):
             for kind in kinds:
                 name = f"b{number}-{re.sub('[ +]', '-', kind.name)}-{kind.workers}"
@@ -187,6 +201,7 @@ def main() -> None:
                     f"<!-- round {number} {kind}: {1 / one.wall:.0f} a second,"
                     f" {one.cpu * 1e6:.0f} us ({one.own * 1e6:.0f} without processes),"
                     f" {one.changelog:.2f} changelog, {one.messages} messages, busy {one.busy:.2f},"
+                    f" {one.cpu / one.wall / kind.workers:.3f} cores each,"
                     f" load {os.getloadavg()[0]:.0f} -->",
                     flush=True,
                 )
@@ -197,8 +212,9 @@ def _table(found: dict[Kind, dict[int, Run]]) -> str:
     """Of runs by round: a ratio is of two runs of the same round."""
     lines = [
         "| what, processes | messages/s | CPU µs a message | wall: ratio to no-op buffered, awaited"
-        " | CPU: no-op buffered, awaited / this | changelog records a message |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        " | CPU: no-op buffered, awaited / this | changelog records a message | cores each"
+        " | rate: ratio to one process |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for kind, rounds in found.items():
         runs = rounds.values()
@@ -217,12 +233,17 @@ def _table(found: dict[Kind, dict[int, Run]]) -> str:
                 ratios.append(f"{statistics.median(pairs):.2f}" if pairs else "")
             cells.append(", ".join(ratios))
         cells.append(f"{statistics.median(one.changelog for one in runs):.3f}")
+        cells.append(_span([one.cpu / one.wall / kind.workers for one in runs], 2))
+        alone = found.get(Kind(kind.name, 1), {})
+        times = [alone[n].wall / one.wall for n, one in rounds.items() if n in alone]
+        cells.append(_span(times, 2) if times else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _span(values: list[float]) -> str:
-    return f"{statistics.median(values):.0f} ({min(values):.0f} … {max(values):.0f})"
+def _span(values: list[float], digits: int = 0) -> str:
+    middle, least, most = statistics.median(values), min(values), max(values)
+    return f"{middle:.{digits}f} ({least:.{digits}f} … {most:.{digits}f})"
 
 
 if __name__ == "__main__":

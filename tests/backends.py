@@ -3,16 +3,15 @@ and what a Kafka worker does with a partition, without brokers."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -26,7 +25,7 @@ from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.trace import Trace
 from tests.kafka.messages import Processing, message
-from tests.kafka.state.partition import apply, commit, notify
+from tests.kafka.state.partition import Owned, apply, commit, notify
 from tests.samples import samples
 from tests.traces import START
 
@@ -123,12 +122,9 @@ class Partition:
             notify=notify,
         )
         self.state.load(dict(self._rows))
-        owners = {0: SimpleNamespace(state=self.state)}
         empty = Aggregator(settings, self._rules, []).windows
-        view = WorkerView(settings.segments, empty, problems=list, dedupe=3600.0)
-        processor: Any = SimpleNamespace(owners=owners, lock=threading.RLock(), waiting=0)
-        view.aggregate = processor
-        self.view: Any = view
+        group: Any = Owned({0: self.state})
+        self.view: Any = WorkerView(settings, group, empty, Counters(), problems=list)
 
     def _take(self, values: Sequence[bytes], feedback: bool = False) -> None:
         messages = [message(value, self._offset + at) for at, value in enumerate(values)]

@@ -16,7 +16,8 @@ import httpx
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
-from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready
+from ragmeter.core.counters import Counters
+from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.endpoints.operator import (
@@ -30,9 +31,9 @@ from ragmeter.exporters.senders import AlertSenders
 from ragmeter.exporters.web import metrics_app
 from ragmeter.ingest.live_inspection import LiveResults
 from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
-from ragmeter.kafka.jobs import run_jobs
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.topics import find_topic_problem
+from ragmeter.kafka.transactions import PASSING
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.scoring.inline_tiers import InlineTiers
@@ -72,33 +73,30 @@ async def run_worker(
     senders = AlertSenders(settings.alerts)
     texts = settings.privacy.content == "full"
     exporter, results = ResultsExporter(settings.results_export, texts=texts), LiveResults()
-    tiers: InlineTiers | None = None
-    view = WorkerView(
-        settings.segments,
-        Aggregator(settings, rules, []).windows,
-        dedupe=settings.kafka.dedupe_hours * 3600,
-        problems=worker.problems,
-        labels=lambda: tiers.instruments.labels() if tiers else (),
-        gauges=lambda: [
-            *(tiers.gauges() if tiers else ()),
-            *(worker.app.gauges() if worker.app else ()),
-        ],
-    )
     status = 0
     async with contextlib.AsyncExitStack() as stack:
-        await exporter.start(view)
-        stack.push_async_callback(exporter.stop)
+        counters = Counters()
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
-        preparer = await stack.enter_async_context(TracePreparer(settings, view.process))
-        tiers = await stack.enter_async_context(InlineTiers(settings, view.process))
+        preparer = await stack.enter_async_context(TracePreparer(settings, counters))
+        tiers = await stack.enter_async_context(InlineTiers(settings, counters))
         outputs = AgentOutputs(
             senders.notify,
             senders.announced,
             exporter.put if settings.results_export.endpoint else None,
             results.publish,
         )
-        app = WorkerApp(settings, rules, preparer, tiers, view.process, datadir, outputs)
-        view.aggregate, view.assemble = app.aggregate, app.assemble
+        app = WorkerApp(settings, rules, preparer, tiers, counters, datadir, outputs)
+        view = WorkerView(
+            settings,
+            app.state,
+            Aggregator(settings, rules, []).windows,
+            counters,
+            problems=worker.problems,
+            labels=tiers.instruments.labels,
+            gauges=lambda: [*tiers.gauges(), *app.gauges()],
+        )
+        await exporter.start(view)
+        stack.push_async_callback(exporter.stop)
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""
@@ -179,7 +177,7 @@ class _WorkerProcess:
         starting = asyncio.create_task(app.faust.start())
         stopping = asyncio.create_task(self.stop.wait())
         try:
-            async with run_jobs(app.jobs):
+            async with run_jobs(app.jobs, passing=PASSING):
                 await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     starting.result()

@@ -1,4 +1,4 @@
-"""Heartbeats, the stall watchdog, signal handling and resource limits of a process.
+"""Heartbeats, jobs, the stall watchdog, signal handling and resource limits of a process.
 
 The watchdog notices work that waits while nothing moves: the embedded agent shows it its threads
 and its queue, a Kafka worker its partitions. A restart is harmless by design: readiness goes off
@@ -8,13 +8,23 @@ first, so that operators can look, and then the process ends with a failure.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import logging
 import math
 import os
 import signal
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _HEARTBEAT_SECONDS = 2.0  # of an event loop; a stall is a matter of many seconds
 
@@ -31,6 +41,11 @@ MAX_CHECK_SECONDS = 10.0
 # no cycles: at Python's 700 the collector took a tenth of the time of an import and freed nothing.
 _GC_THRESHOLD = 50_000
 
+_RESTART_SECONDS = 10.0  # before a job that failed begins again
+_END_SECONDS = 5.0  # for connections to be closed, which may wait for a broker that is down
+
+log = logging.getLogger(__name__)
+
 _WatchedKey = TypeVar("_WatchedKey", bound=Hashable)
 
 
@@ -38,6 +53,43 @@ def collect_rarely() -> None:
     """Let the garbage collector leave alone what exists by now, and run rarely."""
     gc.freeze()  # modules and settings stay: no collection visits them again
     gc.set_threshold(_GC_THRESHOLD)
+
+
+Job = Callable[[], Coroutine[Any, Any, None]]
+
+
+@contextlib.asynccontextmanager
+async def run_jobs(
+    jobs: Iterable[Job],
+    pause: float = _RESTART_SECONDS,
+    end: float = _END_SECONDS,
+    *,
+    passing: tuple[type[Exception], ...] = (OSError, TimeoutError),
+) -> AsyncIterator[None]:
+    """Run jobs until the end of the block; one that fails restarts after `pause` seconds.
+
+    Cancelled jobs get `end` seconds to end. Errors that are `passing` are logged in one line.
+    """
+
+    async def repeat(job: Job) -> None:
+        while True:
+            try:
+                await job()
+                return
+            except Exception as error:
+                defect = not isinstance(error, passing)
+                level = logging.ERROR if defect else logging.WARNING
+                log.log(level, "a job restarts in %.0f s: %r", pause, error, exc_info=defect)
+            await asyncio.sleep(pause)
+
+    tasks = [asyncio.create_task(repeat(job)) for job in jobs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=end)
 
 
 class Heartbeat:

@@ -12,12 +12,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ragmeter.core.arithmetic import AnswerVectors
-from ragmeter.core.process import Heartbeat
+from ragmeter.core.process import Heartbeat, Job, run_jobs
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
@@ -68,7 +67,7 @@ class TierWorker:
         scorers: The scorer of each tier; draws of other tiers become `not_configured`.
         in_flight: The number of traces to score at a time, by tier.
         on_finished: Called from the loop's thread when `take` has something.
-        jobs: Further jobs for the same loop; they are cancelled at the end.
+        jobs: Further jobs for the same loop, as of `run_jobs`.
         hold_seconds: `HOLD_SECONDS` by default.
 
     Attributes:
@@ -82,7 +81,7 @@ class TierWorker:
         in_flight: Mapping[Tier, int],
         *,
         on_finished: Callable[[], None],
-        jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        jobs: Sequence[Job] = (),
         live: Callable[[], bool] = lambda: True,
         hold_seconds: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -150,13 +149,9 @@ class TierWorker:
                     await stack.enter_async_context(scorer)
             self._wakeups = {tier: asyncio.Event() for tier in self._in_flight}
             self._loop = asyncio.get_running_loop()
-            jobs = [asyncio.create_task(_log_failure(job())) for job in self._jobs]
-            async with asyncio.TaskGroup() as group:
+            async with run_jobs(self._jobs), asyncio.TaskGroup() as group:
                 for tier in self._in_flight:
                     group.create_task(self._serve(tier))
-            for task in jobs:
-                task.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
 
     async def _serve(self, tier: Tier) -> None:
         tasks = set[asyncio.Task[None]]()
@@ -243,11 +238,3 @@ async def _embed(trace: Trace, scorer: TierScorer | None) -> AnswerVectors | str
     except Exception:
         log.exception("the embedding of trace %r failed", trace.trace_id[:80])
         return "internal_error"
-
-
-async def _log_failure(job: Coroutine[Any, Any, None]) -> None:
-    """Await a job and log its failure, which would else show only when the loop ends."""
-    try:
-        await job
-    except Exception:
-        log.exception("a job beside the slow tiers has ended")

@@ -16,7 +16,7 @@ import math
 import ssl
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ragmeter.config.kafka import KafkaSecurity, KafkaSettings
 from ragmeter.core.errors import RagmeterError
@@ -151,10 +151,22 @@ async def probe_brokers(kafka: KafkaSettings) -> dict[str, int]:
             for server in kafka.bootstrap_servers:
                 host, _, port = server.rpartition(":")
                 try:
-                    metadata = await _probe_broker(host.strip("[]"), int(port), options)
-                    return await _probe_any(server, metadata.brokers, options)
+                    answer = await _read_metadata(host.strip("[]"), int(port), options)
                 except _ProbeFailed as error:
                     reasons.append(str(error))
+                    continue
+                reason = "it names no broker"
+                for _, host, port, *_ in answer.brokers:  # some of a cluster may be down
+                    try:
+                        topics = (await _read_metadata(host, port, options)).topics
+                    except _ProbeFailed as error:
+                        reason = str(error)
+                        continue
+                    return {name: len(parts) for error, name, *_, parts in topics if not error}
+                reasons.append(
+                    f"{server} answers, but the address that it advertises (advertised.listeners)"
+                    f" does not: {reason}"
+                )
     except TimeoutError:
         reasons.append(f"no answer within {kafka.timeout_seconds:g} s")
     security = kafka.security
@@ -222,12 +234,7 @@ class _ProbeFailed(RagmeterError):
     pass
 
 
-class _BrokerMetadata(NamedTuple):
-    brokers: list[tuple[str, int]]  # the addresses that the cluster advertises
-    topics: dict[str, int]
-
-
-async def _probe_broker(host: str, port: int, options: dict[str, Any]) -> _BrokerMetadata:
+async def _read_metadata(host: str, port: int, options: dict[str, Any]) -> Any:
     from aiokafka.conn import AIOKafkaConnection
     from aiokafka.errors import KafkaError
     from aiokafka.protocol.metadata import MetadataRequest
@@ -235,33 +242,13 @@ async def _probe_broker(host: str, port: int, options: dict[str, Any]) -> _Broke
     connection = AIOKafkaConnection(host, port, **options)
     try:
         await connection.connect()
-        answer = await connection.send(MetadataRequest(None))  # of all topics
-        return _BrokerMetadata(
-            [(broker[1], broker[2]) for broker in answer.brokers],
-            {name: len(parts) for error, name, *_, parts in answer.topics if not error},
-        )
+        return await connection.send(MetadataRequest(None))  # of all topics
     except (OSError, KafkaError, TimeoutError) as error:
         raise _ProbeFailed(f"{host}:{port}: {_explain(error, options)}") from None
     finally:
         closed = connection.close()
         if closed is not None:  # TLS has a closing handshake; without waiting the socket would leak
             await asyncio.wait([closed], timeout=0.2)
-
-
-async def _probe_any(
-    server: str, brokers: list[tuple[str, int]], options: dict[str, Any]
-) -> dict[str, int]:
-    """One of the addresses is enough: some brokers of a cluster may be down."""
-    reason = "it names no broker"
-    for host, port in brokers:
-        try:
-            return (await _probe_broker(host, port, options)).topics
-        except _ProbeFailed as error:
-            reason = str(error)
-    raise _ProbeFailed(
-        f"{server} answers, but the address that it advertises (advertised.listeners) does not:"
-        f" {reason}"
-    )
 
 
 def _explain(error: Exception, options: dict[str, Any]) -> str:

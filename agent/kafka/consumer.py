@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError
 from faust import App
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import FAUST_LOG
-from ragmeter.kafka.transactions import OwnerGroup, make_consumer
+from ragmeter.kafka.connection import FAUST_LOG, faust_options
+from ragmeter.kafka.transactions import PASSING, OwnerGroup, make_consumer
 
-HEARTBEATS = 6  # in a session: five may be lost
-REBALANCE_SECONDS = 60.0
+S = TypeVar("S")
+
+_HEARTBEATS = 6  # in a session: five may be lost
+_REBALANCE_SECONDS = 60.0
 _POLL_MS = 200
 _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
 _FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
@@ -76,8 +80,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             # as many partitions of each topic for each; others balance their sum alone
             partition_assignment_strategy=[RangePartitionAssignor],
             session_timeout_ms=int(kafka.session_seconds * 1000),
-            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
-            rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
+            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / _HEARTBEATS),
+            rebalance_timeout_ms=int(_REBALANCE_SECONDS * 1000),
             max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
             max_partition_fetch_bytes=_FETCH_BYTES,
             metadata_max_age_ms=20_000,  # a topic that has grown is noticed within it
@@ -88,11 +92,11 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             while True:
                 await self._deliver()
         finally:
-            await self.owners.close()
+            await self.close()
             await self._consumer.stop()
 
     async def _deliver(self) -> None:
-        owners = self.owners.all
+        owners = self.owners
         open_ = [tp for tp, owner in owners.items() if owner.ready and not owner.full]
         if not open_:
             await asyncio.sleep(_IDLE_SECONDS)
@@ -116,8 +120,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Own the partitions of the new assignment."""
-        await self.owners.assign(assigned)
-        for tp, owner in self.owners.all.items():
+        await self.assign(assigned)
+        for tp, owner in self.owners.items():
             if owner.ready:
                 await self.seek(tp, owner.expected)
 
@@ -127,19 +131,16 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
 
     def share(self, topic: str) -> float:
         """Return the part of the partitions of a topic that this worker owns, 0..1."""
-        owned = sum(tp.topic == topic for tp in list(self.owners.all))
+        owned = sum(tp.topic == topic for tp in list(self.owners))
         known = self._consumer.partitions_for_topic(topic) if self._consumer else None
         return float(owned / max(len(known or ()), owned, 1))
 
-    async def measure(self) -> None:
-        """Measure how far the owners are behind."""
-        tps = [tp for tp in self.owners.all if self._consumer and tp in self._consumer.assignment()]
-        if tps:
-            ends = await self._consumer.end_offsets(tps)
-            for tp in tps:
-                owner = self.owners.all.get(tp)
-                if owner is not None and owner.ready:
-                    owner.measure(await self._consumer.position(tp), ends[tp])
+    async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return how far partitions were read, and their ends, of those that are assigned."""
+        consumer = self._consumer
+        here = [tp for tp in tps if consumer and tp in consumer.assignment()]
+        ends = await consumer.end_offsets(here) if here else {}
+        return {tp: (await consumer.position(tp), ends[tp]) for tp in here}
 
 
 class _ReadingThread(AIOKafkaConsumerThread):
@@ -217,40 +218,80 @@ class ReadingConsumer(Consumer):
 
 
 class StateGroup(OwnerGroup):
-    """Faust's consumer group."""
+    """Faust's consumer group, whose owners have a `state` each; `agents` are names by topic.
 
-    def __init__(self, app: App, settings: Settings, *parts: Any) -> None:
-        super().__init__(settings, settings.kafka.group, *parts)
-        self._app = app
-        cast(Any, app.on_partitions_assigned).connect(self._assigned, weak=False)
+    `lock` is held while one of them changes, and by other threads that read one.
+    """
+
+    def __init__(
+        self, settings: Settings, agents: Mapping[str, str], datadir: Path, *parts: Any
+    ) -> None:
+        kafka = settings.kafka
+        super().__init__(settings, kafka.group, *parts)
+        self.lock = threading.RLock()
+        self.app = App(
+            kafka.group,
+            **faust_options(kafka),
+            loop=asyncio.get_running_loop(),
+            datadir=datadir,  # Faust makes it, though there are no tables
+            store="memory://",
+            # topics are made by `ragmeter kafka init`, with the right partitions and retention
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            topic_partitions=kafka.partitions,
+            stream_recovery_delay=0.0,
+            stream_buffer_maxsize=256,
+            broker_max_poll_records=500,
+            broker_session_timeout=kafka.session_seconds,
+            broker_heartbeat_interval=kafka.session_seconds / _HEARTBEATS,
+            broker_rebalance_timeout=_REBALANCE_SECONDS,
+            consumer_auto_offset_reset="earliest",
+            consumer_max_fetch_size=4 * 2**20,
+            web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
+        )
+        cast(Any, self.app.transport).Consumer = ReadingConsumer
+        cast(Any, self.app.on_partitions_assigned).connect(self._assigned, weak=False)
+        # topics of bytes: a typed one acknowledges messages that it cannot decode
+        raw: Any = {"key_type": bytes, "value_type": bytes, "acks": False}
+        raw |= {"key_serializer": "raw", "value_serializer": "raw"}
+        for topic, name in agents.items():
+            self.app.agent(self.app.topic(topic, **raw), name=name)(self._deliver)
+
+    def states(self, kind: type[S]) -> dict[int, S]:
+        """Return the loaded states of a kind by partition."""
+        owners: list[tuple[TopicPartition, Any]] = list(self.owners.items())
+        return {
+            tp.partition: owner.state
+            for tp, owner in owners
+            if owner.loaded and isinstance(owner.state, kind)
+        }
 
     async def _assigned(self, app: App, assigned: set[TP], **_: Any) -> None:
-        await self.owners.assign(TopicPartition(*tp) for tp in assigned)
+        await self.assign(TopicPartition(*tp) for tp in assigned)
 
-    async def agent(self, stream: Any) -> None:
+    async def _deliver(self, stream: Any) -> None:
         """Hand messages to the owners of their partitions; the body of Faust's agents."""
         async for event in stream.noack().events():
             message = event.message
             tp = TopicPartition(message.topic, message.partition)
-            owner = self.owners.all.get(tp)
+            owner = self.owners.get(tp)
             if owner is not None:
                 await owner.wait_for_room()
                 owner.put(message, message.checksum)
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Deliver the messages of an assigned partition from an offset on."""
-        if TP(*tp) in self._app.consumer.assignment():
-            await self._app.consumer.seek(TP(*tp), offset)
+        if TP(*tp) in self.app.consumer.assignment():
+            await self.app.consumer.seek(TP(*tp), offset)
 
-    async def measure(self) -> None:
-        """Measure how far the owners are behind."""
-        consumer = self._app.consumer
-        tps = [TP(*tp) for tp in self.owners.all if TP(*tp) in consumer.assignment()]
-        ends = await consumer.highwaters(*tps) if tps else {}
-        for tp, end in ends.items():
-            owner = self.owners.all.get(TopicPartition(*tp))
-            if owner is not None and owner.ready:
-                owner.measure(await consumer.position(TP(*tp)) or 0, end)
+    async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return how far partitions were read, and their ends, of those that are assigned."""
+        consumer = self.app.consumer
+        here = [TP(*tp) for tp in tps if TP(*tp) in consumer.assignment()]
+        ends = await consumer.highwaters(*here) if here else {}
+        return {
+            TopicPartition(*tp): (await consumer.position(tp) or 0, end) for tp, end in ends.items()
+        }
 
 
 async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
@@ -259,7 +300,7 @@ async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
     Where the brokers do not answer, the last values stay, and `answered` is not called.
     """
     while True:
-        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+        with contextlib.suppress(*PASSING):
             async with asyncio.timeout(_LAG_SECONDS):
                 for group in groups:
                     await group.measure()

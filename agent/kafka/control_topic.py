@@ -10,7 +10,6 @@ its probability. So nothing waits for this topic.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 BATCH = 500
-_RETRY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -82,31 +80,21 @@ class ControlRecords:
 
 
 async def follow_control_topic(
-    kafka: KafkaSettings,
-    records: ControlRecords,
-    apply: Callable[[SamplingControl], None],
-    *,
-    retry: float = _RETRY_SECONDS,
+    kafka: KafkaSettings, records: ControlRecords, apply: Callable[[SamplingControl], None]
 ) -> None:
     """Read the topic into `records` and call `apply` with each change, until cancelled.
 
-    Where the topic cannot be read, the last records stay in force; reading restarts after `retry`
-    seconds.
+    Every worker reads everything: without a group. Where the topic cannot be read, the last
+    records stay in force, and whoever runs this begins again.
     """
-    while True:
-        # without a group: every worker reads everything
-        consumer = make_consumer(kafka, kafka.topics.control)
-        try:
-            await consumer.start()
-            while True:
-                batch = await consumer.getmany(timeout_ms=1000, max_records=BATCH)
-                messages = [message for found in batch.values() for message in found]
-                _take_in(records, messages, apply)
-        except Exception as error:
-            log.warning("cannot read the topic of the control records: %r", error)
-        finally:
-            await consumer.stop()
-        await asyncio.sleep(retry)
+    consumer = make_consumer(kafka, kafka.topics.control)
+    try:
+        await consumer.start()
+        while True:
+            batch = await consumer.getmany(timeout_ms=1000, max_records=BATCH)
+            _take_in(records, [message for found in batch.values() for message in found], apply)
+    finally:
+        await consumer.stop()
 
 
 def _take_in(

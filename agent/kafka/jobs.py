@@ -1,34 +1,30 @@
-"""Background jobs of a worker: a runner with restarts, the evidence fetcher, and judge probes."""
+"""Background jobs of a worker: the fetcher of evidence, and the probes of the judge."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
 
 from ragmeter.aggregate.evidence import EvidenceKey, encode_evidence
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter.kafka.processors.aggregate import AggregateProcessor
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
+from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import make_consumer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
-
-_RESTART_SECONDS = 10.0
-_END_SECONDS = 5.0  # for connections to be closed, which may wait for a broker that is down
 
 # Traces in a turn. New worst traces come by the hundred when a service is new, and seldom later:
 # each has to be worse than all before it in some window.
@@ -43,36 +39,6 @@ PROBE_KEY = PROBE_SERVICE.encode()
 PROBE_POLL_SECONDS = 5.0
 _PROBE_NOTE = "probes"
 
-Job = Callable[[], Coroutine[Any, Any, None]]
-
-
-@contextlib.asynccontextmanager
-async def run_jobs(
-    jobs: Iterable[Job], pause: float = _RESTART_SECONDS, end: float = _END_SECONDS
-) -> AsyncIterator[None]:
-    """Run jobs until the end of the block; one that fails restarts after `pause` seconds.
-
-    Cancelled jobs get `end` seconds to end.
-    """
-    tasks = [asyncio.create_task(_restart_on_error(job, pause)) for job in jobs]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=end)
-
-
-async def _restart_on_error(job: Job, pause: float) -> None:
-    while True:
-        try:
-            await job()
-            return
-        except Exception:
-            log.exception("a background job failed; it restarts in %.0f s", pause)
-        await asyncio.sleep(pause)
-
 
 class TraceTopicReader:
     """Reads single messages of a topic by their offsets, each within `seconds`."""
@@ -85,43 +51,30 @@ class TraceTopicReader:
 
     async def read(self, partition: int, offset: int) -> bytes | None:
         """Return a message, or None if it is gone; raise if that cannot be told now."""
+        part = TopicPartition(self._topic, partition)
         try:
-            return await self._read(TopicPartition(self._topic, partition), offset)
+            async with asyncio.timeout(self._seconds):
+                consumer = await self._open()
+                if partition not in (consumer.partitions_for_topic(self._topic) or (partition,)):
+                    return None
+                first = await consumer.beginning_offsets([part])
+                end = await consumer.end_offsets([part])
+                if not first[part] <= offset < end[part]:  # or yet to come: it was made anew
+                    return None
+                consumer.assign([part])
+                consumer.seek(part, offset)
+                record = await consumer.getone(part)
+                consumer.pause(part)  # else it reads on
+                return record.value if record.offset == offset else None
         except BaseException:
             await self.close()  # the next call begins with a new connection
             raise
 
-    async def _read(self, part: TopicPartition, offset: int) -> bytes | None:
-        async with asyncio.timeout(2 * self._seconds):
-            consumer = await self._open()
-            partitions = consumer.partitions_for_topic(self._topic)
-            if partitions is not None and part.partition not in partitions:
-                return None
-            if consumer.assignment() != {part}:
-                consumer.assign([part])
-            consumer.seek(part, offset)
-            consumer.resume(part)
-            try:
-                async with asyncio.timeout(self._seconds):
-                    record = await consumer.getone(part)
-            except OffsetOutOfRangeError:
-                return None
-            except TimeoutError:
-                # waiting for a message that is yet to come: the topic was made anew
-                if (await consumer.end_offsets([part]))[part] <= offset:
-                    return None
-                raise
-            finally:
-                consumer.pause(part)  # else it reads on
-            return record.value if record.offset == offset else None
-
     async def _open(self) -> AIOKafkaConsumer:
         if self._consumer is None:
-            self._consumer = make_consumer(
-                self._kafka,
-                auto_offset_reset="none",
-                max_partition_fetch_bytes=_FETCH_BYTES,
-            )
+            # other requests wait for one for messages that has nothing to answer
+            options = {"max_partition_fetch_bytes": _FETCH_BYTES, "fetch_max_wait_ms": 10}
+            self._consumer = make_consumer(self._kafka, **options)
             await self._consumer.start()
             # without a topic to follow it would not know of any partition
             await self._consumer.topics()
@@ -146,7 +99,7 @@ class EvidenceFetcher:
     def __init__(
         self,
         settings: Settings,
-        processor: AggregateProcessor,
+        group: StateGroup,
         preparer: TracePreparer,
         reader: TraceTopicReader,
         *,
@@ -154,7 +107,7 @@ class EvidenceFetcher:
         pause: float = _TURN_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._processor = processor
+        self._group = group
         self._preparer = preparer
         self._reader = reader
         self._largest = settings.limits.trace_bytes
@@ -184,24 +137,24 @@ class EvidenceFetcher:
                 log.warning("cannot read a worst trace again; retried later: %r", error)
                 self._postponed[key] = self._monotonic() + _REST_SECONDS
                 return done
-            with self._processor.lock:
+            with self._group.lock:
                 # the present owner, whichever it is, ignores a trace that it does not keep
-                owner = self._processor.owners.get(partition)
-                if owner is not None:
-                    owner.state.evidence.save_text(key, body)
+                state = self._group.states(PartitionState).get(partition)
+                if state is not None:
+                    state.evidence.save_text(key, body)
             done += 1
         return done
 
     def _missing_texts(self) -> list[tuple[int, EvidenceKey, ScoreRecord]]:
         now = self._monotonic()
         self._postponed = {key: until for key, until in self._postponed.items() if until > now}
-        with self._processor.lock:
-            owners = list(self._processor.owners.items())
-            share = max(1, self._most // max(1, len(owners)))
+        with self._group.lock:
+            states = self._group.states(PartitionState)
+            share = max(1, self._most // max(1, len(states)))
             missing = [
                 (partition, key, record)
-                for partition, owner in owners
-                for key, record in owner.state.evidence.missing_texts(share, self._postponed)
+                for partition, state in states.items()
+                for key, record in state.evidence.missing_texts(share, self._postponed)
             ]
         return sorted(missing, key=lambda item: item[2].source or (0, 0))[: self._most]
 
@@ -234,18 +187,18 @@ class ProbeJob:
     def __init__(
         self,
         runner: ProbeRunner,
-        processor: AggregateProcessor,
+        group: StateGroup,
         tiers: InlineTiers,
         home: int,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._runner = runner
-        self._processor = processor
+        self._group = group
         self._tiers = tiers
         self._home = home
         self._clock = clock
-        self._loaded_from: object = None  # the owner whose note the runner has
+        self._loaded_from: object = None  # the state whose note the runner has
 
     async def run(self) -> None:
         """Probe until cancelled."""
@@ -255,12 +208,12 @@ class ProbeJob:
 
     async def run_once(self) -> bool:
         """Probe if it is due and this worker's turn; return whether it was."""
-        owner = self._processor.owners.get(self._home)
-        if owner is None:
+        state = self._group.states(PartitionState).get(self._home)
+        if state is None:
             return False
-        if owner is not self._loaded_from:
-            self._loaded_from = owner
-            self._load(owner.state.note(_PROBE_NOTE))
+        if state is not self._loaded_from:
+            self._loaded_from = state
+            self._load(state.note(_PROBE_NOTE))
         now = self._tiers.newest
         if now is None or not self._runner.due:  # without traffic there is nothing to compare with
             return False
@@ -283,10 +236,10 @@ class ProbeJob:
             log.warning("the saved probes of the judge are unusable and begin anew: %r", error)
 
     def _save(self, note: dict[str, Any], results: Iterable[ScoreRecord] = ()) -> None:
-        with self._processor.lock:
-            owner = self._processor.owners.get(self._home)
-            if owner is not None and owner is self._loaded_from:
-                owner.state.save_note(_PROBE_NOTE, note)
+        with self._group.lock:
+            state = self._group.states(PartitionState).get(self._home)
+            if state is not None and state is self._loaded_from:
+                state.save_note(_PROBE_NOTE, note)
                 for record in results:
-                    owner.state.apply(record)
-                owner.state.settle()
+                    state.apply(record)
+                state.settle()

@@ -11,14 +11,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from ragmeter.config.kafka import TracesEncoding
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BOM, is_json_object
 from ragmeter.ingest.stored_spans import PART_OVERHEAD, StoredPart
-from ragmeter.kafka.score_records import BadRecord, refuse_newer
+from ragmeter.kafka.score_records import BadRecord, read_wire, refuse_newer
 
 ENCODING_HEADER = "encoding"
 # As lenient as `ragmeter.ingest.otlp.json_format` is with names.
@@ -29,7 +30,8 @@ _DETECT_BYTES = 256  # bytes in which the first key is looked for
 SPAN_VERSION = 2
 # Of a record with more than one span; also what a step writes at a time.
 RECORD_BYTES = 512 * 1024
-_TRACE_BYTES, _KEY_BYTES = 16, 8
+_TraceId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+_SpanKey = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 _ROOT, _LOG = 1, 2  # flags of a span
 
 
@@ -83,7 +85,7 @@ def _first_key(body: bytes) -> bytes | None:
 @dataclass(slots=True)
 class _SpanHead:
     v: int
-    spans: list[tuple[str, str, int]]
+    spans: list[tuple[_TraceId, _SpanKey, int]]
 
 
 _SPAN_HEAD = TypeAdapter(_SpanHead)
@@ -107,23 +109,14 @@ def decode_spans(data: bytes) -> list[StoredPart]:
         UnknownVersion: A newer program wrote the record.
     """
     first, *lines = data.split(b"\n")
-    try:
-        head = _SPAN_HEAD.validate_json(first, strict=True)
-    except ValidationError as error:
-        refuse_newer(first, SPAN_VERSION, "a record of spans")
-        raise BadRecord("invalid_record", str(error.errors()[0]["msg"])) from None
+    refuse_newer(first, SPAN_VERSION, "a record of spans")
+    head = read_wire(_SPAN_HEAD, first)
     if head.v not in (1, SPAN_VERSION) or len(lines) != len(head.spans):
-        refuse_newer(first, SPAN_VERSION, "a record of spans")
-        raise BadRecord("invalid_record", "the first line does not fit the others")
+        raise BadRecord.of("the first line does not fit the others")
     return [_stored_part(*span, line) for span, line in zip(head.spans, lines, strict=True)]
 
 
 def _stored_part(trace_hex: str, key_hex: str, flags: int, line: bytes) -> StoredPart:
-    try:
-        trace, key = bytes.fromhex(trace_hex), bytes.fromhex(key_hex)
-    except ValueError:
-        trace = key = b""
-    if len(trace) != _TRACE_BYTES or len(key) != _KEY_BYTES:
-        raise BadRecord("invalid_record", "an id is not in hexadecimal, or of a wrong length")
+    trace, key = bytes.fromhex(trace_hex), bytes.fromhex(key_hex)
     size = len(line) + PART_OVERHEAD
     return StoredPart(TracePart(trace, key, size, bool(flags & _ROOT), bool(flags & _LOG)), line)

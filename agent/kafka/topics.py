@@ -23,6 +23,14 @@ SCORED, SPANS = "scored traces", "spans"
 STATE, _OPEN_SPANS = "state", "open spans"
 _STATE_OF = {STATE: SCORED, _OPEN_SPANS: SPANS}
 _FEEDBACK = "feedback"
+_PARTITIONS_COST = {
+    STATE: "it must have those of the scores; delete it with all workers stopped, and the state"
+    " (windows, alerts, what was counted) begins anew",
+    _OPEN_SPANS: "it must have those of the spans; delete it with all workers stopped, and traces"
+    " that were open are lost",
+    SPANS: "traces that are open would be torn in two; stop the senders, and change it when"
+    " ragmeter_otlp_open_traces is 0, together with its changelog",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,6 @@ class ActualTopic:
     partitions: int
     replication: int
     configs: dict[str, str | None] = field(default_factory=dict)
-    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,7 @@ def _kept(hours: float) -> dict[str, str]:
 
 
 def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) -> list[TopicSpec]:
-    """Give changelogs the partitions that the topics of their states have: Faust ends otherwise."""
+    """Give topics of states the partitions that the topics have whose states they are."""
     by_use = {topic.what: actual[topic.name] for topic in topics if topic.name in actual}
     return [
         replace(topic, partitions=by_use[_STATE_OF[topic.what]].partitions)
@@ -157,63 +164,48 @@ def find_topic_problem(settings: Settings, actual: Mapping[str, int]) -> str:
 
 def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference]:
     """Return all differences of a topic."""
-    rows = [_compare_partitions(topic, actual), _compare_replication(topic, actual)]
-    rows += [_compare_config(topic, key, actual) for key in topic.configs]
-    return [row for row in rows if row is not None]
+    found: list[tuple[str, object, object, str, bool]] = []
+    more = topic.partitions - actual.partitions
+    if more > 0 or (more and not topic.grows):
+        cost = _PARTITIONS_COST.get(topic.what) or (
+            "Kafka cannot take partitions away; set kafka.partitions to what is there"
+            if more < 0
+            else "what is new goes to the new ones as well; nothing else changes"
+            if topic.grows
+            else "only one is of use"
+        )
+        if topic.what == SCORED and more > 0:
+            cost = "services would move away from their state; take another group and other topics"
+        found.append(("partitions", actual.partitions, topic.partitions, cost, topic.grows))
+    if topic.replication not in (None, actual.replication):
+        cost = "every byte is copied between brokers; use kafka-reassign-partitions"
+        found.append(("replication", actual.replication, topic.replication, cost, False))
+    for key, want in topic.configs.items():
+        have = actual.configs.get(key)
+        if have != want:
+            found.append((key, have, want, *_config_cost(key, want, have)))
+    return [
+        TopicDifference(topic.name, key, str(have), str(want), cost, safe)
+        for key, have, want, cost, safe in found
+    ]
 
 
-def _compare_partitions(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
-    if topic.partitions == actual.partitions or (
-        topic.grows and topic.partitions < actual.partitions
-    ):
-        return None
-    cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
-    if topic.what == STATE:
-        cost = "it must have those of the scores; delete it with all workers stopped, and the state"
-        cost += " (windows, alerts, what was counted) begins anew"
-    elif topic.what == _OPEN_SPANS:
-        cost = "it must have those of the spans; delete it with all workers stopped, and traces"
-        cost += " that were open are lost"
-    elif topic.what == SPANS:
-        cost = "traces that are open would be torn in two; stop the senders, and change it when"
-        cost += " ragmeter_otlp_open_traces is 0, together with its changelog"
-    elif topic.partitions > actual.partitions and topic.grows:
-        cost, safe = "what is new goes to the new ones as well; nothing else changes", True
-    elif topic.partitions > actual.partitions:
-        cost = "services would move away from their state; take another group and other topics"
-        cost = cost if topic.what == SCORED else "only one is of use"
-    return TopicDifference(
-        topic.name, "partitions", str(actual.partitions), str(topic.partitions), cost, safe
-    )
-
-
-def _compare_replication(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
-    if topic.replication in (None, actual.replication):
-        return None
-    cost = "every byte is copied between brokers; use kafka-reassign-partitions"
-    return TopicDifference(
-        topic.name, "replication", str(actual.replication), str(topic.replication), cost, False
-    )
-
-
-def _compare_config(topic: TopicSpec, key: str, actual: ActualTopic) -> TopicDifference | None:
-    want, have = topic.configs[key], actual.configs.get(key)
-    if have == want:
-        return None
-    cost, safe = "takes effect at once, nothing is deleted", True
+def _config_cost(key: str, want: str, have: str | None) -> tuple[str, bool]:
+    """Return what a change costs, and whether it is safe."""
     if key == "cleanup.policy" and want == "compact":
-        cost = "what the old policy has deleted of it is lost; from now on the last of each key"
-        cost += " is kept"
-    elif key == "cleanup.policy":
-        cost, safe = "what is older than its retention is deleted", actual.empty
-    elif key == "retention.ms" and _is_less(want, have):
-        cost = f"what is older than {int(want) / _HOUR_MS:g} h is deleted"
-        safe = actual.empty
-    elif key == "retention.ms":
-        cost = "more disk"
-    elif key == "max.message.bytes" and _is_less(want, have):
-        cost, safe = "larger messages, as they are taken now, are refused", False
-    return TopicDifference(topic.name, key, str(have), want, cost, safe)
+        return (
+            "what the old policy has deleted of it is lost; from now on the last of each key"
+            " is kept"
+        ), True
+    if key == "cleanup.policy":
+        return "what is older than its retention is deleted", False
+    if key == "retention.ms" and _is_less(want, have):
+        return f"what is older than {int(want) / _HOUR_MS:g} h is deleted", False
+    if key == "retention.ms":
+        return "more disk", True
+    if key == "max.message.bytes" and _is_less(want, have):
+        return "larger messages, as they are taken now, are refused", False
+    return "takes effect at once, nothing is deleted", True
 
 
 def _is_less(want: str, have: str | None) -> bool:

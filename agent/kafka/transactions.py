@@ -16,7 +16,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -39,13 +39,17 @@ _LINGER_MS = 0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # before an owner begins again
 # A fenced owner that still believes in its assignment learns of the new one by a heartbeat.
 _FENCED_PAUSE = 5.0
-_DRAIN_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _SEEK_SECONDS = 2.0  # between two seeks of a partition: until then its old messages may still come
 _STOP_SECONDS = 2.0  # for connections to be closed, which may wait for a broker that is down
 _MILLISECONDS = 1e11  # Unix times in seconds are below it for 3,000 years
 _FETCH_BYTES = 4 * 2**20  # of a partition in a response
 _READ_MS = 500  # longest wait of one read of a state topic
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
+
+
+# Errors of the brokers, or of the way to them: it is worth trying again.
+PASSING = (KafkaError, OSError, TimeoutError)
 
 
 class BeginAgain(RagmeterError):
@@ -64,11 +68,6 @@ class OutRecord(NamedTuple):
     key: bytes | None = None
     partition: int | None = None
     headers: Mapping[str, bytes] = {}
-
-
-def may_pass(error: BaseException) -> bool:
-    """Return whether it is worth trying again: an error of the brokers, or of the way to them."""
-    return isinstance(error, (KafkaError, OSError, TimeoutError, BeginAgain))
 
 
 def milliseconds(message: Any) -> float:
@@ -136,7 +135,9 @@ async def read_rows(kafka: KafkaSettings, topic: str, partition: int) -> dict[by
 class OwnerGroup(ABC):
     """A consumer group that deals partitions to owners and delivers their messages.
 
-    `build` makes the owner of a partition, `fail` ends the worker.
+    `build` makes the owner of a partition, `fail` ends the worker. An owner outlives rebalances
+    that leave its partition here: were it fenced meanwhile, its next commit would fail, and it
+    would begin again.
     """
 
     def __init__(
@@ -150,9 +151,35 @@ class OwnerGroup(ABC):
         self.kafka = settings.kafka
         self.largest = settings.limits.trace_bytes
         self.name = name
-        self.owners = Owners(lambda tp: build(self, tp))
+        self.owners: dict[TopicPartition, PartitionOwner] = {}
         self.fail = fail
         self.counters = counters
+        self._build = build
+        self._dealt = False
+
+    async def assign(self, tps: Iterable[TopicPartition]) -> None:
+        """Own these partitions and no others."""
+        wanted = {TopicPartition(*tp) for tp in tps}
+        gone = [self.owners.pop(tp) for tp in list(self.owners) if tp not in wanted]
+        await asyncio.gather(*(owner.close() for owner in gone))
+        for tp in sorted(wanted - self.owners.keys()):
+            self.owners[tp] = self._build(self, tp)
+            self.owners[tp].start()
+        self._dealt = True
+
+    async def drain(self) -> None:
+        """Let all owners commit what they have begun."""
+        await asyncio.gather(*(owner.drain() for owner in list(self.owners.values())))
+
+    async def close(self) -> None:
+        """Give up all partitions."""
+        await self.assign(())
+        self._dealt = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether partitions were assigned and all their owners work."""
+        return self._dealt and all(owner.ready for owner in list(self.owners.values()))
 
     async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
         """Return the committed offset of a partition, and the oldest that the retention has left.
@@ -172,8 +199,30 @@ class OwnerGroup(ABC):
         """Deliver the messages of an assigned partition from an offset on."""
 
     @abstractmethod
+    async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return how far partitions were read, and their ends, of those that are assigned."""
+
     async def measure(self) -> None:
         """Measure how far the owners are behind."""
+        for tp, (read, end) in (await self.reached(list(self.owners))).items():
+            owner = self.owners.get(tp)
+            if owner is not None and owner.ready:
+                owner.measure(read, end)
+
+    def gauges(self) -> list[GaugeSample]:
+        """Return the lag of each topic, and for how long its oldest message waits."""
+        lags: dict[str, tuple[int, float]] = {}
+        for tp, owner in list(self.owners.items()):
+            lag, seconds = lags.get(tp.topic, (0, 0.0))
+            lags[tp.topic] = lag + owner.lag, max(seconds, owner.lag_seconds)
+        return [
+            sample
+            for topic, (lag, seconds) in lags.items()
+            for sample in (
+                ("ragmeter_kafka_lag_messages", (("topic", topic),), float(lag)),
+                ("ragmeter_kafka_lag_seconds", (("topic", topic),), seconds),
+            )
+        ]
 
 
 class PartitionOwner(ABC):
@@ -201,7 +250,6 @@ class PartitionOwner(ABC):
         self._seek_at = 0.0  # earliest time of the next seek
         self._queued_bytes = 0
         self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
         self._producer: AIOKafkaProducer | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -227,7 +275,7 @@ class PartitionOwner(ABC):
         self.draining = True
         self._arrived.set()
         while self.ready and self.busy:  # noqa: ASYNC110
-            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def close(self) -> None:
         """Give the partition up; what is not committed is done again by the next owner."""
@@ -248,13 +296,13 @@ class PartitionOwner(ABC):
                 log.warning("%s/%d was given to another worker", *self.tp)
                 self.loaded = False
                 pause = _FENCED_PAUSE
-            except Exception as error:
-                if not may_pass(error):
-                    await self.group.fail(error)
-                    return
+            except (*PASSING, BeginAgain) as error:
                 if repr(error) != last:  # not every 15 s of an outage
                     log.warning("%s/%d begins again in %.1f s: %r", *self.tp, pause, error)
                 last = repr(error)
+            except Exception as error:
+                await self.group.fail(error)
+                return
             self.ready = False
             await self._close_producer()
             await asyncio.sleep(pause)
@@ -330,10 +378,8 @@ class PartitionOwner(ABC):
 
     async def wait_for_room(self) -> None:
         """Wait while the queue is full and the owner works."""
-        while self.ready and self.full:
-            self._room.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), 1.0)
+        while self.ready and self.full:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def take(self, wait: float | None = None, gather: float = 0.0) -> list[Any]:
         """Return up to a batch of messages, waiting `wait` seconds for the first of them.
@@ -348,7 +394,7 @@ class PartitionOwner(ABC):
             except TimeoutError:
                 return []
         if self.draining:
-            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             return []
         if gather and len(self.queue) < self.batch and self._queued_bytes < self.batch_bytes:
             await asyncio.sleep(gather)
@@ -361,7 +407,6 @@ class PartitionOwner(ABC):
             taken += size
             messages.append(self.queue.popleft())
         self._queued_bytes -= taken
-        self._room.set()
         return messages
 
     async def commit(self, records: Iterable[OutRecord], position: int) -> None:
@@ -392,55 +437,3 @@ class PartitionOwner(ABC):
         self.position = position
         while self._written and self._written[0][0] < position:
             self._written.popleft()
-
-
-class Owners:
-    """The owners of the partitions that a group has assigned to this worker.
-
-    An owner outlives rebalances that leave its partition here: were it fenced meanwhile, its next
-    commit would fail, and it would begin again.
-    """
-
-    def __init__(self, build: Callable[[TopicPartition], PartitionOwner]) -> None:
-        self._build = build
-        self.all: dict[TopicPartition, PartitionOwner] = {}
-        self.assigned = False
-
-    async def assign(self, tps: Iterable[TopicPartition]) -> None:
-        """Own these partitions and no others."""
-        wanted = {TopicPartition(*tp) for tp in tps}
-        gone = [self.all.pop(tp) for tp in list(self.all) if tp not in wanted]
-        await asyncio.gather(*(owner.close() for owner in gone))
-        for tp in sorted(wanted - self.all.keys()):
-            self.all[tp] = self._build(tp)
-            self.all[tp].start()
-        self.assigned = True
-
-    async def drain(self) -> None:
-        """Let all owners commit what they have begun."""
-        await asyncio.gather(*(owner.drain() for owner in list(self.all.values())))
-
-    async def close(self) -> None:
-        """Give up all partitions."""
-        await self.assign(())
-        self.assigned = False
-
-    @property
-    def ready(self) -> bool:
-        """Whether partitions were assigned and all their owners work."""
-        return self.assigned and all(owner.ready for owner in list(self.all.values()))
-
-    def gauges(self) -> list[GaugeSample]:
-        """Return the lag of each topic, and for how long its oldest message waits."""
-        lags: dict[str, tuple[int, float]] = {}
-        for tp, owner in list(self.all.items()):
-            lag, seconds = lags.get(tp.topic, (0, 0.0))
-            lags[tp.topic] = lag + owner.lag, max(seconds, owner.lag_seconds)
-        return [
-            sample
-            for topic, (lag, seconds) in lags.items()
-            for sample in (
-                ("ragmeter_kafka_lag_messages", (("topic", topic),), float(lag)),
-                ("ragmeter_kafka_lag_seconds", (("topic", topic),), seconds),
-            )
-        ]

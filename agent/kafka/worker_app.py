@@ -8,59 +8,36 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import faust
 from aiokafka import TopicPartition
-from faust.types import ConsumerT
 
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.process import Job
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.live_inspection import LiveInspection
-from ragmeter.kafka.connection import FAUST_LOG, faust_options
-from ragmeter.kafka.consumer import (
-    HEARTBEATS,
-    REBALANCE_SECONDS,
-    ReadingConsumer,
-    ScoreGroup,
-    StateGroup,
-    follow_lag,
-)
+from ragmeter.kafka.consumer import ScoreGroup, StateGroup, follow_lag
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
-from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, Job, ProbeJob, TraceTopicReader
-from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
+from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, ProbeJob, TraceTopicReader
+from ragmeter.kafka.processors.aggregate import AggregateOwner, StateParts
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
 from ragmeter.kafka.processors.otlp import (
     AssembleOwner,
-    AssembleProcessor,
     OtlpSplitter,
 )
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.transactions import OwnerGroup, PartitionOwner
+from ragmeter.kafka.transactions import PartitionOwner
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
 
 
-class _StateApp(faust.App):
-    logger = FAUST_LOG
-
-    def _new_consumer(self) -> ConsumerT:
-        transport: Any = self.transport
-        transport.Consumer = ReadingConsumer
-        return super()._new_consumer()
-
-
 class WorkerApp:
-    """The groups of a worker, what it shares with its exporters, and the first fatal error.
-
-    `assemble` is None where `kafka.traces_encoding` allows native traces only.
-    """
+    """The groups of a worker, what it shares with its exporters, and the first fatal error."""
 
     def __init__(
         self,
@@ -75,48 +52,22 @@ class WorkerApp:
         kafka, topics = settings.kafka, settings.kafka.topics
         self.fatal: str | None = None
         self._answered_at = time.monotonic()
-        self.sampling = settings.sampling
         self._settings = settings
         self._tiers, self._preparer = tiers, preparer
         self.inspection = LiveInspection(preparer.content)
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)
-        expected = list(tiers.scorer.pairs)
-
-        def build() -> PartitionState:
-            state = PartitionState(
-                settings,
-                rules,
-                expected,
-                dedupe=kafka.dedupe_hours * 3600,
-                clock=time.time,
-                monotonic=time.monotonic,
-                notify=outputs.make_notifications,
-            )
-            state.aggregator.resample(self.sampling)
-            return state
-
-        self.aggregate = AggregateProcessor(settings, dead, build, outputs.on_notifications)
-        self.assemble: AssembleProcessor | None = None
-        splitter = None
-        if kafka.traces_encoding != "native":
-            self.assemble = AssembleProcessor(settings, dead, self.inspection.publish)
-            self.assemble.lock = self.aggregate.lock  # readers hold one lock for all
-            splitter = OtlpSplitter(
-                topics.spans,
-                kafka.partitions,
-                preparer.redactor,
-                counters,
-                limit=settings.limits.trace_bytes,
-            )
+        self._parts = StateParts(
+            *(settings, rules, list(tiers.scorer.pairs), dead, outputs, settings.sampling),
+            self.inspection.publish,
+        )
+        otlp = kafka.traces_encoding != "native"
+        splitter = OtlpSplitter(settings, preparer.redactor, counters) if otlp else None
         processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter, outputs)
-        self.faust = _faust_app(settings, datadir)
-        self.state = StateGroup(self.faust, settings, self._state_owner, counters, self.fail)
-        self.aggregate.group = self.state
-        self._agent(topics.scores, "aggregate")
-        if self.assemble is not None:
-            self.assemble.group = self.state
-            self._agent(topics.spans, "assemble")
+        agents = {topics.scores: "aggregate"} | ({topics.spans: "assemble"} if otlp else {})
+        parts = (self._state_owner, counters, self.fail)
+        self.state = StateGroup(settings, agents, datadir, *parts)
+        self.faust = self.state.app
 
         read = [topics.traces, *((topics.feedback,) if settings.feedback.traces else ())]
         owner = partial(ScoreOwner, processor)
@@ -125,46 +76,31 @@ class WorkerApp:
         self.jobs: list[Job] = [
             self.score.run,
             lambda: follow_control_topic(kafka, records, tiers.apply_control),
-            EvidenceFetcher(settings, self.aggregate, preparer, reader).run,
+            EvidenceFetcher(settings, self.state, preparer, reader).run,
             lambda: follow_lag(self._answered, self.score, self.state),
         ]
         if tiers.instruments.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
-            probes = ProbeJob(
-                tiers.instruments.probes, self.aggregate, tiers, home, clock=time.time
-            )
+            probes = ProbeJob(tiers.instruments.probes, self.state, tiers, home, clock=time.time)
             self.jobs.append(probes.run)
 
-    def _agent(self, topic: str, name: str) -> None:
-        # a topic of bytes: a typed one acknowledges messages that it cannot decode
-        source = self.faust.topic(
-            topic,
-            key_type=bytes,
-            value_type=bytes,
-            key_serializer="raw",
-            value_serializer="raw",
-            acks=False,
-        )
-        self.faust.agent(source, name=name)(self.state.agent)
-
-    def _state_owner(self, group: OwnerGroup, tp: TopicPartition) -> PartitionOwner:
-        if self.assemble is not None and tp.topic == self.assemble.topic:
-            return AssembleOwner(self.assemble, group, tp)
-        return AggregateOwner(self.aggregate, group, tp)
+    def _state_owner(self, group: StateGroup, tp: TopicPartition) -> PartitionOwner:
+        spans = tp.topic == self._settings.kafka.topics.spans
+        return (AssembleOwner if spans else AggregateOwner)(self._parts, group, tp)
 
     async def drain(self) -> None:
         """Commit what was begun."""
-        await asyncio.gather(self.score.owners.drain(), self.state.owners.drain())
+        await asyncio.gather(self.score.drain(), self.state.drain())
 
     async def stop(self) -> None:
         """Leave the state group."""
-        await self.state.owners.close()
+        await self.state.close()
         await self.faust.stop()
 
     @property
     def ready(self) -> bool:
         """Whether both groups have dealt their partitions and all owners work."""
-        return self.state.owners.ready and self.score.owners.ready
+        return self.state.ready and self.score.ready
 
     @property
     def silence(self) -> float:
@@ -178,11 +114,11 @@ class WorkerApp:
     def marks(self) -> dict[object, object]:
         """Return a mark of each partition that has work, for `ragmeter.core.process.Watchdog`."""
         groups = (self.state, self.score)
-        return {tp: owner.mark for group in groups for tp, owner in list(group.owners.all.items())}
+        return {tp: owner.mark for group in groups for tp, owner in list(group.owners.items())}
 
     def gauges(self) -> list[GaugeSample]:
         """Return how far this worker is behind."""
-        return [*self.score.owners.gauges(), *self.state.owners.gauges()]
+        return [*self.score.gauges(), *self.state.gauges()]
 
     def describe(self) -> str:
         """Return the state of the owners, for the log of a worker that stalls."""
@@ -191,10 +127,10 @@ class WorkerApp:
     def resample(self, settings: SamplingSettings) -> None:
         """Draw by other settings, and have all states follow them, from now on."""
         self._tiers.resample(settings)
-        with self.aggregate.lock:
-            self.sampling = settings
-            for owner in self.aggregate.owners.values():
-                owner.state.aggregator.resample(settings)
+        with self.state.lock:
+            self._parts.sampling = settings
+            for state in self.state.states(PartitionState).values():
+                state.aggregator.resample(settings)
 
     def redact(self, settings: PrivacySettings) -> None:
         """Apply other rules of redaction from the next trace on."""
@@ -205,27 +141,3 @@ class WorkerApp:
         if self.fatal is None:
             self.fatal = f"the worker stopped: {error!r}"
             log.error("%s", self.fatal, exc_info=error)
-
-
-def _faust_app(settings: Settings, datadir: Path) -> faust.App:
-    kafka = settings.kafka
-    return _StateApp(
-        kafka.group,
-        **faust_options(kafka),
-        loop=asyncio.get_running_loop(),
-        datadir=datadir,  # Faust makes it, though there are no tables
-        store="memory://",
-        # topics are made by `ragmeter kafka init`, with the right partitions and retention
-        topic_allow_declare=False,
-        topic_disable_leader=True,
-        topic_partitions=kafka.partitions,
-        stream_recovery_delay=0.0,
-        stream_buffer_maxsize=256,
-        broker_max_poll_records=500,
-        broker_session_timeout=kafka.session_seconds,
-        broker_heartbeat_interval=kafka.session_seconds / HEARTBEATS,
-        broker_rebalance_timeout=REBALANCE_SECONDS,
-        consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=4 * 2**20,
-        web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
-    )

@@ -10,16 +10,16 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCounters
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.kafka.processors.aggregate import AggregateProcessor
-from ragmeter.kafka.processors.otlp import AssembleProcessor
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.windows.windows import JoinedWindows, Windows
@@ -30,30 +30,30 @@ _POLL_SECONDS = 0.05  # between two looks whether a promotion is durable
 class WorkerView(ServicesView):
     """The `ragmeter.aggregate.agent_view` of a worker.
 
-    `aggregate` and `assemble` are set when the app is made; they share a lock. Hold it for
-    everything but `evidence`, `outbox` and `health`. `empty` are windows without content, `dedupe`
-    is `kafka.dedupe_hours` in seconds.
+    Hold the lock for everything but `evidence`, `outbox` and `health`. `empty` are windows without
+    content, `process` the counters of the process; the functions return what else there is to show.
     """
 
     def __init__(
         self,
-        segments: Sequence[str],
+        settings: Settings,
+        group: StateGroup,
         empty: Windows,
+        process: Counters,
         *,
-        dedupe: float,
         problems: Callable[[], Sequence[str]],
         labels: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
     ) -> None:
-        self.segments = tuple(segments)
-        self.aggregate: AggregateProcessor | None = None
-        self.assemble: AssembleProcessor | None = None
-        self._dedupe = dedupe
+        self.segments = tuple(settings.segments)
+        self._group = group
+        self._dedupe = settings.kafka.dedupe_hours * 3600
         self._problems = problems
         self._labels = labels
         self._gauges = gauges
         self._counters = JoinedCounters(
             lambda: [
+                process,
                 *(state.aggregator.counters for state in self.states()),
                 *(state.counters for state in self.assembly_states()),
             ]
@@ -64,11 +64,11 @@ class WorkerView(ServicesView):
 
     def states(self) -> list[PartitionState]:
         """Return the states of the scores topic."""
-        return [owner.state for owner in self.aggregate.owners.values()] if self.aggregate else []
+        return list(self._group.states(PartitionState).values())
 
     def assembly_states(self) -> list[AssemblyState]:
         """Return the states of the spans topic."""
-        return [owner.state for owner in self.assemble.owners.values()] if self.assemble else []
+        return list(self._group.states(AssemblyState).values())
 
     @property
     def windows(self) -> Windows:
@@ -79,11 +79,6 @@ class WorkerView(ServicesView):
     def counters(self) -> Counters:
         """The counters of the process and all partitions."""
         self._counters.update_exemplars()
-        return self._counters
-
-    @property
-    def process(self) -> Counters:
-        """Counters to increment for this process alone."""
         return self._counters
 
     @property
@@ -111,7 +106,7 @@ class WorkerView(ServicesView):
 
     def lock(self) -> AbstractContextManager[Any]:
         """Return the lock of all states."""
-        return self.aggregate.lock if self.aggregate else nullcontext()
+        return self._group.lock
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         """Return what is known of a worst trace."""
@@ -125,7 +120,7 @@ class WorkerView(ServicesView):
 
     def health(self) -> AgentHealth:
         """Return why the worker is not ready, and how many records wait."""
-        waiting = sum(one.waiting for one in (self.aggregate, self.assemble) if one)
+        waiting = sum(len(owner.queue) for owner in list(self._group.owners.values()))
         return AgentHealth(problems=tuple(self._problems()), queue_depth=waiting)
 
     def promote(self, service: str | None) -> dict[str, Any]:

@@ -78,9 +78,8 @@ class Processing:
                     scored.append((one, outcome))
                 else:
                     records += outcome
-            of, traces = [one for one, _ in scored], [one for _, one in scored]
-            records += processor.encode(of, traces)
-            processor.publish(traces)  # as an owner does after its commit
+            records += processor.encode(scored)
+            processor.publish([one for _, one in scored])  # as an owner does after its commit
             return records
 
     def pairs(self) -> list[MetricScorer]:

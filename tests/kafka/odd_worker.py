@@ -28,7 +28,7 @@ def paused() -> None:
     deliver = ScoreGroup._deliver
 
     async def then_pause(group: ScoreGroup) -> None:
-        if any(owner.expected for owner in group.owners.all.values()):
+        if any(owner.expected for owner in group.owners.values()):
             await asyncio.sleep(3600)
         await deliver(group)
 

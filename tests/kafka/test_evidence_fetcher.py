@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,14 +13,14 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.exporters.page.traces import TraceView, trace_parts
 from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
-from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import EvidenceRows
 from tests.embedded.test_privacy import MAIL
 from tests.kafka.settings import settings_of
-from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
+from tests.kafka.state.partition import Owned, apply, commit, record, reloaded, state_of
 from tests.traces import START, trace_line
 from tests.waiting import until_async
 
@@ -62,13 +60,12 @@ class Fetching:
     """One fetcher of the states, with a clock that is set by hand."""
 
     def __init__(self, log: Log, *states: PartitionState, most: int = 64, **tree: Any) -> None:
-        owners = {n: SimpleNamespace(state=state) for n, state in enumerate(states)}
-        processor = SimpleNamespace(owners=owners, lock=threading.RLock())
+        self.group = Owned(dict(enumerate(states)))
         self.now = 0.0
         settings = settings_of(**tree)
         self.fetcher = EvidenceFetcher(
             settings,
-            cast(AggregateProcessor, processor),
+            cast(StateGroup, self.group),
             TracePreparer(settings, Counters()),
             cast(TraceTopicReader, log),
             most=most,
@@ -191,7 +188,7 @@ def test_a_worker_that_lost_the_partition_meanwhile_is_no_trouble() -> None:
     state = worst_of(1)
     fetching = Fetching(Log(*lines(1)), state)
     wanted = fetching.fetcher._missing_texts()
-    fetching.fetcher._processor.owners.clear()
+    fetching.group.held.clear()
     fetching.fetcher._missing_texts = lambda: wanted  # type: ignore[method-assign]
     assert fetching.turn() == 1
     assert len(state.evidence.missing_texts()) == 1
@@ -216,7 +213,7 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     kept.add(("bot", "t1"), record(1))
     kept.save_text(("bot", "t1"), b'{"trace": {}, "results": []}')
     rows: list[tuple[list[Any], bytes]] = [
-        (["bot", "t1"], data) for data in kept.drain().values() if data
+        (["bot", "t1"], data) for data in kept.changes.values() if data
     ]
     same, stricter = (
         EvidenceRows(ContentPolicy(), 10**6),
@@ -224,10 +221,10 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     )
     same.load(rows, "full")
     assert same.get(("bot", "t1"))
-    assert not same.changed
+    assert not same.changes
     stricter.load(rows, "full")
     assert stricter.get(("bot", "t1")) is None
-    assert list(stricter.drain().values()) == [None]
+    assert list(stricter.changes.values()) == [None]
 
 
 @pytest.mark.parametrize(

@@ -59,18 +59,18 @@ def test_an_event_is_not_taken_for_otlp() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "reason"),
     [
-        encode_index(b"{", 1.0),
-        encode_index(event_line(event_id=""), 1.0),
-        encode_index(event_line(), -1.0),
-        encode_index(event_line(), 1.0)[:-1],
+        (encode_index(b"{", 1.0), "invalid_json"),
+        (encode_index(event_line(event_id=""), 1.0), "invalid_record"),
+        (encode_index(event_line(), -1.0), "invalid_record"),
+        (encode_index(event_line(), 1.0)[:-1], "invalid_json"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_bad(data: bytes) -> None:
+def test_a_record_that_makes_no_sense_is_bad(data: bytes, reason: str) -> None:
     with pytest.raises(BadRecord) as found:
         decode_scores_message(data)
-    assert found.value.reason == "invalid_record"
+    assert found.value.failure.reason == reason
 
 
 def test_a_partition_keeps_what_was_counted_and_counts_nothing_twice() -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
 
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
-from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner, ProbeSet, load_probes
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scoring.inline_tiers import InlineTiers
-from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
+from tests.kafka.state.partition import Owned, apply, commit, record, reloaded, state_of
 from tests.scorers.judge.fakes import FakeJudge
 from tests.scorers.judge.test_probes import SETTINGS
 from tests.traces import START
@@ -36,7 +34,7 @@ class Worker:
         self.judge = FakeJudge()
         self.newest: float | None = START
         self.charged = ScoringCost()
-        self.processor = SimpleNamespace(owners={}, lock=threading.RLock())
+        self.group = Owned()
         runner = ProbeRunner(
             JudgeTier(self.judge, SETTINGS),
             FEW,
@@ -46,7 +44,7 @@ class Worker:
         )
         self.probing = ProbeJob(
             runner,
-            cast(AggregateProcessor, self.processor),
+            cast(StateGroup, self.group),
             cast(InlineTiers, self),
             2,
             clock=lambda: cluster.now,
@@ -57,7 +55,7 @@ class Worker:
         self.charged.add(cost)
 
     def own(self, state: PartitionState | None) -> None:
-        self.processor.owners = {} if state is None else {2: SimpleNamespace(state=state)}
+        self.group.held = {} if state is None else {2: state}
 
     def turn(self) -> bool:
         return asyncio.run(self.probing.run_once())

@@ -187,20 +187,20 @@ def damaged(field: int, value: Any) -> bytes:
         (changed(pairs__0__1=["error", "builtin"]), "invalid_record"),
         (damaged(ID, ""), "invalid_record"),
         (damaged(TIME, "2024-01-01T00:00:00Z"), "invalid_record"),
-        (damaged(TIME, float("nan")), "invalid_json"),
-        (damaged(TIME, float("inf")), "invalid_json"),
+        (damaged(TIME, float("nan")), "invalid_record"),
+        (damaged(TIME, float("inf")), "invalid_record"),
         (damaged(TIME, -1), "invalid_record"),
         (damaged(STATUS, "fine"), "invalid_record"),
         (damaged(PROBABILITY, 0), "invalid_record"),
         (damaged(TIMINGS, {"total": -1}), "invalid_record"),
         (damaged(TAGS, {"model": 7}), "invalid_record"),
-        (damaged(COST, float("nan")), "invalid_json"),
+        (damaged(COST, float("nan")), "invalid_record"),
         (damaged(INPUT, -1), "invalid_record"),
         (damaged(PAIRS, 1), "invalid_record"),
         (damaged(RESULTS, []), "invalid_record"),
         (changed(traces__0__11__0=None), "invalid_record"),
         (changed(traces__0__11__0=True), "invalid_record"),
-        (changed(traces__0__11__0=1e999), "invalid_json"),
+        (changed(traces__0__11__0=1e999), "invalid_record"),
         (changed(traces__0__11__0=[99]), "invalid_record"),
         (changed(traces__0__11__0=[0]), "invalid_record"),
         (changed(traces__0__11__0=[0, None, 0.5, 1.5]), "invalid_record"),
@@ -210,7 +210,7 @@ def damaged(field: int, value: Any) -> bytes:
 def test_garbage_is_refused_with_a_reason(data: bytes, reason: str) -> None:
     with pytest.raises(BadRecord) as caught:
         decode_score(data)
-    assert caught.value.reason == reason
+    assert caught.value.failure.reason == reason
     assert 5 < len(str(caught.value)) <= 200
 
 

@@ -12,10 +12,11 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, ProducerFenced
 
 from ragmeter.config.kafka import KafkaSettings
+from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
-from ragmeter.kafka.consumer import _Seeks
-from ragmeter.kafka.transactions import BeginAgain, OutRecord, Owners, PartitionOwner
+from ragmeter.kafka.consumer import ScoreGroup, _Seeks
+from ragmeter.kafka.transactions import BeginAgain, OutRecord, PartitionOwner
 from tests.kafka.messages import message
 from tests.waiting import PATIENCE
 
@@ -324,14 +325,16 @@ def test_an_owner_outlives_a_rebalance_that_leaves_its_partition() -> None:
     closed: list[Kept] = []
 
     async def go() -> None:
-        owners = Owners(lambda tp: Kept(Group([], 0)))
-        assert not owners.ready
-        await owners.assign([TP, TopicPartition("rag.traces", 4)])
-        await owners.assign([TP])
+        told = Group([], 0)
+        build: Any = lambda group, tp: Kept(told)  # noqa: E731
+        group = ScoreGroup(Settings(), [], build, told, told.fail)
+        assert not group.ready
+        await group.assign([TP, TopicPartition("rag.traces", 4)])
+        await group.assign([TP])
         assert len(started) == 2
         assert closed == [started[1]]
-        assert owners.all == {TP: started[0]}
-        await owners.close()
+        assert group.owners == {TP: started[0]}
+        await group.close()
         assert len(closed) == 2
 
     asyncio.run(go())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.breakdown.breakdown import build_document
+from ragmeter.core.counters import Counters
 from ragmeter.exporters.page.views import service_breakdown
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.kafka.state.partition import PartitionState
@@ -21,7 +22,7 @@ from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.cluster import quality
-from tests.kafka.state.partition import SCORER, apply, record, state_of
+from tests.kafka.state.partition import Owned, apply, record, state_of
 from tests.samples import samples
 from tests.traces import START
 
@@ -29,25 +30,17 @@ DUPLICATE = "ragmeter_traces_duplicate_total"
 HERE = (("source", "kafka"),)
 
 
-class _Owner:
-    def __init__(self, state: PartitionState) -> None:
-        self.state = state
-
-
-class _FakeProcessor:
-    def __init__(self, states: dict[int, PartitionState]) -> None:
-        self.owners = {number: _Owner(state) for number, state in states.items()}
-        self.lock = threading.RLock()
-        self.waiting = 3
-
-
-def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
+def reading_of(
+    states: dict[int, PartitionState],
+    process: Counters | None = None,
+    problems: Callable[[], list[str]] = list,
+) -> WorkerView:
     settings = settings_of(Path("unused"))
+    kafka = settings.kafka.model_copy(update={"dedupe_hours": 1.0})
+    settings = settings.model_copy(update={"kafka": kafka})
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
-    reading = WorkerView(settings.segments, empty, **{"problems": list, "dedupe": 3600.0, **more})
-    processor: Any = _FakeProcessor(states)
-    reading.aggregate = processor
-    return reading
+    group: Any = Owned(states, waiting=3)
+    return WorkerView(settings, group, empty, process or Counters(), problems=problems)
 
 
 def state_with(*services: str, first: int = 0, count: int = 40, **changes: Any) -> PartitionState:
@@ -107,8 +100,7 @@ def test_a_service_is_broken_down_where_it_lives(pair: dict[int, PartitionState]
 
 def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]) -> None:
     reading = reading_of(pair)
-    processor: Any = reading.aggregate
-    del processor.owners[4]
+    del pair[4]
     assert 'service="wiki"' not in str(exported(reading))
     assert reading.windows.services() == ["bot", "shop"]
     assert reading.windows.count_traces("bot", "", "1h") > 0
@@ -120,13 +112,14 @@ def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]
 def test_counters_are_summed_over_partitions_and_the_process(
     pair: dict[int, PartitionState],
 ) -> None:
-    reading = reading_of(pair)
+    process = Counters()
+    reading = reading_of(pair, process)
     for state in pair.values():
         apply(state, [replace(record(5), source=None)])
     found = {key: value for key, value in reading.counters.items() if key[0] == DUPLICATE}
     own = [state.aggregator.counters.get(DUPLICATE, HERE) for state in pair.values()]
     assert found.get((DUPLICATE, HERE), 0) == sum(own)
-    reading.process.inc(DUPLICATE, HERE, 10)
+    process.inc(DUPLICATE, HERE, 10)
     assert reading.counters.get(DUPLICATE, HERE) == sum(own) + 10
 
 
@@ -167,11 +160,3 @@ def test_health_says_what_is_wrong(pair: dict[int, PartitionState]) -> None:
     assert reading.health().problems == ("no broker",)
     assert reading.health().queue_depth == 3
     assert reading_of(pair).health().ready
-
-
-def test_nothing_is_read_before_there_is_an_app() -> None:
-    settings = settings_of(Path("unused"))
-    empty = Aggregator(settings, [], SCORER.pairs).windows
-    reading = WorkerView(settings.segments, empty, dedupe=3600.0, problems=lambda: ["starting"])
-    assert reading.states() == []
-    assert reading.health().problems == ("starting",)

@@ -15,6 +15,7 @@ from ragmeter.kafka.operator.clients import (
     ask,
     consumer,
     partitions_of,
+    records_between,
 )
 from ragmeter.kafka.topics import (
     ActualTopic,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 _WAIT_MS = 30_000  # for leaders of new partitions
-_AGE_SECONDS = 5.0  # longest wait for the oldest records; their age is only additional information
+_AGE_SECONDS = 2.0  # longest wait for the oldest record of a partition
 
 
 @dataclass(slots=True)
@@ -77,8 +78,7 @@ def _provision(
 
 
 def _describe_topics(client: KafkaAdminClient, topics: list[TopicSpec]) -> dict[str, ActualTopic]:
-    from kafka import TopicPartition
-    from kafka.admin import ConfigResource, OffsetSpec
+    from kafka.admin import ConfigResource
 
     names = {topic.name for topic in topics}
     # all are asked for: a broker that creates topics by itself would create those that we name
@@ -87,20 +87,11 @@ def _describe_topics(client: KafkaAdminClient, topics: list[TopicSpec]) -> dict[
         return {}
     resources = [ConfigResource("topic", name) for name in described]
     configs = client.describe_configs(resources, config_filter="all")["topic"]
-    partitions = [
-        TopicPartition(name, part["partition_index"])
-        for name, topic in described.items()
-        for part in topic["partitions"]
-    ]
-    first = client.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-    last = client.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    filled = {part.topic for part in partitions if last[part].offset > first[part].offset}
     return {
         name: ActualTopic(
             len(topic["partitions"]),
             min(len(part["replica_nodes"]) for part in topic["partitions"]),
             {key: value["value"] for key, value in configs[name].items()},
-            name not in filled,
         )
         for name, topic in described.items()
     }
@@ -215,30 +206,20 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
         partitions = partitions_of(reader, consumed_topics(settings))
         # after the committed offsets: a record that comes in between must not make a lag negative
         first, end = reader.beginning_offsets(partitions), reader.end_offsets(partitions)
-        rows = {}
+        rows = []
         for part in partitions:
             entry = committed.get(part)
             offset = entry.offset if entry is not None and entry.offset >= 0 else None
             last = max(end[part], offset or 0)
-            rows[part] = PartitionLag(part.topic, part.partition, first[part], last, offset)
-        _measure_ages(reader, rows)
-    return list(rows.values())
-
-
-def _measure_ages(reader: Any, rows: dict[Any, PartitionLag]) -> None:
-    waiting = {part for part, row in rows.items() if row.lag}
-    reader.assign(list(waiting))
-    for part in waiting:
-        reader.seek(part, max(rows[part].committed or 0, rows[part].first))
-    deadline = time.monotonic() + _AGE_SECONDS
-    while waiting and time.monotonic() < deadline:
-        for part, records in reader.poll(timeout_ms=500).items():
-            if part in waiting and records:
-                rows[part].age_seconds = max(0.0, time.time() - records[0].timestamp / 1000)
-                waiting.discard(part)
-                reader.pause(part)
-        for part in list(waiting):
-            if reader.position(part) >= rows[part].end:
-                # only the marks of transactions are left, which nobody reads
-                rows[part].committed = rows[part].end
-                waiting.discard(part)
+            row = PartitionLag(part.topic, part.partition, first[part], last, offset)
+            rows.append(row)
+            if not row.lag:
+                continue
+            # an open transaction holds records back: their age is only additional information
+            with contextlib.suppress(KafkaCommandError):
+                waiting = records_between(reader, part, offset or 0, last, _AGE_SECONDS)
+                if (oldest := next(waiting, None)) is not None:
+                    row.age_seconds = max(0.0, time.time() - oldest.timestamp / 1000)
+                else:  # only the marks of transactions are left, which nobody reads
+                    row.committed = last
+    return rows

@@ -154,11 +154,15 @@ def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
     return partitions
 
 
-def records_between(reader: Any, partition: Any, start: int, end: int) -> Iterator[Any]:
+def records_between(
+    reader: Any, partition: Any, start: int, end: int, quiet: float | None = None
+) -> Iterator[Any]:
     """Yield the records from `start` to before `end` that are still there.
 
-    Raises `KafkaCommandError` if the broker sends nothing for `QUIET_SECONDS`.
+    Raises `KafkaCommandError` if the broker sends nothing for `quiet` seconds, by default
+    `QUIET_SECONDS`.
     """
+    quiet = quiet or QUIET_SECONDS
     reader.assign([partition])
     reader.seek(partition, max(start, reader.beginning_offsets([partition])[partition]))
     received_at = time.monotonic()
@@ -167,10 +171,8 @@ def records_between(reader: Any, partition: Any, start: int, end: int) -> Iterat
             received_at = time.monotonic()
             if record.offset < end:
                 yield record
-        if time.monotonic() - received_at > QUIET_SECONDS:
-            raise KafkaCommandError(
-                f"{partition.topic}: nothing more was read for {QUIET_SECONDS:g} s"
-            )
+        if time.monotonic() - received_at > quiet:
+            raise KafkaCommandError(f"{partition.topic}: nothing more was read for {quiet:g} s")
 
 
 def read_newest(

@@ -1,4 +1,4 @@
-"""The processor that counts records of the scores topic, and the base of those with a state.
+"""The owners that count records of the scores topic, and the base of those with a state.
 
 The state of a partition is rows of a compacted topic. A step writes the rows that changed, what is
 sent to other topics, and the offset of what was counted, in one transaction
@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from aiokafka import TopicPartition
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import is_item_fault
+from ragmeter.core.tiers import MetricScorer
+from ragmeter.embedded.commits import AgentOutputs
+from ragmeter.ingest.native import DecodeFailure
+from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
@@ -36,7 +43,6 @@ from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import (
     BeginAgain,
     OutRecord,
-    OwnerGroup,
     PartitionOwner,
     StateRefused,
     read_rows,
@@ -56,81 +62,69 @@ _FEEDBACK_FIRST = 1  # failures of a trace after which feedback that waits for i
 S = TypeVar("S", bound=PartitionState | AssemblyState)
 
 
-class StatefulOwner(PartitionOwner, Generic[S]):
-    """One partition of the topic of a stateful processor.
+@dataclass(eq=False)
+class StateParts:
+    """What the states of a worker are made of, and where else their owners write.
 
-    `state` may be read while `processor.lock` is held.
+    `sampling` are the settings by which traces are drawn now. `inspect` gets what was read of
+    spans.
+    """
+
+    settings: Settings
+    rules: Sequence[AlertRule]
+    expected: Sequence[MetricScorer]
+    dead: DeadLetterTopic
+    outputs: AgentOutputs
+    sampling: SamplingSettings
+    inspect: Callable[[ExtractedRequests], None] = lambda extracted: None
+
+
+class StatefulOwner(PartitionOwner, Generic[S]):
+    """One partition of a topic whose owners have a state, in a topic of its own.
+
+    `state` may be read while `group.lock` is held. `remedy` says what to do where one is missing.
     """
 
     # rows shrink to a fifth, and nothing needs to be installed for it
     compression = "gzip"
+    remedy = ""
+    group: StateGroup
 
-    def __init__(
-        self, processor: StatefulProcessor[S], group: OwnerGroup, tp: TopicPartition
-    ) -> None:
+    def __init__(self, parts: StateParts, group: StateGroup, tp: TopicPartition) -> None:
         super().__init__(group, tp)
-        self.processor = processor
-        self.state = processor.build()
+        self.parts = parts
+        self.state = self.new_state()
+
+    @property
+    @abstractmethod
+    def state_topic(self) -> str:
+        """The topic of the state."""
+
+    @abstractmethod
+    def new_state(self) -> S:
+        """Return an empty state."""
 
     async def open(self, offset: int | None) -> None:
         """Load the state; raise `StateRefused` for an empty one beside committed offsets."""
-        topic = self.processor.state_topic
-        rows = await read_rows(self.group.kafka, topic, self.tp.partition)
+        rows = await read_rows(self.group.kafka, self.state_topic, self.tp.partition)
         if offset and not rows:
             raise StateRefused(
                 f"{self.tp.topic}/{self.tp.partition} is counted up to {offset}, but its state in"
-                f" {topic} is empty: it was deleted, or is of the program before this one."
-                f" {self.processor.remedy}"
+                f" {self.state_topic} is empty: it was deleted, or is of the program before this"
+                f" one. {self.remedy}"
             )
-        state = self.processor.build()
+        state = self.new_state()
         state.load(rows)
-        with self.processor.lock:
+        with self.group.lock:
             self.state = state
 
     async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
         """Commit the changes of the state, other records, and the offset."""
-        processor, partition = self.processor, self.tp.partition
-        with processor.lock:
+        with self.group.lock:
             step = self.state.step()
-        topic = processor.state_topic
+        topic, partition = self.state_topic, self.tp.partition
         rows = [OutRecord(topic, value, key, partition) for key, value in step.items()]
         await self.commit([*rows, *records], position)
-
-
-class StatefulProcessor(Generic[S]):
-    """What the owners of a topic share.
-
-    `group` is set when the app is made. `build` makes an empty state, `remedy` says what to do
-    where one is missing. `lock` is held
-    while a state changes, and by other threads that read one.
-    """
-
-    remedy = ""
-
-    def __init__(
-        self, topic: str, state_topic: str, dead: DeadLetterTopic, build: Callable[[], S]
-    ) -> None:
-        self.topic = topic
-        self.state_topic = state_topic
-        self.dead = dead
-        self.build = build
-        self.lock = threading.RLock()
-        self.group: StateGroup | None = None
-
-    @property
-    def owners(self) -> dict[int, StatefulOwner[S]]:
-        """The owners that have a state, by partition."""
-        owners = list(self.group.owners.all.items()) if self.group else []
-        return {
-            tp.partition: cast(StatefulOwner[S], owner)
-            for tp, owner in owners
-            if tp.topic == self.topic and owner.loaded
-        }
-
-    @property
-    def waiting(self) -> int:
-        """Queued messages of all partitions."""
-        return sum(len(owner.queue) for owner in self.owners.values())
 
 
 class RecordFailed(BeginAgain):
@@ -140,7 +134,10 @@ class RecordFailed(BeginAgain):
 class AggregateOwner(StatefulOwner[PartitionState]):
     """One partition of the scores topic."""
 
-    processor: AggregateProcessor
+    remedy = (
+        "`ragmeter kafka rebuild` counts anew what the topic still holds; after an upgrade, "
+        f"{UPGRADE}"
+    )
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -148,6 +145,24 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         self._failures: dict[Hashable, tuple[int, str]] = {}
         self._uncommitted = False
         self._published = 0  # version of the control record that was sent
+
+    @property
+    def state_topic(self) -> str:
+        """The topic of the state."""
+        return state_topic(self.parts.settings)
+
+    def new_state(self) -> PartitionState:
+        """Return an empty state."""
+        parts = self.parts
+        state = PartitionState(
+            *(parts.settings, parts.rules, parts.expected),
+            dedupe=parts.settings.kafka.dedupe_hours * 3600,
+            clock=time.time,
+            monotonic=time.monotonic,
+            notify=parts.outputs.make_notifications,
+        )
+        state.aggregator.resample(parts.sampling)
+        return state
 
     @property
     def busy(self) -> bool:
@@ -172,7 +187,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
                 letters += await self._count(messages)
                 position = messages[-1].offset + 1
             else:
-                with self.processor.lock:
+                with self.group.lock:
                     self.state.tick()
             self._uncommitted = position > self.position or self.state.changed
             if time.monotonic() >= due or letters or self.state.moved or self.draining:
@@ -184,24 +199,22 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
         """Commit the changes, then release what waits for that: notifications, promotions."""
-        with self.processor.lock:
+        with self.group.lock:
             moved = bool(self.state.transitions)
         await super().commit_step(records, position)
-        with self.processor.lock:
+        with self.group.lock:
             self.state.committed()
         if moved:
-            self.processor.announced()
+            self.parts.outputs.on_notifications()
 
     async def _count(self, messages: list[Any]) -> list[OutRecord]:
         """Count the records of messages; return the dead letters among them."""
         letters: list[OutRecord] = []
-        processor = self.processor
         for message in messages:
             try:
                 records = decode_scores_message(message.value or b"")
             except BadRecord as error:
-                errors = (("", str(error)),)
-                letters.append(processor.dead.of_message(message, error.reason, errors))
+                letters.append(self.parts.dead.of_message(message, error.failure))
                 continue
             whole = message.offset
             if isinstance(records, list) and len(records) > 1 and whole not in self._failures:
@@ -213,7 +226,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
                 if times > _FEEDBACK_FIRST or not self._apply(key, record):
                     letters.append(self._give_up(message, record, why))
             await asyncio.sleep(0)  # a scrape may hold the lock in between
-        with processor.lock:
+        with self.group.lock:
             self.state.settle()
         return letters
 
@@ -223,7 +236,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         Of traces that fail together, each is then counted alone.
         """
         try:
-            with self.processor.lock:
+            with self.group.lock:
                 if isinstance(record, list):
                     self.state.apply_all(record)
                     return True
@@ -242,17 +255,17 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         return True
 
     def _give_up(self, message: Any, record: ScoresRecord, error: str) -> OutRecord:
-        with self.processor.lock:
+        with self.group.lock:
             self.state.give_up(record)
-        dead = self.processor.dead
-        letter = dead.of_message(message, "internal_error", (("", error),), count=False)
+        failure = DecodeFailure.of_whole("internal_error", error, b"")
+        letter = self.parts.dead.of_message(message, failure, count=False)
         if isinstance(record, ScoreRecord) and letter.value:
             letter = letter._replace(value=encode_score(record))
         return letter
 
     def _control_record(self) -> list[OutRecord]:
         """Return what the score processors should know, where that is new."""
-        with self.processor.lock:
+        with self.group.lock:
             control = self.state.control
         if control.version == self._published:
             return []
@@ -265,28 +278,5 @@ class AggregateOwner(StatefulOwner[PartitionState]):
                 *self.tp,
             )
             return []
-        topic = self.processor.control_topic
+        topic = self.parts.settings.kafka.topics.control
         return [OutRecord(topic, value, b"%d" % self.tp.partition)]
-
-
-class AggregateProcessor(StatefulProcessor[PartitionState]):
-    """The partitions of the scores topic that this worker owns.
-
-    `announced` is called when alert transitions are durable.
-    """
-
-    remedy = (
-        "`ragmeter kafka rebuild` counts anew what the topic still holds; after an upgrade, "
-        f"{UPGRADE}"
-    )
-
-    def __init__(
-        self,
-        settings: Settings,
-        dead: DeadLetterTopic,
-        build: Callable[[], PartitionState],
-        announced: Callable[[], None],
-    ) -> None:
-        super().__init__(settings.kafka.topics.scores, state_topic(settings), dead, build)
-        self.control_topic = settings.kafka.topics.control
-        self.announced = announced

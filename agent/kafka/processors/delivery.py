@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -15,7 +16,7 @@ from ragmeter.core.counters import Counters, Counts
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import strip_error_text
-from ragmeter.ingest.native import DecodedTrace
+from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.passage_resolver import (
     PassageResolver,
     needs_passage_texts,
@@ -33,9 +34,6 @@ log = logging.getLogger(__name__)
 # way meanwhile, and a rebalance waits for it and for the slow tiers behind (20 s).
 _RESOLVE_SECONDS = 10.0
 _MAX_ERROR = 500  # bytes of a header
-
-ErrorPairs = tuple[tuple[str, str], ...]
-"""(field or "", message) of each error."""
 
 
 class TracePreparer:
@@ -143,9 +141,7 @@ class DeadLetterTopic:
         self._preparer = preparer
         self._counters = counters
 
-    def of_message(
-        self, message: Any, reason: str, errors: ErrorPairs, *, count: bool = True
-    ) -> OutRecord:
+    def of_message(self, message: Any, failure: DecodeFailure, *, count: bool = True) -> OutRecord:
         """Return the letter of a message; count it unless a state does."""
         received = dict(message.headers or ())
         source = {
@@ -158,35 +154,26 @@ class DeadLetterTopic:
         if ENCODING_HEADER in received:
             source[ENCODING_HEADER] = received[ENCODING_HEADER]
         if count:
-            self.count(reason)
-        return self.of(message.key, message.value, reason, errors, source)
+            self._counters.inc("ragmeter_dead_letters_total", (("reason", failure.reason),))
+        return self.of(message.key, replace(failure, raw=message.value or b""), source)
 
     def of(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        reason: str,
-        errors: ErrorPairs,
-        source: Mapping[str, bytes],
+        self, key: bytes | None, failure: DecodeFailure, source: Mapping[str, bytes]
     ) -> OutRecord:
         """Return the letter of what is no message of its own.
 
         `source` are headers: topic, partition and offset.
         """
-        stripped = strip_error_text(errors, self._preparer.redactor, self._preparer.content)
+        errors = strip_error_text(failure.errors, self._preparer.redactor, self._preparer.content)
         headers = {
-            "reason": reason.encode(),
-            "error": json.dumps(stripped).encode("utf-8", "replace")[:_MAX_ERROR],
+            "reason": failure.reason.encode(),
+            "error": json.dumps(errors).encode("utf-8", "replace")[:_MAX_ERROR],
             **source,
         }
         place = b"/".join(source[name] for name in ("topic", "partition", "offset")).decode()
-        log.warning("%s is a dead letter: %s", place, reason)
-        letter = OutRecord(self.topic, value, key, None, headers)
+        log.warning("%s is a dead letter: %s", place, failure.reason)
+        letter = OutRecord(self.topic, failure.raw, key, None, headers)
         return letter if self._preparer.keeps_raw else without_body(letter)
-
-    def count(self, reason: str) -> None:
-        """Count a dead letter by its reason."""
-        self._counters.inc("ragmeter_dead_letters_total", (("reason", reason),))
 
 
 def without_body(letter: OutRecord) -> OutRecord:

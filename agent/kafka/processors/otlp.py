@@ -11,13 +11,11 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
-from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.endpoints.otlp import SILENT_STATUSES, decode_batch
 from ragmeter.embedded.open_traces import LOGS, TRACES, SpanBatch, parts_total
 from ragmeter.embedded.trace_closer import extract_traces
@@ -28,8 +26,8 @@ from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, split_parts
-from ragmeter.kafka.processors.aggregate import StatefulOwner, StatefulProcessor
-from ragmeter.kafka.processors.delivery import DeadLetterTopic, partition_for_key
+from ragmeter.kafka.processors.aggregate import StatefulOwner
+from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
     ENCODING_HEADER,
@@ -54,38 +52,26 @@ _CLOSE_BYTES = 16 * 2**20  # of spans read for one step; a trace that is larger 
 _NATIVE = {ENCODING_HEADER: MessageEncoding.NATIVE.encode()}
 
 
-class UnusableMessage(RagmeterError):
-    """Nothing of a message could be used; it is a dead letter."""
-
-    def __init__(self, reason: str, why: str) -> None:
-        super().__init__(why)
-        self.reason = reason
-
-
 class OtlpSplitter:
-    """Splits OTLP messages into records of the spans topic; `limit` bounds a span in bytes."""
+    """Splits OTLP messages into records of the spans topic."""
 
-    def __init__(
-        self, topic: str, partitions: int, redactor: Redactor, counters: Counters, *, limit: int
-    ) -> None:
-        self._topic = topic
-        self._partitions = partitions
+    def __init__(self, settings: Settings, redactor: Redactor, counters: Counters) -> None:
+        self._topic = settings.kafka.topics.spans
+        self._partitions = settings.kafka.partitions
+        self._limit = settings.limits.trace_bytes
         self._redactor = redactor
         self._counters = counters
-        self._limit = limit
         self._decoding = asyncio.Semaphore(_DECODING)
 
-    async def split_request(self, body: bytes, encoding: MessageEncoding) -> list[OutRecord]:
-        """Return the records of all spans of a message.
-
-        Raises:
-            UnusableMessage: The message has none.
-        """
+    async def split_request(
+        self, body: bytes, encoding: MessageEncoding
+    ) -> list[OutRecord] | DecodeFailure:
+        """Return the records of all spans of a message, or why nothing of it could be used."""
         async with self._decoding:
             batch, broken = await asyncio.to_thread(self._decode, body, encoding)
         if broken is not None:
             self._counters.inc(*parts_total(batch.signal, "undecodable"))
-            raise UnusableMessage(broken.reason, str(broken))
+            return DecodeFailure.of_whole(broken.reason, str(broken), body)
         parts = [one for one in batch.parts if len(one.line) <= self._limit]
         refused = dict(batch.refused)
         if len(parts) < len(batch.parts):
@@ -99,9 +85,7 @@ class OtlpSplitter:
         reasons = [
             f"{number} {why}" for why, number in refused.items() if why not in SILENT_STATUSES
         ]
-        if reasons:
-            raise UnusableMessage("invalid_otlp", ", ".join(reasons))
-        return []
+        return DecodeFailure.of_whole("invalid_otlp", ", ".join(reasons), body) if reasons else []
 
     def _decode(
         self, body: bytes, encoding: MessageEncoding
@@ -129,8 +113,25 @@ class OtlpSplitter:
 class AssembleOwner(StatefulOwner[AssemblyState]):
     """One partition of the spans topic."""
 
-    processor: AssembleProcessor
+    remedy = (
+        "Traces that were open are lost: reset the offsets of the group there to go on without them"
+    )
     batch = 200
+
+    @property
+    def state_topic(self) -> str:
+        """The topic of the open traces."""
+        return open_spans_topic(self.parts.settings)
+
+    def new_state(self) -> AssemblyState:
+        """Return a state without open traces."""
+        settings = self.parts.settings
+        return AssemblyState(
+            partition_share(settings.otlp, settings.kafka.partitions),
+            row_bytes=min(RECORD_BYTES, settings.limits.trace_bytes),
+            clock=time.time,
+            monotonic=time.monotonic,
+        )
 
     async def work(self) -> None:
         """Take in spans, and hand on the traces that are complete."""
@@ -143,15 +144,15 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
                 # each turn closes only some: no wait while there may be more
                 messages = await self.take(0.0 if closed else _TICK_SECONDS, _GATHER_SECONDS)
                 spans = [self._decode(one, letters) for one in messages]
-            with self.processor.lock:
+            with self.group.lock:
                 taken = self.state.apply(spans)
                 closing = self.state.close_due(_CLOSE, _CLOSE_BYTES)
             if taken and messages:
                 position, messages, spans = messages[-1].offset + 1, [], []
             for one, bodies in closing:
-                records, counts = await self.processor.hand_on(one, bodies, self._source(one))
+                records, counts = await self._hand_on(one, bodies)
                 letters += records
-                with self.processor.lock:
+                with self.group.lock:
                     self.state.handed_on(one, counts)
             closed = bool(closing)
             if position > self.position or self.state.changed or letters:
@@ -162,66 +163,33 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
         try:
             return decode_spans(message.value or b"")
         except BadRecord as error:
-            dead = self.processor.dead
-            letters.append(dead.of_message(message, error.reason, (("", str(error)),)))
+            letters.append(self.parts.dead.of_message(message, error.failure))
             return []
 
-    def _source(self, closing: ClosingTrace) -> dict[str, bytes]:
-        return {
-            "topic": self.tp.topic.encode(),
-            "partition": b"%d" % self.tp.partition,
-            "offset": b"%d" % max(0, self.position - 1),  # of the last that was committed
-            "attempt": b"1",
-            "trace": closing.trace.hex().encode(),
-        }
-
-
-class AssembleProcessor(StatefulProcessor[AssemblyState]):
-    """The partitions of the spans topic that this worker owns."""
-
-    remedy = (
-        "Traces that were open are lost: reset the offsets of the group there to go on without them"
-    )
-
-    def __init__(
-        self,
-        settings: Settings,
-        dead: DeadLetterTopic,
-        inspect: Callable[[ExtractedRequests], None],
-    ) -> None:
-        build = partial(
-            AssemblyState,
-            partition_share(settings.otlp, settings.kafka.partitions),
-            row_bytes=min(RECORD_BYTES, settings.limits.trace_bytes),
-            clock=time.time,
-            monotonic=time.monotonic,
-        )
-        super().__init__(settings.kafka.topics.spans, open_spans_topic(settings), dead, build)
-        self._settings = settings
-        self._inspect = inspect
-
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
-        extracted = extract_requests(spans, self._settings.otlp)
-        self._inspect(extracted)
+        extracted = extract_requests(spans, self.parts.settings.otlp)
+        self.parts.inspect(extracted)
         return extracted
 
-    async def hand_on(
-        self, closing: ClosingTrace, bodies: Sequence[bytes], source: dict[str, bytes]
+    async def _hand_on(
+        self, closing: ClosingTrace, bodies: Sequence[bytes]
     ) -> tuple[list[OutRecord], Counts]:
         """Return traces and dead letters of a closed trace, and what is to be counted."""
-        settings = self._settings
+        settings, name = self.parts.settings, closing.trace.hex().encode()
         items, counts = await asyncio.to_thread(
-            extract_traces,
-            closing,
-            lambda: bodies,
-            self._extract,
-            settings.limits.trace_bytes,
+            extract_traces, closing, lambda: bodies, self._extract, settings.limits.trace_bytes
         )
         records: list[OutRecord] = []
         for one in items:
             if isinstance(one, DecodeFailure):
-                key = closing.trace.hex().encode()
-                records.append(self.dead.of(key, one.raw, one.reason, one.errors, source))
+                source = {
+                    "topic": self.tp.topic.encode(),
+                    "partition": b"%d" % self.tp.partition,
+                    "offset": b"%d" % max(0, self.position - 1),  # of the last that was committed
+                    "attempt": b"1",
+                    "trace": name,
+                }
+                records.append(self.parts.dead.of(name, one, source))
                 counter = "ragmeter_dead_letters_total", (("reason", one.reason),)
                 counts[counter] = counts.get(counter, 0) + 1
             else:

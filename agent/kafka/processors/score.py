@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,11 +38,10 @@ from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.processors.delivery import (
     DeadLetterTopic,
-    ErrorPairs,
     TracePreparer,
     without_body,
 )
-from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
+from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
     AnswerEmbedding,
@@ -52,7 +51,6 @@ from ragmeter.kafka.score_records import (
     SourceOffset,
     encode_feedback,
     encode_index,
-    encode_score,
     encode_scores,
 )
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
@@ -68,10 +66,9 @@ log = logging.getLogger(__name__)
 _LOG_APPEND = 1  # timestamp type of a message that carries the broker's time
 _GATHER_SECONDS = 0.1  # for a larger batch: a transaction costs what scoring some 20 traces does
 _YIELD_SECONDS = 0.02  # of scoring at a time: heartbeats and scrapes share the loop
-_SCORES_TOO_LARGE = "its scores are larger than a message"
-_NO_SERVICE = (
-    ("service", "is needed over Kafka, or kafka.feedback_service for feedback that names none"),
-)
+_SCORES_TOO_LARGE = DecodeFailure.of_whole("too_large", "its scores are larger than a message", b"")
+_WHERE = "is needed over Kafka, or kafka.feedback_service for feedback that names none"
+_NO_SERVICE = DecodeFailure(INVALID, (("service", _WHERE),), b"")
 
 Outcome = ScoreRecord | list[OutRecord]
 """What comes of a message."""
@@ -165,9 +162,9 @@ class MessageProcessor:
         if isinstance(scores, TraceScores):
             return self._draw(message, scores)
         if isinstance(scores, DecodeFailure):
-            return self._letter(message, scores.reason, scores.errors)
+            return self._letter(message, scores)
         if scores is not None:
-            return self._letter(message, "internal_error", (("", scores.why),))
+            return self._defect(message, scores.why)
         if message.topic == self._settings.kafka.topics.feedback:
             return self._forward_feedback(message)
         encoding = self._encoding(message)
@@ -177,17 +174,15 @@ class MessageProcessor:
             return self._forward_index_event(message)
         item = decode_trace(value, self._settings.limits.trace_bytes)
         if isinstance(item, DecodeFailure):
-            return self._letter(message, item.reason, item.errors)
+            return self._letter(message, item)
         if not self._preparer.is_prepared(item.trace):
             return self._prepare_and_score(message, item)
         return self._score(message, item.trace)
 
     async def _split(self, message: Any, encoding: MessageEncoding) -> Outcome:
         assert self._otlp is not None
-        try:
-            return await self._otlp.split_request(message.value or b"", encoding)
-        except UnusableMessage as error:
-            return self._letter(message, error.reason, (("", str(error)),))
+        found = await self._otlp.split_request(message.value or b"", encoding)
+        return self._letter(message, found) if isinstance(found, DecodeFailure) else found
 
     async def _prepare_and_score(self, message: Any, item: DecodedTrace) -> Outcome:
         scored = self._score(message, await self._preparer.prepare(item))
@@ -255,26 +250,25 @@ class MessageProcessor:
             self._outputs.on_results([(one.load(), one.scored) for one in records if one.load])
         self._outputs.on_scores([one.scored for one in records])
 
-    def encode(self, messages: Sequence[Any], records: Sequence[ScoreRecord]) -> list[OutRecord]:
-        """Return the records of scored traces, and letters of those that cannot be sent."""
+    def encode(self, scored: Sequence[tuple[Any, ScoreRecord]]) -> list[OutRecord]:
+        """Return the records of messages' traces, and letters of those that cannot be sent."""
         by_service: dict[str, list[tuple[Any, ScoreRecord]]] = defaultdict(list)
-        for message, record in zip(messages, records, strict=True):
+        for message, record in scored:
             by_service[record.scored.service].append((message, record))
         found: list[OutRecord] = []
         for service, group in by_service.items():
-            key = service.encode("utf-8", "replace")
             try:
                 encoded = encode_scores([record for _, record in group])
-            except BadRecord:  # one of them: the others go without it
-                encoded = []
-                for message, record in group:
-                    try:
-                        encoded.append(encode_score(record))
-                    except RecordTooLarge:
-                        found += self._letter(message, "too_large", (("", _SCORES_TOO_LARGE),))
-                    except BadRecord as error:  # a defect of ours that this trace has revealed
-                        why = (("", repr(error)[:200]),)
-                        found += self._letter(message, "internal_error", why)
+            except BadRecord as error:
+                if len(group) > 1:  # one of them: the others go without it
+                    found += [one for pair in group for one in self.encode([pair])]
+                    continue
+                if isinstance(error, RecordTooLarge):
+                    found += self._letter(group[0][0], _SCORES_TOO_LARGE)
+                else:  # a defect of ours that this trace has revealed
+                    found += self._defect(group[0][0], repr(error))
+                continue
+            key = service.encode("utf-8", "replace")
             found += [OutRecord(self.scores_topic, data, key) for data in encoded]
         return found
 
@@ -282,7 +276,7 @@ class MessageProcessor:
         """Send on an index event; its id makes it count once wherever it was read."""
         decoded = decode_index_event(message.value)
         if isinstance(decoded, DecodeFailure):
-            return self._letter(message, decoded.reason, decoded.errors)
+            return self._letter(message, decoded)
         at = self._limit_time(message, decoded.timestamp.timestamp())
         return self._forward(message, decoded.service, encode_index(message.value, at))
 
@@ -291,10 +285,10 @@ class MessageProcessor:
         kafka = self._settings.kafka
         feedback = decode_feedback(message.value or b"")
         if isinstance(feedback, DecodeFailure):
-            return self._letter(message, feedback.reason, feedback.errors)
+            return self._letter(message, feedback)
         service = feedback.service or kafka.feedback_service
         if service is None:
-            return self._letter(message, INVALID, _NO_SERVICE)
+            return self._letter(message, _NO_SERVICE)
         feedback = feedback.model_copy(update={"service": service})
         arrived = arrival_time(message, time.time())
         ahead = self._settings.limits.future_seconds
@@ -316,7 +310,7 @@ class MessageProcessor:
         if not is_item_fault(error):
             raise error
         log.exception("a message cannot be processed", exc_info=error)
-        return self._letter(message, "internal_error", (("", repr(error)[:200]),))
+        return self._defect(message, repr(error))
 
     def replace_refused(
         self, message: Any, records: list[OutRecord], refused: int
@@ -326,34 +320,20 @@ class MessageProcessor:
             return records
         letters = [one for one in records if one.topic == self.dead.topic]
         if not letters:
-            letters = self._letter(message, "too_large", (("", _SCORES_TOO_LARGE),))
+            letters = self._letter(message, _SCORES_TOO_LARGE)
         elif refused == 1:
             refused += 1
         return letters if refused == 1 else list(map(without_body, letters))
 
-    def _letter(self, message: Any, reason: str, errors: ErrorPairs) -> list[OutRecord]:
-        return [self.dead.of_message(message, reason, errors)]
+    def _letter(self, message: Any, failure: DecodeFailure) -> list[OutRecord]:
+        return [self.dead.of_message(message, failure)]
+
+    def _defect(self, message: Any, why: str) -> list[OutRecord]:
+        return self._letter(message, DecodeFailure.of_whole("internal_error", why[:200], b""))
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Messages whose scoring has begun, and what comes of each."""
-
-    messages: list[Any]
-    outcomes: list[Outcome | asyncio.Task[Outcome]]
-
-    @property
-    def tasks(self) -> list[asyncio.Task[Outcome]]:
-        return [one for one in self.outcomes if isinstance(one, asyncio.Task)]
-
-    def single(self) -> Iterator[_Batch]:
-        """Yield a batch of each message."""
-        for message, outcome in zip(self.messages, self.outcomes, strict=True):
-            yield _Batch([message], [outcome])
-
-    @property
-    def finished(self) -> bool:
-        return all(task.done() for task in self.tasks)
+_Pair = tuple[Any, Outcome | asyncio.Task[Outcome]]
+"""A message whose scoring has begun, and what comes of it."""
 
 
 class ScoreOwner(PartitionOwner):
@@ -369,8 +349,7 @@ class ScoreOwner(PartitionOwner):
         self.batch = min(self.batch, processor.in_flight)
         self._careful = False  # whether messages are committed one by one
         self._refused: Counter[int] = Counter()  # by offset: how often its records were too large
-        self._running: list[_Batch] = []
-        self._scored: list[ScoreRecord] = []  # since the last commit
+        self._running: list[list[_Pair]] = []  # batches
         self._scoring = False
         self._moved = asyncio.Event()
 
@@ -381,7 +360,7 @@ class ScoreOwner(PartitionOwner):
 
     async def open(self, offset: int | None) -> None:
         """Nothing to load."""
-        self._running, self._scored, self._scoring = [], [], False
+        self._running, self._scoring = [], False
 
     async def work(self) -> None:
         """Score batches and commit them."""
@@ -391,33 +370,31 @@ class ScoreOwner(PartitionOwner):
             await asyncio.gather(scoring, committing)
         finally:
             tasks: list[asyncio.Task[Any]] = [scoring, committing]
-            tasks += [task for batch in self._running for task in batch.tasks]
+            pairs = itertools.chain.from_iterable(self._running)
+            tasks += [one for _, one in pairs if isinstance(one, asyncio.Task)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _score_all(self) -> None:
         while True:
-            while self._running and self._count_running() >= self._processor.in_flight:
+            while sum(map(len, self._running)) >= self._processor.in_flight:
                 await self._wait()
             messages = await self.take(None, _GATHER_SECONDS)
             if not messages:
                 return  # it drains
             self._scoring = True
-            self._running.append(_Batch(messages, await self._start_batch(messages)))
+            self._running.append(await self._start_batch(messages))
             self._scoring = False
             self._moved.set()
-
-    def _count_running(self) -> int:
-        return sum(len(batch.messages) for batch in self._running)
 
     async def _wait(self) -> None:
         self._moved.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._moved.wait(), 1.0)
 
-    async def _start_batch(self, messages: list[Any]) -> list[Outcome | asyncio.Task[Outcome]]:
-        outcomes: list[Outcome | asyncio.Task[Outcome]] = []
+    async def _start_batch(self, messages: list[Any]) -> list[_Pair]:
+        pairs: list[_Pair] = []
         ahead = await self._processor.score_ahead(messages)
         since = time.monotonic()
         for message, scores in zip(messages, ahead, strict=True):
@@ -428,55 +405,37 @@ class ScoreOwner(PartitionOwner):
             if asyncio.iscoroutine(outcome):
                 task = asyncio.create_task(outcome)
                 task.add_done_callback(lambda _: self._moved.set())
-                outcomes.append(task)
+                pairs.append((message, task))
             else:
-                outcomes.append(outcome)
+                pairs.append((message, outcome))
             if time.monotonic() - since > _YIELD_SECONDS:
                 await asyncio.sleep(0)
                 since = time.monotonic()
-        return outcomes
+        return pairs
 
     async def _commit_all(self) -> None:
         while True:
-            if not self._running or not self._running[0].finished:
+            done = list(itertools.takewhile(_is_finished, self._running))
+            if not done:
                 await self._wait()
                 continue
-            done = 0
-            while done < len(self._running) and self._running[done].finished:
-                done += 1
-            batches = self._running[:done]
-            if self._careful:
-                batches = [one for batch in batches for one in batch.single()]
-                for one in batches:
-                    await self._commit(one.messages[0].offset, self._records(one))
-            else:
-                records = [record for batch in batches for record in self._records(batch)]
-                await self._commit(batches[-1].messages[-1].offset, records)
+            pairs = list(itertools.chain.from_iterable(done))
+            for some in [[pair] for pair in pairs] if self._careful else [pairs]:
+                await self._commit(some)
             self._careful = False
             self._refused.clear()
-            del self._running[:done]
+            del self._running[: len(done)]
             self._moved.set()
 
-    async def _commit(self, offset: int, records: list[OutRecord]) -> None:
-        """Commit what comes of the messages up to an offset.
+    async def _commit(self, pairs: Sequence[_Pair]) -> None:
+        """Commit what comes of messages.
 
         Where a topic refuses a record, messages are committed one by one, and the one to blame
         becomes a dead letter: with its body, or without where that is too large as well.
         """
-        try:
-            await self.commit(records, offset + 1)
-        except MessageSizeTooLargeError as error:
-            if self._careful:
-                self._refused[offset] += 1
-            self._careful = True
-            raise BeginAgain("a topic refuses a record as too large") from error
-        scored, self._scored = self._scored, []
-        self._processor.publish(scored)
-
-    def _records(self, batch: _Batch) -> list[OutRecord]:
         records: list[OutRecord] = []
         scored: list[tuple[Any, ScoreRecord]] = []
-        for message, outcome in zip(batch.messages, batch.outcomes, strict=True):
+        for message, outcome in pairs:
             try:
                 result = outcome.result() if isinstance(outcome, asyncio.Task) else outcome
             except Exception as error:
@@ -485,8 +444,20 @@ class ScoreOwner(PartitionOwner):
                 scored.append((message, result))
             else:
                 records += result
-        messages, traces = [one for one, _ in scored], [one for _, one in scored]
-        self._scored += traces
-        records += self._processor.encode(messages, traces)
-        refused = self._refused.get(batch.messages[0].offset, 0) if self._careful else 0
-        return self._processor.replace_refused(batch.messages[0], records, refused)
+        message = pairs[-1][0]
+        records += self._processor.encode(scored)
+        if self._careful:
+            records = self._processor.replace_refused(
+                message, records, self._refused[message.offset]
+            )
+        try:
+            await self.commit(records, message.offset + 1)
+        except MessageSizeTooLargeError as error:
+            self._refused[message.offset] += self._careful
+            self._careful = True
+            raise BeginAgain("a topic refuses a record as too large") from error
+        self._processor.publish([record for _, record in scored])
+
+
+def _is_finished(batch: Sequence[_Pair]) -> bool:
+    return all(not isinstance(one, asyncio.Task) or one.done() for _, one in batch)

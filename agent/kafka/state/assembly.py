@@ -32,13 +32,16 @@ _REASON = "idle"  # of any closed trace: nobody reads it, but the version before
 
 
 class OpenSpanRows:
-    """A `ragmeter.store.pending.OpenSpanStore` in memory that is saved as rows."""
+    """A `ragmeter.store.pending.OpenSpanStore` in memory that is saved as rows.
+
+    `changes` are the rows that have changed since whoever writes them took them.
+    """
 
     def __init__(self) -> None:
         self.next_row = 0
         self._keys: dict[bytes, list[bytes]] = {}  # of the rows of each open trace, in order
         self._rows: dict[bytes, bytes] = {}  # of open traces
-        self._pending_rows: Rows = {}
+        self.changes: Rows = {}
         self._restored: tuple[list[RestoredTrace], list[tuple[bytes, float]]] = [], []
 
     def add(self, rows: Iterable[OpenSpanRow], counts: Mapping[CounterKey, float]) -> None:
@@ -47,12 +50,12 @@ class OpenSpanRows:
             name = row.trace.hex()
             if row.trace not in self._keys:
                 # delete the mark of an earlier trace of this id: else this one would look closed
-                self._pending_rows[row_key(_CLOSED, name)] = None
+                self.changes[row_key(_CLOSED, name)] = None
             key = row_key(_OPEN, name, self.next_row)
             self.next_row += 1
             self._keys.setdefault(row.trace, []).append(key)
             head = dump_json([row.arrived, row.root, row.size, [one.hex() for one in row.keys]])
-            self._pending_rows[key] = self._rows[key] = head + b"\n" + row.body
+            self.changes[key] = self._rows[key] = head + b"\n" + row.body
 
     def bodies(self, trace: bytes) -> list[bytes]:
         """Return the lines of a trace, for `ragmeter.ingest.stored_spans`, in order of arrival."""
@@ -62,26 +65,16 @@ class OpenSpanRows:
         """Apply changes, as a transaction of the embedded agent does."""
         for trace in changes.forgotten:
             if trace not in self._keys:  # else it has come again
-                self._pending_rows[row_key(_CLOSED, trace.hex())] = None
+                self.changes[row_key(_CLOSED, trace.hex())] = None
         for trace, at in changes.closed:
             for key in self._keys.pop(trace):
                 del self._rows[key]
-                self._pending_rows[key] = None
-            self._pending_rows[row_key(_CLOSED, trace.hex())] = dump_json([at, _REASON])
+                self.changes[key] = None
+            self.changes[row_key(_CLOSED, trace.hex())] = dump_json([at, _REASON])
 
     def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
         """Return what `load` has read."""
         return *self._restored, 0
-
-    @property
-    def changed(self) -> bool:
-        """Whether rows have changed since the last `drain`."""
-        return bool(self._pending_rows)
-
-    def drain(self) -> Rows:
-        """Return the rows that changed since the last call."""
-        rows, self._pending_rows = self._pending_rows, {}
-        return rows
 
     def load(self, next_row: int, rows: RowsByKind) -> None:
         """Restore rows, in an empty object."""
@@ -182,12 +175,12 @@ class AssemblyState:
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
-        return self._counted or self._rows.changed
+        return self._counted or bool(self._rows.changes)
 
     def step(self) -> Rows:
         """Return all that changed since the last call."""
         self._close(())  # forgets ids
-        rows = self._rows.drain()
+        rows, self._rows.changes = self._rows.changes, {}
         if self._counted:
             content = [[name, labels, by] for (name, labels), by in sorted(self.counters.items())]
             rows[row_key(_COUNTS)] = dump_json(content)

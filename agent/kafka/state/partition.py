@@ -262,7 +262,7 @@ class PartitionState(ServiceState):
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
-        return self._changed or self.outbox.changed or self.evidence.changed
+        return self._changed or self.outbox.changed or bool(self.evidence.changes)
 
     def step(self) -> Rows:
         """Return all that changed since the last call.
@@ -282,10 +282,9 @@ class PartitionState(ServiceState):
             **{name: changes.meta.pop(name) for name in small},
         }
         rows = self._rows.of(changes)
-        for part in (self.evidence, self._labels, self._ids):
-            rows.update(part.drain())
+        rows |= self.evidence.changes | self._labels.drain() | self._ids.drain()
         rows |= {**self._note_rows, HEAD: dump_json(head)}
-        self._note_rows, self._changed = {}, False
+        self.evidence.changes, self._note_rows, self._changed = {}, {}, False
         self._promoted = self._promotions
         return rows
 

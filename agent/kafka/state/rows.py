@@ -166,7 +166,8 @@ class EvidenceRows:
     """The worst traces, by (bounded service name, trace id).
 
     At most about `room` bytes of texts are kept: a service has some 300 worst traces by default,
-    and all of this is in memory, and in the table of the state once more.
+    and all of this is in memory, and in the table of the state once more. `changes` are the rows
+    that have changed since whoever writes them took them.
     """
 
     def __init__(self, content: ContentPolicy, room: int) -> None:
@@ -174,13 +175,8 @@ class EvidenceRows:
         self._room = room
         self._bytes = 0
         self._bodies: dict[EvidenceKey, bytes] = {}
-        self._pending_rows: Rows = {}  # since the last `drain`
+        self.changes: Rows = {}
         self._pace = CollectionPace()
-
-    @property
-    def changed(self) -> bool:
-        """Whether rows have changed since the last `drain`."""
-        return bool(self._pending_rows)
 
     def add(self, key: EvidenceKey, record: ScoreRecord) -> None:
         """Keep a trace that has become one of the worst."""
@@ -197,7 +193,7 @@ class EvidenceRows:
         self._bytes += _text_bytes(data) - _text_bytes(self._bodies.pop(key, None))
         if data is not None:
             self._bodies[key] = data
-        self._pending_rows[row_key("e", *key)] = data
+        self.changes[row_key("e", *key)] = data
 
     def collect(self, now: float | None, worst: Callable[[], Set[EvidenceKey]]) -> None:
         """Drop traces that are no longer among the worst, now and then.
@@ -250,11 +246,6 @@ class EvidenceRows:
         service, trace_id = key
         trace = {"trace_id": trace_id, "service": service, "passages": None, "content": why}
         return {"trace": trace, "results": self._content.results(results)}
-
-    def drain(self) -> Rows:
-        """Return the rows that changed since the last call."""
-        rows, self._pending_rows = self._pending_rows, {}
-        return rows
 
     def load(self, rows: Iterable[tuple[list[Any], bytes]], mode: str) -> None:
         """Restore all rows, made under `mode`; where that has changed since, they are deleted."""

@@ -203,7 +203,7 @@ class _Run:
             late = now - max(moved, acted) > self.plan.patience / 3
             if due and now - acted >= LEAST_GAP and (late or most >= due[0].at * self.plan.traces):
                 if due[0].kind == "kill":
-                    most = max(most, pool.look()[0])
+                    producing.counted = most = max(most, pool.look()[0])
                     self.waiting.append((producing.sent - most) / self.plan.traces)
                 pool.act(due.pop(0))
                 acted = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,9 +19,14 @@ from ragmeter.kafka.transactions import OutRecord
 from tests.aggregate.test_feedback_join import said
 from tests.kafka.messages import message
 from tests.kafka.settings import settings_of
-from tests.kafka.state.partition import record, state_of
+from tests.kafka.state.partition import Owned, record, state_of
 from tests.kafka.state.test_feedback import counted as outcomes
 from tests.kafka.state.test_feedback import label, trace
+
+
+class Owner(AggregateOwner):
+    def new_state(self) -> PartitionState:
+        return state_of()
 
 
 class Broken:
@@ -32,13 +36,9 @@ class Broken:
         self.error = error
         self.before = before
         counters = Counters()
-        processor = SimpleNamespace(
-            lock=threading.RLock(),
-            build=state_of,
-            dead=DeadLetterTopic("rag.dead", TracePreparer(settings_of(), counters), counters),
-        )
+        dead = DeadLetterTopic("rag.dead", TracePreparer(settings_of(), counters), counters)
         tp = TopicPartition("rag.scores", 0)
-        self.owner = AggregateOwner(cast(Any, processor), cast(Any, None), tp)
+        self.owner = Owner(cast(Any, SimpleNamespace(dead=dead)), cast(Any, Owned()), tp)
         self.begins = 0
 
     @property

@@ -8,6 +8,7 @@ import pytest
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
+from ragmeter.ingest.native import DecodeFailure
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, without_body
 from ragmeter.kafka.transactions import OutRecord
 from tests.kafka.messages import message
@@ -16,7 +17,9 @@ from tests.kafka.messages import message
 def bury(value: bytes, **privacy: Any) -> OutRecord:
     settings, counters = Settings.model_validate({"privacy": privacy}), Counters()
     dead = DeadLetterTopic("rag.dead", TracePreparer(settings, counters), counters)
-    letter = dead.of_message(message(value, 17, key=None), "not_json", (("", "no"),))
+    letter = dead.of_message(
+        message(value, 17, key=None), DecodeFailure.of_whole("not_json", "no", value)
+    )
     assert counters.get("ragmeter_dead_letters_total", (("reason", "not_json"),)) == 1
     return letter
 

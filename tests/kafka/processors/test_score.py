@@ -9,7 +9,6 @@ import pytest
 from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor, arrival_time
 from ragmeter.kafka.score_records import (
-    MAX_BYTES,
     BadRecord,
     RecordTooLarge,
     ScoreRecord,
@@ -63,8 +62,8 @@ def test_processes_score_as_the_worker_does(judged: bool) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (RecordTooLarge(MAX_BYTES + 1, MAX_BYTES), "too_large"),
-        (BadRecord("invalid_record", "ours"), "internal_error"),
+        (RecordTooLarge.of("too much", "too_large"), "too_large"),
+        (BadRecord.of("ours"), "internal_error"),
     ],
 )
 def test_scores_that_cannot_be_written_are_a_dead_letter_and_cost_no_other(
@@ -79,7 +78,6 @@ def test_scores_that_cannot_be_written_are_a_dead_letter_and_cost_no_other(
         return found
 
     monkeypatch.setattr(score, "encode_scores", fails)
-    monkeypatch.setattr(score, "encode_score", lambda record: fails([record])[0])
     processing = Processing()
     found = processing.take(*(message(trace_line(n), n) for n in range(3)))
     assert [one.headers["reason"].decode() for one in found if one.headers] == [reason]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
@@ -22,6 +24,7 @@ from tests.traces import START, make_trace
 
 __all__ = [
     "SCORER",
+    "Owned",
     "apply",
     "commit",
     "crashing",
@@ -34,6 +37,19 @@ __all__ = [
 ]
 
 SCORER = Scorer()
+S = TypeVar("S")
+
+
+class Owned:
+    """As a state group that owns these states by partition."""
+
+    def __init__(self, held: dict[int, Any] | None = None, waiting: int = 0) -> None:
+        self.held = {} if held is None else held
+        self.lock = threading.RLock()
+        self.owners = {0: SimpleNamespace(queue=range(waiting))}
+
+    def states(self, kind: type[S]) -> dict[int, S]:
+        return {number: state for number, state in self.held.items() if isinstance(state, kind)}
 
 
 def notify(alert: Alert, now: float) -> list[OutboxItem]:

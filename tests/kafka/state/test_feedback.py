@@ -191,7 +191,7 @@ def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> Non
     decode_scores_message(data)
     with pytest.raises(BadRecord) as found:
         decode_scores_message(data.replace(*change))
-    assert found.value.reason == "invalid_record"
+    assert found.value.failure.reason == "invalid_record"
 
 
 @cache

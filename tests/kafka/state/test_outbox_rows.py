@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 from aiokafka import TopicPartition
 
+from ragmeter.config.settings import Settings
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.kafka.processors.aggregate import AggregateOwner
-from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
+from ragmeter.kafka.state.partition import PartitionState
+from tests.kafka.state.partition import Owned, apply, commit, record, reloaded, state_of
 from tests.traces import START
 
 
@@ -20,17 +22,17 @@ def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification() ->
     state = state_of()
     seen: list[int] = []
     announced: list[int] = []
-    processor: Any = SimpleNamespace(
-        topic="rag.scores",
-        state_topic="state",
-        build=lambda: state,
-        lock=threading.RLock(),
-        announced=lambda: announced.append(len(state.outbox.due(START, 10))),
-        control_topic="rag.control",
+    outputs = AgentOutputs(
+        on_notifications=lambda: announced.append(len(state.outbox.due(START, 10)))
     )
+    parts: Any = SimpleNamespace(outputs=outputs, settings=Settings())
+
+    class Owner(AggregateOwner):
+        def new_state(self) -> PartitionState:
+            return state
 
     async def test() -> None:
-        owner = AggregateOwner(processor, cast(Any, None), TopicPartition("rag.scores", 0))
+        owner = Owner(parts, cast(Any, Owned()), TopicPartition("rag.scores", 0))
 
         async def look(records: Any, position: int) -> None:
             seen.append(len(state.outbox.due(START, 10)))

@@ -1,4 +1,4 @@
-"""Jobs beside the processors."""
+"""Jobs in the background, which begin anew when they fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ragmeter.kafka.jobs import run_jobs
+from ragmeter.core.process import run_jobs
 from tests.waiting import until_async
 
 
@@ -25,7 +25,7 @@ def test_a_job_that_fails_is_told_of_and_begins_anew(caplog: pytest.LogCaptureFi
             await until_async(lambda: len(begun) == 3)
 
     asyncio.run(go())
-    assert caplog.text.count("ConnectionError: no broker") == 2
+    assert caplog.text.count("ConnectionError('no broker')") == 2
 
 
 def test_the_end_does_not_wait_for_a_job_that_cannot_end() -> None:
