@@ -21,7 +21,6 @@ from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_ju
 from ragmeter.core.score import read_unsupported
 from ragmeter.core.series import is_overflow_series, split_scorer
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.server.client import service_path, trace_path
 from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
@@ -217,6 +216,9 @@ def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
 
 def page_links(view: AgentView, url: str) -> Iterator[str]:
     """Yield the pages to open: all services, the worst one, and a trace of its alert."""
+    # late: most commands need no client
+    from ragmeter.server.client import service_path, trace_path
+
     yield f"{url}/  all services, those in trouble first"
     alerts = [
         one for one in view.alerts()
