@@ -46,17 +46,18 @@ class Run:
 
 def replay(checkout: Path, traces: Path, settings: dict[str, Any], cores: set[int] | None) -> Run:
     """Replay the traces once by the code of a checkout."""
-    package = "ragmeter.cli.main" if (checkout / "ragmeter").exists() else "agent.cli"
+    own = (checkout / "agent/cli/main.py").exists()
+    command = "from ragmeter.cli import start" if own else "from agent.cli import main as start"
     with tempfile.TemporaryDirectory() as folder:
         state = {"path": f"{folder}/state.sqlite", "dead_letters": f"{folder}/dead.jsonl"}
         config = Path(folder) / "ragmeter.json"
         config.write_text(json.dumps({**settings, "state": state}))
-        code = f"import sys; from {package} import main; sys.argv[0] = 'ragmeter'; main()"
-        command = [sys.executable, "-c", code, "run", "-c", str(config)]
-        command += ["--replay", str(traces), "--exit-after-replay"]
+        code = f"import sys; sys.argv[0] = 'ragmeter'; {command}; start()"
+        arguments = [sys.executable, "-c", code, "run", "-c", str(config)]
+        arguments += ["--replay", str(traces), "--exit-after-replay"]
         begin = time.perf_counter()
         process = subprocess.Popen(
-            command,
+            arguments,
             cwd=checkout,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from ragmeter.core.counters import DURATION_EDGES, CounterKey, Counters, Exemplar
@@ -37,6 +38,7 @@ class ResultAccounting:
     ) -> None:
         self._counters = counters
         self._results: Counter[tuple[str, str, str, str | None]] = Counter()
+        self._final: list[Sequence[Score]] = []  # results of traces that `_results` lacks
         self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
         self._trace_keys = [_seen_key(*pair) for pair in expected]
         self._canary_keys = [_seen_key(*pair) for pair in canary_pairs]
@@ -58,9 +60,9 @@ class ResultAccounting:
         for score in results:
             self._counters.inc(*_seen_key(score.metric, score.scorer))
 
-    def count_final(self, results: Iterable[Score]) -> None:
-        """Count results that are in their last state."""
-        self._results.update(map(_result_of, results))
+    def count_final(self, results: Sequence[Score]) -> None:
+        """Count results of a trace that are in their last state, and are not changed any more."""
+        self._final.append(results)
 
     def count_column(self, pair: MetricScorer, scores: Iterable[Score]) -> None:
         """Do as `count_final` with results of one pair."""
@@ -84,6 +86,8 @@ class ResultAccounting:
 
     def flush_counters(self) -> None:
         """Bring the counters up to date with what was counted."""
+        final, self._final = self._final, []
+        self._results.update(map(_result_of, chain.from_iterable(final)))
         for result, number in self._results.items():
             key = self._result_keys.get(result)
             if key is None:

@@ -106,6 +106,7 @@ class Aggregator:
         )
         self._accounting = ResultAccounting(self.counters, expected, canary_pairs)
         self._uncounted: list[ScoredTrace] = []
+        self._unobserved: list[ScoredTrace] = []  # by drift detection
         self.waiting = self._accounting.pending
         spans = [
             seconds
@@ -161,7 +162,7 @@ class Aggregator:
         trace, segments, late = self._add_to_windows(scored, turn)
         self._accounting.count_pending(pending, late)
         if not late:
-            self.drift.observe([trace])
+            self._unobserved.append(trace)
         remembered = self._remember_answer(trace)
         self._count_later(trace)
         if trace.wording and not remembered:
@@ -220,7 +221,7 @@ class Aggregator:
             self._accounting.count_column(pair, scores)
         self.windows.add_all(run, service, segments)
         self._learner.observe_all(run, service, segments, columns)
-        self.drift.observe(run)
+        self._unobserved += run
         for one in run:
             if one.wording_reason:
                 self._remember_answer(one)
@@ -231,11 +232,8 @@ class Aggregator:
         return [first._replace(alerts=alerts), *others]
 
     def _bound_segments(self, trace: ScoredTrace) -> tuple[str, ...]:
-        return tuple(
-            self._bounds.segment(trace.service, tag, trace.tags[tag])
-            for tag in self._segments
-            if tag in trace.tags
-        )
+        service, tags, bound = trace.service, trace.tags, self._bounds.segment
+        return tuple([bound(service, tag, tags[tag]) for tag in self._segments if tag in tags])
 
     def _apply_canary(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer], alerts: list[Alert]
@@ -457,6 +455,7 @@ class Aggregator:
 
     def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
         """Make the present the drift baseline of a service, or of all: `DriftDetection.promote`."""
+        self._observe()
         promoted = self.drift.promote(service, self.windows.now)
         if promoted is not None and self.windows.now is not None:
             self.engine.fold(self.windows.now)
@@ -488,6 +487,7 @@ class Aggregator:
 
         Readers of counters call it; `take_changes` and each evaluation of the rules do.
         """
+        self._observe()
         traces, self._uncounted = self._uncounted, []
         if traces:
             self._accounting.count_traces([scored for scored in traces if not scored.partial])
@@ -495,6 +495,11 @@ class Aggregator:
         self._accounting.flush_counters()
         if ignored := self.windows.take_ignored_stages():
             self._overflow("stage", ignored)
+
+    def _observe(self) -> None:
+        if self._unobserved:
+            self.drift.observe(self._unobserved)
+            self._unobserved = []
 
     def gauges(self) -> list[GaugeSample]:
         """Return the gauges of indexes, answer consistency, drift detectors and refused alerts."""
@@ -511,6 +516,7 @@ class Aggregator:
 
     def drain(self) -> dict[str, Any]:
         """Return the large parts of the state that changed, by name; call it before `dump`."""
+        self._observe()
         return {
             **self.drift.drain(),
             **self._learner.drain(),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator
@@ -58,6 +59,8 @@ from ragmeter.windows.windows import Windows
 
 log = logging.getLogger(__name__)
 
+_scorer_of = attrgetter("scorer")
+
 # Each feedback ends in exactly one of these.
 OUTCOMES = {
     "joined": "its labels are counted",
@@ -96,7 +99,8 @@ def ranked_passage_keys(trace: Trace) -> tuple[str, ...] | None:
     """Return the value of `CountedTrace.passages`."""
     if trace.passages is None:
         return None
-    return hash_passage_ids([trace.passages[index].id for index in rank_order(trace.passages)])
+    passages = trace.passages
+    return hash_passage_ids([passages[index].id for index in rank_order(passages)])
 
 
 class FeedbackJoin:
@@ -363,9 +367,9 @@ def _partial(trace: FeedbackTrace, results: list[Score]) -> ScoredTrace:
 
 def _helping_scores(scored: ScoredTrace) -> dict[str, float] | None:
     """Return the value of `FeedbackTrace.cheap`."""
-    drawn = [score for score in scored.results if score.scorer == PEOPLE]
-    if not drawn:
+    if PEOPLE not in map(_scorer_of, scored.results):
         return None
+    drawn = [score for score in scored.results if score.scorer == PEOPLE]
     return {score.metric: score.cheap for score in drawn if score.cheap is not None}
 
 
@@ -403,7 +407,8 @@ class WaitingFeedback:
 
     def arrived(self, trace: bytes) -> None:
         """Mark what waits for a trace as ready."""
-        self._ready |= self._by_trace.get(trace, set())
+        if trace in self._by_trace:
+            self._ready |= self._by_trace[trace]
 
     def ready(self, limit: int) -> list[int]:
         """Return the oldest whose trace has come."""

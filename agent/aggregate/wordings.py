@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from functools import partial
 from hashlib import blake2b
 
 from ragmeter.config.inputs import PrivacySettings
@@ -140,8 +139,13 @@ class WordingBuilder:
         # 16 bytes, as many as BLAKE2b takes; if near questions are found, answers to different
         # questions are compared, so their words need the same salt
         salt = self._context(trace) if self._near else query
-        hashed = partial(blake2b, digest_size=_WORD_BYTES, key=self._key, salt=salt)
-        digests = {word: hashed(_bytes(word)).digest() for word in set(words)}
+        # a copy with key and salt already taken in: half the time
+        begun = blake2b(digest_size=_WORD_BYTES, key=self._key, salt=salt)
+        digests: dict[str, bytes] = {}
+        for word in set(words):
+            digest = begun.copy()
+            digest.update(_bytes(word))
+            digests[word] = digest.digest()
         text = base64.b64encode(b"".join(digests[word] for word in words)).decode("ascii")
         return HashedWording(query.hex(), text)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragmeter.core.judging import TraceJudging
@@ -273,7 +274,10 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
     return None
 
 
-def make_answer_score(metric: str, trace: Trace, answered: float | None) -> Score | None:
-    """Return `find_answer_reason` as a built-in score."""
-    gap = find_answer_reason(trace, answered)
-    return None if gap is None else make_score(metric, trace, gap, BUILTIN_SCORER)
+@lru_cache(1_024)  # under a few probabilities the cheap scores of nearly all traces
+def shared_score(metric: str, probability: float, value: float | NoScore) -> Score:
+    """Return a built-in score without detail, the same object each time: do not change it."""
+    if not isinstance(value, NoScore):
+        return Score(metric, BUILTIN_SCORER, ScoreState.SCORED, value, None, probability)
+    state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
+    return Score(metric, BUILTIN_SCORER, state, None, value.reason, probability)

@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ragmeter.drift.detectors import ScorePart
-from ragmeter.windows.sums import (
-    COUNTS,
-    WITHOUT_CHEAP,
-    ScoreSums,
-    StratumSums,
-    stratum_moments,
-)
+from ragmeter.windows.sums import COUNTS, WITHOUT_CHEAP, ScoreSums, StratumSums, stratum_moments
 
 # Judged traces from which the slope is taken: its error is then some 8 %.
 _CALIBRATE = 150

@@ -14,12 +14,7 @@ from typing import Any
 
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, find_spec
 from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace
-from ragmeter.drift.alarms import (
-    Alarm,
-    AlarmKind,
-    JudgedAlarms,
-    with_state,
-)
+from ragmeter.drift.alarms import Alarm, AlarmKind, JudgedAlarms, with_state
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
 from ragmeter.drift.score_histograms import ScoreHistograms
 from ragmeter.drift.series import MILESTONES, DriftSeries, SeriesAlarm

@@ -8,14 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ragmeter.drift.baseline import (
-    DAY,
-    HOUR,
-    WEEK_HOURS,
-    Baseline,
-    BaselineLearner,
-    hourly_slack,
-)
+from ragmeter.drift.baseline import DAY, HOUR, WEEK_HOURS, Baseline, BaselineLearner, hourly_slack
 from ragmeter.drift.detectors import (
     BucketDeviation,
     ChangePoint,

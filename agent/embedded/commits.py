@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.aggregator import evidence_trace_ids
-from ragmeter.aggregate.evidence import (
-    EvidenceKeeper,
-    EvidenceKey,
-    scores_in_evidence,
-)
+from ragmeter.aggregate.evidence import EvidenceKeeper, EvidenceKey, scores_in_evidence
 from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.process import Heartbeat

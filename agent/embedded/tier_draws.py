@@ -195,10 +195,11 @@ class TierDraws(TierSampling):
 
     def draw(self, scores: TraceScores, aggregator: Aggregator) -> CheapScores:
         """Draw a trace; it gets the wording of its answer, if the aggregator would remember it."""
-        wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
-        scores.wording = self._wordings.settle(
-            scores.wording, lambda: scores.prepare().trace, wants
-        )
+        if self._wordings.enabled:
+            wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
+            scores.wording = self._wordings.settle(
+                scores.wording, lambda: scores.prepare().trace, wants
+            )
         return self.scorer.draw(scores)
 
     def make_embedding_rows(

@@ -39,14 +39,10 @@ from ragmeter.core.errors import (
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
+from ragmeter.core.tiers import MetricScorer
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
-from ragmeter.embedded.commits import (
-    AgentOutputs,
-    Commits,
-    CountedScores,
-    RetriedWrites,
-)
+from ragmeter.embedded.commits import AgentOutputs, Commits, CountedScores, RetriedWrites
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
@@ -454,13 +450,13 @@ class Worker:
                 for queued, scores, cheap in scored:
                     if not self.aggregator.is_past(queued.timestamp):
                         self._advance(queued.timestamp)
-                    late = self.aggregator.windows.too_late(queued.timestamp)
-                    cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
-                    pending = [
-                        pair
-                        for tier in cheap.draws
-                        for pair in self.draws.scorer.pending_pairs(cheap, tier)
-                    ]
+                    pending: list[MetricScorer] = []
+                    if cheap.draws:
+                        late = self.aggregator.windows.too_late(queued.timestamp)
+                        cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
+                        draws += new_draws
+                        for tier in cheap.draws:
+                            pending += self.draws.scorer.pending_pairs(cheap, tier)
                     applied = self.state.count(cheap.trace, pending, turn)
                     keep = self.labels.offer(applied.trace)
                     traces.append(CountedScores(applied.trace, partial(_load, scores), keep))
@@ -469,7 +465,6 @@ class Worker:
                             *(scores.service, scores.passages, applied.trace, applied.segments)
                         )
                     )
-                    draws += new_draws
                     draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)

@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -181,9 +182,10 @@ class ReadAhead:
     def __init__(
         self, source: InputFile, limit: int, start: int = 0, *, growing: bool = False
     ) -> None:
-        self._items = source.read(limit, start, growing=growing)
-        # `queue.Queue` takes a lock and wakes the consumer for each item: 10 us
-        self._queue: queue.SimpleQueue[Item | Exception | None] = queue.SimpleQueue()
+        self._source = source.read(limit, start, growing=growing)
+        self._items: deque[Item | Exception | None] = deque()
+        # set for many items at once: a change of threads for each takes as long as its decoding
+        self._ready = threading.Event()
         self._room = threading.Event()
         self._stopped = threading.Event()
         threading.Thread(target=self._read, name="ragmeter-reader", daemon=True).start()
@@ -194,8 +196,13 @@ class ReadAhead:
         Raises:
             queue.Empty: Nothing came for a while.
         """
-        item = self._queue.get(timeout=_POLL_SECONDS)
-        if not self._room.is_set() and self._queue.qsize() < _AHEAD // 2:
+        self._ready.clear()
+        if not self._items:
+            self._ready.wait(_POLL_SECONDS)
+            if not self._items:
+                raise queue.Empty
+        item = self._items.popleft()
+        if not self._room.is_set() and len(self._items) < _AHEAD // 2:
             self._room.set()
         return item
 
@@ -204,26 +211,30 @@ class ReadAhead:
         self._stopped.set()
         self._room.set()
         left: list[Item] = []
-        with contextlib.suppress(queue.Empty):
-            while isinstance(item := self._queue.get_nowait(), tuple):
+        with contextlib.suppress(IndexError):
+            while isinstance(item := self._items.popleft(), tuple):
                 left.append(item)
         return left
 
     def _read(self) -> None:
+        end: Exception | None = None
         try:
-            for item in self._items:
-                if self._queue.qsize() >= _AHEAD:
+            for item in self._source:
+                if len(self._items) >= _AHEAD:
                     self._wait_for_room()
                 if self._stopped.is_set():
                     return
-                self._queue.put(item)
-            self._queue.put(None)
+                self._items.append(item)
+                if len(self._items) == _AHEAD // 2:
+                    self._ready.set()
         except Exception as error:  # for the consumer
-            self._queue.put(error)
+            end = error
+        self._items.append(end)
+        self._ready.set()
 
     def _wait_for_room(self) -> None:
         self._room.clear()
-        if self._queue.qsize() >= _AHEAD and not self._stopped.is_set():
+        if len(self._items) >= _AHEAD and not self._stopped.is_set():
             self._room.wait()
 
 

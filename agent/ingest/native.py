@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -38,8 +38,7 @@ class BodyLimitExceeded(RagmeterError):
     """A body with too many items, lines or values; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedTrace:
+class DecodedTrace(NamedTuple):
     """A valid trace and the JSON bytes to store for it."""
 
     trace: Trace

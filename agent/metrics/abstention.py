@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
+from ragmeter.core.score import NoScore, Score, shared_score
 from ragmeter.metrics.answer_text import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
@@ -29,16 +29,18 @@ _REFUSAL = re.compile(
     )
 )
 _CUES: tuple[str, ...] = tuple(_REFUSALS["cues"])
-_END = re.compile(r"[.!?](?=\s)|\n")
+# one set of characters first, so that a search skips all others
+_END = re.compile(r"[.!?\n](?:(?<=\n)|(?=\s))")
 _ASKS = re.compile(_REFUSALS["asks"])
 
-# By language other than English: plain words of which a refusal has one, and its pattern.
-_FOREIGN: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {}
+# By language other than English: plain words of which a refusal has one, and its pattern, which
+# `re` compiles when a text has such a word: all of them take a tenth of the time of a start.
+_FOREIGN: dict[str, tuple[tuple[str, ...], str]] = {}
 for _code, _raw in LANGUAGES["refusals"].items():
     _rules = "|".join(_raw["rules"])
     for _name in ("SOURCE", "THING"):
         _rules = _rules.replace(f"<{_name}>", re.sub(r"\s*\n?\s*\|", "|", _raw[_name]).strip())
-    _FOREIGN[_code] = tuple(_raw["cues"]), re.compile(_rules)
+    _FOREIGN[_code] = tuple(_raw["cues"]), _rules
 # The languages of answers whose refusals are recognised; too short an answer may be of any.
 REFUSAL_LANGUAGES = frozenset((*READ_BY_ENGLISH, *_FOREIGN))
 _OPENING_CHARS = 600  # characters that may hold the opening sentence
@@ -75,7 +77,7 @@ def abstains(answer: str, language: str | None = None) -> bool:
             break
     if (identify_language(answer) if language is None else language) != ENGLISH_CODE:
         for cues, refusal in _FOREIGN.values():
-            if any(cue in head for cue in cues) and refusal.search(head):
+            if any(cue in head for cue in cues) and re.search(refusal, head):
                 return True
     if len(answer) < _OPENING_CHARS and answer.rstrip().endswith("?"):
         return _ASKS.search(answer.lower()) is not None
@@ -106,10 +108,13 @@ def answered_value(trace: Trace, language: str | None = None) -> float | None:
 
 def score_answered(trace: Trace, answered: float | None, language: str) -> Score:
     """Make the score of `answered` from `answered_value(trace)` and the answer's language."""
+    value: float | NoScore
     if trace.status != "ok":
-        return make_not_applicable("answered", trace, trace.status)
-    if answered is None:
-        return make_unscored("answered", trace, "no_text")
-    if answered and trace.abstained is None and language not in REFUSAL_LANGUAGES:
-        return make_not_applicable("answered", trace, NOT_MEASURED.reason)
-    return make_scored("answered", trace, answered)
+        value = NoScore(trace.status, applies=False)
+    elif answered is None:
+        value = NoScore("no_text")
+    elif answered and trace.abstained is None and language not in REFUSAL_LANGUAGES:
+        value = NOT_MEASURED
+    else:
+        value = answered
+    return shared_score("answered", trace.probability, value)

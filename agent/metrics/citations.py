@@ -11,13 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.core.score import (
-    Score,
-    make_answer_score,
-    make_not_applicable,
-    make_scored,
-    make_unscored,
-)
+from ragmeter.core.score import NoScore, Score, find_answer_reason, make_scored, shared_score
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH
 from ragmeter.metrics.text import ENGLISH
 from ragmeter.trace import Passage, Trace
@@ -41,6 +35,9 @@ _INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
 _CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _LINKED = re.compile(r"\((?:https?:|/|#|www\.)", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
+_NO_TEXT = NoScore("no_text")
+_NO_PASSAGES = NoScore("no_passages_captured")
+_NO_CITATIONS = NoScore("no_citations", applies=False)
 _INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
 
 # Those of zesty-assignment, which looks for them anywhere in the text: "from" is in many answers.
@@ -110,39 +107,37 @@ def score_citations(
 
     `language` is that of the answer, by `ragmeter.metrics.language`.
     """
-    out: list[Score] = []
-    stop = make_answer_score("citation_presence", trace, answered)
-    cites = bool(cited.marks)
-    if stop is None and trace.answer is None and not cited.explicit:
-        stop = make_unscored("citation_presence", trace, "no_text")
-    out.append(stop or make_scored("citation_presence", trace, 1.0 if cites else 0.0))
+    probability, answer, cites = trace.probability, trace.answer, bool(cited.marks)
+    names = ("citation_presence", "citation_fabricated", "source_indicators")
+    gap = find_answer_reason(trace, answered)
+    if gap is not None:
+        return [shared_score(name, probability, gap) for name in names]
+    presence: float | NoScore = float(cites)
+    if answer is None and not cited.explicit:
+        presence = _NO_TEXT
 
-    stop = make_answer_score("citation_fabricated", trace, answered)
-    if stop is None and not cites:
-        stop = make_not_applicable("citation_fabricated", trace, "no_citations")
-    if stop is None and trace.passages is None:
-        stop = make_unscored("citation_fabricated", trace, "no_passages_captured")
-    if stop is None:
-        dangling = cited.dangling
-        detail = {"dangling": dangling} if dangling else None
-        stop = make_scored("citation_fabricated", trace, 1.0 if dangling else 0.0, detail)
-    out.append(stop)
+    dangling = cited.dangling
+    fabricated: float | NoScore = float(dangling > 0)
+    if not cites:
+        fabricated = _NO_CITATIONS
+    elif trace.passages is None:
+        fabricated = _NO_PASSAGES
 
-    stop = make_answer_score("source_indicators", trace, answered)
-    if stop is None and trace.answer is None:
-        stop = make_unscored("source_indicators", trace, "no_text")
-    if stop is None and language not in READ_BY_ENGLISH:
-        stop = make_not_applicable("source_indicators", trace, NOT_MEASURED.reason)
-    if stop is None:
-        stop = make_scored("source_indicators", trace, source_indicator_quality(trace.answer or ""))
-    out.append(stop)
-    return out
+    indicators: float | NoScore = _NO_TEXT
+    if answer is not None:
+        read = language in READ_BY_ENGLISH
+        indicators = source_indicator_quality(answer) if read else NOT_MEASURED
+    values = (presence, fabricated, indicators)
+    scores = [shared_score(name, probability, v) for name, v in zip(names, values, strict=True)]
+    if fabricated == 1.0:
+        scores[1] = make_scored(names[1], trace, 1.0, {"dangling": dangling})
+    return scores
 
 
 def source_indicator_quality(answer: str) -> float:
     """Compute min(indicators in the text / 3, 1) (zesty-assignment's evaluate.py)."""
     text = answer.lower()
-    return min(sum(indicator in text for indicator in _SOURCE_INDICATORS) / 3.0, 1.0)
+    return min(sum([indicator in text for indicator in _SOURCE_INDICATORS]) / 3.0, 1.0)
 
 
 def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:

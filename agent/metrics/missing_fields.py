@@ -7,6 +7,7 @@ reason that they report is replaced by that of the trace.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.core.score import Score, ScoreState
@@ -57,11 +58,11 @@ def _field(score: Score, trace: Trace) -> str | None:
 
 
 def restore_missing_reasons(trace: Trace, scores: list[Score]) -> list[Score]:
-    """Set the trace's reason on scores that miss a field it names, and return the scores."""
+    """Return the scores, with the trace's reason on those that miss a field it names."""
     if trace.missing:
-        for score in scores:
+        for at, score in enumerate(scores):
             if score.state is ScoreState.UNSCORED:
                 reason = trace.missing.get(_field(score, trace) or "")
                 if reason is not None:
-                    score.reason = reason
+                    scores[at] = replace(score, reason=reason)
     return scores

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ragmeter.core.score import Score, make_not_applicable, make_scored, make_unscored
+from ragmeter.core.score import NoScore, Score, make_scored, shared_score
 from ragmeter.trace import Trace
+
+_NO_TEXT, _NOT_REPORTED = NoScore("no_text"), NoScore("not_reported")
 
 
 def has_empty_answer(trace: Trace) -> bool | None:
@@ -24,26 +26,23 @@ def has_empty_answer(trace: Trace) -> bool | None:
 
 def _reported(metric: str, trace: Trace, value: float | None) -> Score:
     if value is None:
-        return make_unscored(metric, trace, "not_reported")
+        return shared_score(metric, trace.probability, _NOT_REPORTED)
     return make_scored(metric, trace, float(value))
 
 
 def score_operational(trace: Trace) -> list[Score]:
     """Return the scores of all operational metrics."""
-    status = trace.status
+    status, probability = trace.status, trace.probability
     if status != "ok":
-        empty = make_not_applicable("empty_answer", trace, status)
+        empty: float | NoScore = NoScore(status, applies=False)
     else:
         blank = has_empty_answer(trace)
-        if blank is None:
-            empty = make_unscored("empty_answer", trace, "no_text")
-        else:
-            empty = make_scored("empty_answer", trace, 1.0 if blank else 0.0)
+        empty = _NO_TEXT if blank is None else float(blank)
     usage = trace.usage
     return [
-        make_scored("error", trace, 1.0 if status == "error" else 0.0),
-        make_scored("timeout", trace, 1.0 if status == "timeout" else 0.0),
-        empty,
+        shared_score("error", probability, float(status == "error")),
+        shared_score("timeout", probability, float(status == "timeout")),
+        shared_score("empty_answer", probability, empty),
         _reported("input_tokens", trace, None if usage is None else usage.input_tokens),
         _reported("output_tokens", trace, None if usage is None else usage.output_tokens),
         _reported("cost_usd", trace, None if usage is None else usage.cost_usd),

@@ -28,11 +28,7 @@ from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Ti
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
-from ragmeter.scoring.processes import (
-    ScoredBody,
-    ScorerPool,
-    ScoringPlan,
-)
+from ragmeter.scoring.processes import ScoredBody, ScorerPool, ScoringPlan
 from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.scoring.slow_tiers import (
     MAIN,

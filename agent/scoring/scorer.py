@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import (
@@ -48,16 +49,15 @@ class DrawTerms:
     stratum: str  # that the trace was drawn from; empty for canaries
 
 
-@dataclass(frozen=True, slots=True)
-class CheapScores:
+class CheapScores(NamedTuple):
     """A trace with its cheap scores, and the slow tiers that drew it.
 
     Results of slow tiers carry the built-in scores, which are in `cheap` by metric.
     """
 
     trace: ScoredTrace
-    draws: Mapping[Tier, DrawTerms] = field(default_factory=dict)
-    cheap: Mapping[str, float] = field(default_factory=dict)
+    draws: Mapping[Tier, DrawTerms] = {}
+    cheap: Mapping[str, float] = {}
 
 
 def _prepare_nothing() -> PreparedTrace:
@@ -364,23 +364,23 @@ def summarise_trace(
 ) -> ScoredTrace:
     """Return the numbers of a trace that aggregation needs; `timestamp` replaces its own."""
     tags = dict(trace.tags)
-    for name in ("model", "prompt_version", "answerable"):
-        value = trace.tag(name)
-        if value:
-            tags[name] = value
+    if trace.model:
+        tags["model"] = trace.model
+    if trace.prompt_version:
+        tags["prompt_version"] = trace.prompt_version
+    if trace.reference is not None and (answerable := trace.tag("answerable")):
+        tags["answerable"] = answerable
     usage = trace.usage
     return ScoredTrace(
-        trace_id=trace.trace_id,
-        service=trace.service,
-        timestamp=trace.timestamp.timestamp() if timestamp is None else timestamp,
-        status=trace.status,
-        results=results,
-        probability=trace.probability,
-        timings={k: v for k, v in (trace.timings or {}).items() if v is not None},
-        tags=tags,
-        input_tokens=usage.input_tokens if usage else None,
-        output_tokens=usage.output_tokens if usage else None,
-        cost_usd=usage.cost_usd if usage else None,
+        trace.trace_id,
+        trace.service,
+        trace.timestamp.timestamp() if timestamp is None else timestamp,
+        trace.status,
+        results,
+        trace.probability,
+        {k: v for k, v in (trace.timings or {}).items() if v is not None},
+        tags,
+        *(usage.input_tokens, usage.output_tokens, usage.cost_usd) if usage else (None,) * 3,
         canary=trace.canary,
         guessed=tuple(trace.guessed or ()),
     )
@@ -390,6 +390,8 @@ def _complete_trace(
     scores: TraceScores, results: Sequence[Score], pending: Sequence[PendingResult] = ()
 ) -> ScoredTrace:
     wording = scores.wording or ""
+    if not (wording or pending) and len(results) == len(scores.summary.results):
+        return scores.summary
     return scores.summary._replace(
         results=results,
         pending=tuple(pending),

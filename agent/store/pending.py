@@ -10,16 +10,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.ingest.assembler import RestoredTrace
-from ragmeter.store.sqlite import (
-    SqliteStore,
-    add_counts,
-    delete_ids,
-    insert_rows,
-)
+from ragmeter.store.sqlite import SqliteStore, add_counts, delete_ids, insert_rows
 
 TRACE_BYTES = 16
 _KEY_BYTES = 8
@@ -209,8 +204,7 @@ class StoredFeedback:
     new: NewFeedback
 
 
-@dataclass(frozen=True, slots=True)
-class NewRememberedTrace:
+class NewRememberedTrace(NamedTuple):
     """A counted trace to remember for its labels, by the hash of its id and its event time."""
 
     trace: bytes

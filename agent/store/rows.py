@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.tiers import MetricScorer, Tier
@@ -27,8 +27,7 @@ class StoreOptions:
     overwrite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TraceArrival:
+class TraceArrival(NamedTuple):
     """A valid trace on its way in.
 
     Args:
@@ -70,8 +69,7 @@ class AcceptedArrivals:
         return len(self.fresh) - self.accepted
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedTrace:
+class QueuedTrace(NamedTuple):
     """A stored trace that waits to be scored; `seq` orders the queue.
 
     Args:

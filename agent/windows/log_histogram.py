@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import accumulate, chain
+from itertools import accumulate
 from operator import or_
 from typing import NamedTuple
 
@@ -95,16 +94,13 @@ class SparseLogHistogram:
     @classmethod
     def total(cls, parts: Sequence[SparseLogHistogram]) -> SparseLogHistogram:
         """Return a new histogram with the sum of several."""
-        n, w2 = sum([part.n for part in parts]), sum([part.w2 for part in parts])
-        cells = list(chain.from_iterable([part.counts() for part in parts]))
-        if w2 == n << 2 * WEIGHT_BITS and n == len(cells):  # of single traces of weight 1
-            return cls(n, w2, {cell: k << WEIGHT_BITS for cell, k in Counter(cells).items()})
         counts: dict[int, int] = {}
         get = counts.get
         for part in parts:
-            for cell, w in part.items():
+            own = part._counts
+            for cell, w in own.items() if type(own) is dict else part.items():
                 counts[cell] = get(cell, 0) + w
-        return cls(n, w2, counts)
+        return cls(sum([part.n for part in parts]), sum([part.w2 for part in parts]), counts)
 
     def merge(self, other: SparseLogHistogram) -> None:
         """Add another histogram to this one, in place."""

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +298,7 @@ def test_a_decoded_trace_waits_in_memory_until_it_is_taken_and_not_over_a_restar
     path: Path,
 ) -> None:
     store = opened(path)
-    decoded = [replace(arrival(number), trace=make_trace(number)) for number in range(3)]
+    decoded = [arrival(number)._replace(trace=make_trace(number)) for number in range(3)]
     store.accept(decoded, 5.0)
     taken = store.take(0, 2)
     assert [queued.trace for queued in taken] == [row.trace for row in decoded[:2]]

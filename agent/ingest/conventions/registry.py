@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ragmeter.ingest.conventions import (
-    frameworks,
-    instrumentors,
-    otel_genai,
-    platforms,
-)
+from ragmeter.ingest.conventions import frameworks, instrumentors, otel_genai, platforms
 from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
 from ragmeter.ingest.spans import Span

@@ -21,8 +21,7 @@ from importlib import resources
 from itertools import islice
 from typing import Any, TypeVar
 
-import yaml
-
+from ragmeter.core.files import parse_yaml
 from ragmeter.scorers.judge.calls import labels_schema
 from ragmeter.scorers.llm.dialect import clean_text
 from ragmeter.scorers.llm.questions import JudgeQuestion
@@ -160,7 +159,7 @@ def load_prompt(name: str, version: int) -> PromptTemplate:
         ValueError: The file is broken.
     """
     content = (resources.files(__name__) / f"{name}.{version}.yaml").read_bytes()
-    fields = yaml.safe_load(content)
+    fields = parse_yaml(content)
     if not isinstance(fields, dict) or set(fields) != _KEYS:
         raise ValueError(f"{name}.{version}: exactly {', '.join(sorted(_KEYS))} are needed")
     return PromptTemplate(
