@@ -704,16 +704,28 @@ cdef class Comparison:
                     last_half = half
             if count:
                 frequency[passage] += weight * count / (count + norms[passage])
-        cdef set pairs = set()
+        cdef dict followers = {}
+        cdef vector[int] met  # by local index: the last passage where it follows, -1, -2 of others
+        cdef size_t pairs = 0
         for at in range(1, self.query.size()):
-            pairs.add((self.query[at - 1], self.query[at]))
-        for first, other in pairs:
-            local, second, passage = lexicon.stem_data[<int>first].local, <int>other, -1
+            followers.setdefault(self.query[at - 1], set()).add(self.query[at])
+        met.assign(self.words.size(), -2)
+        for first, others in followers.items():
+            pairs += len(others)
+            for other in others:
+                met[lexicon.stem_data[<int>other].local] = -1
+            local = lexicon.stem_data[<int>first].local
             for at in range(self.first[local], self.first[local + 1]):
-                begin = self.places[at]
-                if self.owner[begin] != passage and self.stream[begin + 1] == second:
-                    passage = self.owner[begin]
+                passage = self.owner[self.places[at]]
+                stem = self.stream[self.places[at] + 1]
+                if lexicon.stem_data[stem].wanted != self.epoch:
+                    continue
+                second = lexicon.stem_data[stem].local
+                if met[second] != -2 and met[second] != passage:
+                    met[second] = passage
                     followed[passage] += 1
+            for other in others:
+                met[lexicon.stem_data[<int>other].local] = -2
         cdef list out = []
         for p in range(passages):
             stretch = 0.0
@@ -732,7 +744,7 @@ cdef class Comparison:
                 of_coverage * coverage[p] / total
                 + of_stretch * stretch / total
                 + of_frequency * (weight if weight < 1.0 else 1.0)
-                + of_pairs * followed[p] / <double>(len(pairs) if pairs else 1)
+                + of_pairs * followed[p] / <double>(pairs if pairs else 1)
             )
             weight = (mixed - low) / span
             weight = 0.0 if weight < 0.0 else weight

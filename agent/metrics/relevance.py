@@ -72,10 +72,9 @@ def grade_passages(
         if count:
             frequency[passage] += weight * count / (count + norms[passage])
     followed = [0] * len(starts)
-    for first, second in pairs:
-        if first in positions and second in positions:
-            for passage in {owner[at] for at in positions[first] if stream[at + 1] == second}:
-                followed[passage] += 1
+    for first in rarity:
+        for passage, second in {(owner[at], stream[at + 1]) for at in positions.get(first, ())}:
+            followed[passage] += (first, second) in pairs
     out: list[float | None] = []
     for passage, near in enumerate(stretches):
         if not near:
