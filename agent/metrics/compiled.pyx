@@ -135,7 +135,7 @@ cdef class WordTable:
     cdef size_t count
     cdef uint64_t secret, seed
 
-    def __init__(self):
+    def __cinit__(self):
         self.secret = int.from_bytes(os.urandom(8), "little") | 1
         self.seed = int.from_bytes(os.urandom(8), "little")
         self.clear()
@@ -179,25 +179,26 @@ cdef class WordTable:
             at = (at + 1) & mask
 
     cdef int add(self, const char* word, size_t size, int form) except -1:
-        cdef Entry* entry = self.find(word, size)
-        cdef vector[Entry] old
+        # memory may be short: nothing changes before there is enough
+        cdef vector[Entry] wider
         cdef Entry free
-        cdef size_t at, place, mask
-        entry.begin, entry.size, entry.form = <uint32_t>self.letters.size(), <uint32_t>size, form
-        self.letters.insert(self.letters.end(), word, word + size)
-        self.count += 1
-        if 2 * self.count > self.entries.size():
+        cdef size_t at, place, mask, begin = self.letters.size()
+        if 2 * (self.count + 1) > self.entries.size():
             free.hash = free.begin = free.size = 0
             free.form = -1
-            old.swap(self.entries)
-            self.entries.assign(2 * old.size(), free)
-            mask = self.entries.size() - 1
-            for at in range(old.size()):
-                if old[at].form >= 0:
-                    place = old[at].hash & mask
-                    while self.entries[place].form >= 0:
+            wider.assign(2 * self.entries.size(), free)
+            mask = wider.size() - 1
+            for at in range(self.entries.size()):
+                if self.entries[at].form >= 0:
+                    place = self.entries[at].hash & mask
+                    while wider[place].form >= 0:
                         place = (place + 1) & mask
-                    self.entries[place] = old[at]
+                    wider[place] = self.entries[at]
+            self.entries.swap(wider)
+        self.letters.insert(self.letters.end(), word, word + size)
+        cdef Entry* entry = self.find(word, size)
+        entry.begin, entry.size, entry.form = <uint32_t>begin, <uint32_t>size, form
+        self.count += 1
         return 0
 
 
@@ -274,7 +275,7 @@ cdef class Lexicon:
     cdef vector[long] prefix_seen  # by prefix
     cdef Comparison current
 
-    def __init__(
+    def __cinit__(
         self,
         tokenize,
         content_stem,
@@ -298,8 +299,7 @@ cdef class Lexicon:
 
     cdef int _begin(self) except -1:
         global generations
-        generations += 1
-        self.generation = generations
+        self.generation = 0  # until all is there
         self.chars = 0
         self.forms.clear()
         self.stems, self.prefixes, self.texts = {}, {}, []
@@ -313,13 +313,13 @@ cdef class Lexicon:
         for stem, numeral in self.numerals.items():
             one, other = self.stem(stem), self.stem(numeral)
             self.stem_data[one].numeral = other
+        generations += 1
+        self.generation = generations
         return 0
 
     cdef int _new_stem(self, str stem) except -1:
-        cdef int number = len(self.texts), prefix = -1
-        self.chars += len(stem)
-        self.stems[stem] = number
-        self.texts.append(stem)
+        # what may fail or be interrupted comes first, and `stems` last: it says what there is
+        cdef int number, prefix = -1
         cdef Stem data
         data.wanted = data.seen = data.marked = 0
         data.local = data.numeral = 0
@@ -329,11 +329,18 @@ cdef class Lexicon:
             begin = stem[: self.letters]
             known = self.prefixes.get(begin)
             if known is None:
-                known = self.prefixes[begin] = len(self.prefixes)
-                self.prefix_seen.push_back(0)
+                known = len(self.prefixes)
+                self.prefix_seen.resize(known + 1)
+                self.prefixes[begin] = known
             prefix = known
         data.prefix = prefix
+        number = <int>len(self.stems)
+        self.stem_data.resize(number)
         self.stem_data.push_back(data)
+        del self.texts[number:]
+        self.texts.append(stem)
+        self.stems[stem] = number
+        self.chars += len(stem)
         return number
 
     cdef int stem(self, str stem) except -1:
@@ -384,6 +391,8 @@ cdef class Lexicon:
         cdef char* word
         if end > len(lower):
             end = len(lower)
+        if not 0 <= begin <= end:
+            raise IndexError("not a part of the text")
         if self.word.size() < <size_t>(4 * (end - begin)):
             self.word.resize(4 * (end - begin))
         word = self.word.data()
@@ -468,7 +477,8 @@ cdef class Lexicon:
     def make_room(self):
         """Begin anew where the lexicon is full; call it between two traces."""
         if (
-            self.form_data.size() > self.limit
+            self.generation == 0
+            or self.form_data.size() > self.limit
             or self.stem_data.size() > self.limit
             or self.chars > self.limit * MEAN_CHARS
         ):
@@ -526,7 +536,7 @@ cdef class Comparison:
     cdef vector[int] worst_halves
     cdef vector[double] worst_masses
 
-    def __init__(
+    def __cinit__(
         self,
         Lexicon lexicon not None,
         list passages not None,
@@ -540,8 +550,15 @@ cdef class Comparison:
         cdef size_t at, begin, local
         cdef int* stem_data
         self.lexicon, self.passages, self.structured = lexicon, passages, structured
+        self.worst = -1
+        # from here on the stems are those of this trace, even if an error ends it
+        lexicon.current = None
+        if lexicon.generation == 0:
+            raise RuntimeError("the lexicon is not complete")
         for item in passages:
             ids = <PassageIds?>item
+            if ids.generation != lexicon.generation:
+                raise RuntimeError("the lexicon has begun anew since")
             self.starts.push_back(self.stream.size())
             self.stream.insert(self.stream.end(), ids.stems.begin(), ids.stems.end())
             self.owner.resize(self.stream.size(), number)
@@ -574,7 +591,9 @@ cdef class Comparison:
         self.answer_size = self.words.size()
         self.in_answer.resize(self.answer_size, 1)
         for text in query:
-            stem = lexicon.stem(<str>text)
+            stem = lexicon.stem(<str?>text)
+            if stem == 0:
+                raise ValueError("an empty stem")
             self.query.push_back(stem)
             self._want(stem)
         self.in_answer.resize(self.words.size(), 0)
@@ -1453,6 +1472,8 @@ cdef class Comparison:
             The support by passage, and the support by all together.
         """
         self._check()
+        if sentence >= self.masses.size():
+            raise IndexError("no such sentence")
         cdef Lexicon lexicon = self.lexicon
         cdef double mass = self.masses[sentence], rarity, anywhere = 0.0, value, best, most = 0.0
         if mass == 0.0:
@@ -1469,6 +1490,8 @@ cdef class Comparison:
         slot.assign(self.starts.size(), -1)
         for i in range(count):
             passage = passages[i]
+            if not 0 <= passage < <int>self.starts.size():
+                raise IndexError("no such passage")
             slot[passage] = <int>i
             end = (
                 self.starts[passage + 1]
@@ -1677,12 +1700,16 @@ cdef class PiecewiseLine:
     cdef vector[double] lows, highs, slopes, parts
     cdef double base
 
-    def __init__(self, lows, highs, slopes, double base):
+    def __cinit__(self, lows, highs, slopes, double base):
         self.lows, self.highs, self.slopes, self.base = lows, highs, slopes, base
+        if not self.lows.size() == self.highs.size() == self.slopes.size():
+            raise ValueError("not as many limits as slopes")
 
     cdef double at(self, list values) except? -1.0:
         cdef size_t i
         cdef double value
+        if <size_t>len(values) != self.slopes.size():
+            raise ValueError("not as many values as slopes")
         self.parts.clear()
         for i in range(self.slopes.size()):
             value = <double>values[i]
@@ -1711,7 +1738,7 @@ cdef class GroundingModel:
     cdef vector[vector[Stump]] below, above
     cdef vector[double] odds, powers
 
-    def __init__(
+    def __cinit__(
         self,
         PiecewiseLine line not None,
         PiecewiseLine sentence not None,
@@ -1720,6 +1747,7 @@ cdef class GroundingModel:
     ):
         cdef Stump stump
         cdef vector[Stump] side
+        cdef int size = <int>line.slopes.size()
         self.line, self.sentence, self.share = line, sentence, share
         for feature, cut, below, above in roots:
             self.features.push_back(feature)
@@ -1727,6 +1755,8 @@ cdef class GroundingModel:
             for stumps, into_below in ((below, True), (above, False)):
                 side.clear()
                 for stump.feature, stump.cut, stump.low, stump.high in stumps:
+                    if not (0 <= stump.feature < size and 0 <= self.features.back() < size):
+                        raise ValueError("no such feature")
                     side.push_back(stump)
                 if into_below:
                     self.below.push_back(side)

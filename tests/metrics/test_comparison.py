@@ -6,12 +6,13 @@ import gzip
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ragmeter.metrics import answer_text, text
+from ragmeter.metrics import answer_text, comparison, text
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.comparison import (
     Comparison,
@@ -90,19 +91,19 @@ def compare_both(texts: Texts, lexicon: text.compiled.Lexicon) -> None:
     results = []
     for compiled in (False, True):
         pages = PassageIndex.read(passages, PassageText)
-        comparison: Comparison | CompiledComparison = (
+        texts_of: Comparison | CompiledComparison = (
             CompiledComparison(lexicon, pages, answer, query)
             if compiled
             else Comparison(pages, answer, query)
         )
         results.append(
             (
-                comparison.grade_passages() if passages and query.words else None,
-                comparison.extract_features() if answer.claims else None,
-                [comparison.measure_support(claim, every) for claim in answer.claims],
-                [comparison.measure_support(claim, every[::2]) for claim in answer.claims],
+                texts_of.grade_passages() if passages and query.words else None,
+                texts_of.extract_features() if answer.claims else None,
+                [texts_of.measure_support(claim, every) for claim in answer.claims],
+                [texts_of.measure_support(claim, every[::2]) for claim in answer.claims],
                 [passage.has_text for passage in pages.passages],
-                comparison.has_content,
+                texts_of.has_content,
             )
         )
     assert results[0] == results[1], texts
@@ -186,3 +187,84 @@ def test_a_comparison_is_asked_before_the_next_one_is_made() -> None:
     CompiledComparison(lexicon, pages, answer, query)
     with pytest.raises(RuntimeError, match="another trace"):
         first.extract_features()
+
+
+class _Interrupted:
+    """Calls on to functions, and interrupts the call of a number."""
+
+    def __init__(self) -> None:
+        self.left = -1
+
+    def wrap(self, function: Callable[[str], Any]) -> Callable[[str], Any]:
+        def call(word: str) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return function(word)
+
+        return call
+
+
+def test_an_interrupted_reading_leaves_the_lexicon_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal = _Interrupted()
+
+    class Rarities(dict[str, float]):
+        __missing__ = staticmethod(signal.wrap(text.idf.__getitem__))
+
+    for name in ("content_stem", "_describe_stem"):
+        monkeypatch.setattr(comparison, name, signal.wrap(getattr(comparison, name)))
+    monkeypatch.setattr(comparison, "idf", Rarities())
+    lexicon = make_lexicon(limit=60)
+    interrupted = 0
+    for at, (texts, _) in enumerate(zip(invented_texts(3), range(400), strict=False)):
+        signal.left = 1 + 3 * at % 250
+        try:
+            compare_both(texts, lexicon)
+        except KeyboardInterrupt:
+            interrupted += 1
+        signal.left = -1
+        compare_both(texts, lexicon)
+    assert interrupted > 200
+
+
+def test_a_comparison_that_fails_ends_the_one_before() -> None:
+    lexicon = make_lexicon()
+    passages = [lexicon.read_passage("a pump", False)]
+    first = text.compiled.Comparison(lexicon, passages, "A pump.", [(0, 7)], [], False)
+    with pytest.raises(TypeError):
+        text.compiled.Comparison(lexicon, passages, "A valve", [(0, 7), None], [], False)  # type: ignore[list-item]
+    with pytest.raises(RuntimeError, match="another trace"):
+        first.measure_support(0, [0], 0.2, 0.65, 0.6)
+
+
+def test_what_is_out_of_range_is_an_error() -> None:
+    """The module has no checks of its own: an index beyond would read foreign memory."""
+    compiled, lexicon, other = text.compiled, make_lexicon(), make_lexicon()
+    passages = [lexicon.read_passage("a pump", False)]
+
+    def compare(spans: list[tuple[int, int]], query: list[str]) -> text.compiled.Comparison:
+        return compiled.Comparison(lexicon, passages, "A pump.", spans, query, False)
+
+    for spans in ([(-1, 3)], [(5, 3)], [(9, 12)]):
+        with pytest.raises(IndexError):
+            compare(spans, [])
+    with pytest.raises(ValueError, match="empty stem"):
+        compare([], [""])
+    for ids in (compiled.PassageIds(), other.read_passage("a pump", False)):
+        with pytest.raises(RuntimeError, match="begun anew"):
+            compiled.Comparison(lexicon, [ids], "", [], [], False)
+    texts = compare([(0, 7)], ["pump"])
+    assert texts.find_worst_sentence() == (-1, 0.0, None)  # before there are features
+    for sentence, passage in ((1, 0), (0, 1), (0, -1)):
+        with pytest.raises(IndexError):
+            texts.measure_support(sentence, [passage], 0.2, 0.65, 0.6)
+    line = compiled.PiecewiseLine([0.0], [1.0], [1.0], 0.0)
+    with pytest.raises(ValueError, match="limits"):
+        compiled.PiecewiseLine([0.0], [1.0], [1.0, 2.0], 0.0)
+    with pytest.raises(ValueError, match="values"):
+        compiled.GroundingModel(line, line, 0.5, []).raw([], [])
+    with pytest.raises(ValueError, match="feature"):
+        compiled.GroundingModel(line, line, 0.5, [(0, 0.0, [(1, 0.0, 0.0, 0.0)], [])])
+    for kind in (compiled.Comparison, compiled.Lexicon):
+        with pytest.raises(TypeError):
+            kind.__new__(kind)
