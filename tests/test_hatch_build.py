@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def build(
+    kind: str, source: Path, folder: Path, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
+        cwd=source,
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_source_distribution_has_what_a_wheel_needs(tmp_path: Path) -> None:
+    assert build("sdist", ROOT, tmp_path).returncode == 0
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("ragmeter-*/")
+    files = []
+    for source in (ROOT, unpacked):
+        target = tmp_path / source.name / "dist"
+        assert build("wheel", source, target, RAGMETER_COMPILE="no").returncode == 0
+        (wheel,) = target.glob("*-py3-none-any.whl")
+        files.append(sorted(zipfile.ZipFile(wheel).namelist()))
+    assert files[0] == files[1]
+    assert "ragmeter/metrics/compiled.pyx" in files[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wish", ["", "required"])
+def test_compiler_that_fails(tmp_path: Path, wish: str) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    settings = {"CC": "false", "CXX": "false", "TMPDIR": str(temporary)}
+    done = build("wheel", ROOT, tmp_path, RAGMETER_COMPILE=wish, **settings)
+    wheels = [wheel.name for wheel in tmp_path.glob("*.whl")]
+    if wish:
+        assert done.returncode != 0
+        assert wheels == []
+    else:
+        assert done.returncode == 0
+        assert "was not compiled" in done.stdout + done.stderr
+        assert wheels == ["ragmeter-0.1.0-py3-none-any.whl"]
+    assert not list(temporary.iterdir())
