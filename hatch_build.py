@@ -1,7 +1,7 @@
 """Compile `agent/metrics/compiled.pyx` when the package is built or installed.
 
 Without a C++ compiler the package is built all the same, of Python alone: the built-in scorers then
-take about twice as long and give the same numbers. `RAGMETER_COMPILE=required` makes that an error,
+take 2.7 times as long and give the same numbers. `RAGMETER_COMPILE=required` makes that an error,
 for those who build what others install; `RAGMETER_COMPILE=no` builds without trying.
 """
 
@@ -45,7 +45,7 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
                 raise
             self.app.display_warning(
                 f"{MODULE} was not compiled ({type(error).__name__}: {error}); "
-                "the built-in scorers will be about half as fast"
+                "the built-in scorers will take 2.7 times as long"
             )
             return
         target = Path("ragmeter", "metrics", built.name)

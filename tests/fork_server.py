@@ -100,7 +100,7 @@ class _Forks:
             isinstance(arguments, list)
             and arguments[0] == sys.executable
             and arguments[1] == "-m"
-            and arguments[2].startswith(("ragmeter.", "tests."))
+            and (arguments[2] == "ragmeter" or arguments[2].startswith(("ragmeter.", "tests.")))
             and environment.get("PYTHONPATH", str(ROOT)) == str(ROOT)
             and _read_at_start(environment) == self._environment
         )
@@ -212,6 +212,8 @@ def _open_streams() -> None:
 
 def _run(arguments: list[str]) -> None:
     _, module, *sys.argv[1:] = arguments
+    if module == "ragmeter":  # the package itself stays imported
+        module = "ragmeter.__main__"
     sys.modules.pop(module, None)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

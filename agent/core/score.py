@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragmeter.core.judging import TraceJudging
@@ -274,9 +273,8 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
     return None
 
 
-@lru_cache(1_024)  # under a few probabilities the cheap scores of nearly all traces
-def shared_score(metric: str, probability: float, value: float | NoScore) -> Score:
-    """Return a built-in score without detail, the same object each time: do not change it."""
+def make_plain_score(metric: str, probability: float, value: float | NoScore) -> Score:
+    """Make a built-in score without detail."""
     if not isinstance(value, NoScore):
         return Score(metric, BUILTIN_SCORER, ScoreState.SCORED, value, None, probability)
     state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE

@@ -450,13 +450,12 @@ class Worker:
                 for queued, scores, cheap in scored:
                     if not self.aggregator.is_past(queued.timestamp):
                         self._advance(queued.timestamp)
+                    late = self.aggregator.windows.too_late(queued.timestamp)
+                    cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
+                    draws += new_draws
                     pending: list[MetricScorer] = []
-                    if cheap.draws:
-                        late = self.aggregator.windows.too_late(queued.timestamp)
-                        cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
-                        draws += new_draws
-                        for tier in cheap.draws:
-                            pending += self.draws.scorer.pending_pairs(cheap, tier)
+                    for tier in cheap.draws:
+                        pending += self.draws.scorer.pending_pairs(cheap, tier)
                     applied = self.state.count(cheap.trace, pending, turn)
                     keep = self.labels.offer(applied.trace)
                     traces.append(CountedScores(applied.trace, partial(_load, scores), keep))

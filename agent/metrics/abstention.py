@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ragmeter.core.score import NoScore, Score, shared_score
+from ragmeter.core.score import NoScore, Score, make_plain_score
 from ragmeter.metrics.answer_text import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
@@ -117,4 +117,4 @@ def score_answered(trace: Trace, answered: float | None, language: str) -> Score
         value = NOT_MEASURED
     else:
         value = answered
-    return shared_score("answered", trace.probability, value)
+    return make_plain_score("answered", trace.probability, value)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.core.score import NoScore, Score, find_answer_reason, make_scored, shared_score
+from ragmeter.core.score import NoScore, Score, find_answer_reason, make_plain_score, make_scored
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH
 from ragmeter.metrics.text import ENGLISH
 from ragmeter.trace import Passage, Trace
@@ -111,7 +111,7 @@ def score_citations(
     names = ("citation_presence", "citation_fabricated", "source_indicators")
     gap = find_answer_reason(trace, answered)
     if gap is not None:
-        return [shared_score(name, probability, gap) for name in names]
+        return [make_plain_score(name, probability, gap) for name in names]
     presence: float | NoScore = float(cites)
     if answer is None and not cited.explicit:
         presence = _NO_TEXT
@@ -128,7 +128,7 @@ def score_citations(
         read = language in READ_BY_ENGLISH
         indicators = source_indicator_quality(answer) if read else NOT_MEASURED
     values = (presence, fabricated, indicators)
-    scores = [shared_score(name, probability, v) for name, v in zip(names, values, strict=True)]
+    scores = [make_plain_score(name, probability, v) for name, v in zip(names, values, strict=True)]
     if fabricated == 1.0:
         scores[1] = make_scored(names[1], trace, 1.0, {"dangling": dangling})
     return scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragmeter.core.score import NoScore, Score, make_scored, shared_score
+from ragmeter.core.score import NoScore, Score, make_plain_score, make_scored
 from ragmeter.trace import Trace
 
 _NO_TEXT, _NOT_REPORTED = NoScore("no_text"), NoScore("not_reported")
@@ -26,7 +26,7 @@ def has_empty_answer(trace: Trace) -> bool | None:
 
 def _reported(metric: str, trace: Trace, value: float | None) -> Score:
     if value is None:
-        return shared_score(metric, trace.probability, _NOT_REPORTED)
+        return make_plain_score(metric, trace.probability, _NOT_REPORTED)
     return make_scored(metric, trace, float(value))
 
 
@@ -40,9 +40,9 @@ def score_operational(trace: Trace) -> list[Score]:
         empty = _NO_TEXT if blank is None else float(blank)
     usage = trace.usage
     return [
-        shared_score("error", probability, float(status == "error")),
-        shared_score("timeout", probability, float(status == "timeout")),
-        shared_score("empty_answer", probability, empty),
+        make_plain_score("error", probability, float(status == "error")),
+        make_plain_score("timeout", probability, float(status == "timeout")),
+        make_plain_score("empty_answer", probability, empty),
         _reported("input_tokens", trace, None if usage is None else usage.input_tokens),
         _reported("output_tokens", trace, None if usage is None else usage.output_tokens),
         _reported("cost_usd", trace, None if usage is None else usage.cost_usd),
