@@ -390,8 +390,6 @@ def _complete_trace(
     scores: TraceScores, results: Sequence[Score], pending: Sequence[PendingResult] = ()
 ) -> ScoredTrace:
     wording = scores.wording or ""
-    if not (wording or pending) and len(results) == len(scores.summary.results):
-        return scores.summary
     return scores.summary._replace(
         results=results,
         pending=tuple(pending),
