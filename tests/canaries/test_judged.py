@@ -30,6 +30,7 @@ from tests.waiting import until
 PAIRS = [("faithfulness", "judge"), ("relevance", "umbrela"), ("judge_disagreement", "judge")]
 OWN = [("faithfulness", "canary/judge"), ("relevance", "canary/umbrela")]
 FAMILIES = ["claims", "context_recall"]
+PAID = ("ragmeter_canary_judge_requests_total", ())
 
 
 def scorer(judge_canaries: bool = True, rate: float = 1e-9) -> Scorer:
@@ -140,13 +141,15 @@ def test_live_canaries_are_judged_apart_from_the_traffic(tmp_path: Path) -> None
         assert states(instrument, "answered", "canary/judge") == {"scored": 8}
         assert results(instrument, "judge_disagreement", "judge") == 10
         assert results(instrument, "judge_disagreement", "canary/judge") == 0
+        # what the judge was paid is counted with the commit after the results
+        until(lambda: dict(instrument.counters.items()).get(PAID) == 8 * 3)
         text = PrometheusExporter(instrument).render().decode()
         gauges = values(text, "rag_context_recall_mean")
         assert {'scorer="canary/judge"' in labels for labels, _ in gauges} == {True}
         assert all('fingerprint="' in labels for labels, _ in gauges)
         # three families of one call each; whether the traffic's are judged twice is no matter here
         own = dict(instrument.counters.items())
-        assert own["ragmeter_canary_judge_requests_total", ()] == 8 * 3
+        assert own[PAID] == 8 * 3
         assert own["ragmeter_canary_judge_tokens_total", ()] > 0
         assert own["ragmeter_canary_judge_cost_usd_total", ()] > 0
         calls = sum(value for _, value in values(text, "ragmeter_judge_requests_total"))
