@@ -43,9 +43,9 @@ def _no_embedded_model() -> Iterator[None]:
     0.1 s a trace."""
     build = slow_tiers.build_model_tier
 
-    def build_named(settings: Settings) -> TierScorer | None:
+    def build_named(settings: Settings, niceness: int = 0) -> TierScorer | None:
         named = settings.hhem.path is not None or "models" in settings.model_fields_set
-        return build(settings) if named else None
+        return build(settings, niceness) if named else None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAGMETER_MODELS__CPU_SHARE", "0")  # for processes

@@ -183,11 +183,12 @@ async def run_agent(
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
     large = sum(path.stat().st_size for path in files if path.is_file()) > _LARGE_IMPORT
+    live = not files and not exit_after_replay
     agent = EmbeddedAgent(
         with_processes(settings, spare=0 if large else 1),
         rules,
-        live=not files and not exit_after_replay,
-        tiers=lambda saved: build_slow_tiers(settings, saved),
+        live=live,
+        tiers=lambda saved: build_slow_tiers(settings, saved, live=live),
         outputs=AgentOutputs(
             senders.notify,
             senders.announced,
@@ -270,7 +271,8 @@ async def _report_progress(
 ) -> None:
     def text() -> str:
         with agent.lock():
-            return describe(agent)
+            reached = describe(agent)
+        return "; ".join(part for part in (reached, _pending_text(agent)) if part)
 
     wait = _FIRST_PROGRESS_SECONDS
     while True:

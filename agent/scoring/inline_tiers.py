@@ -78,6 +78,7 @@ class InlineTiers(TierSampling):
             observe=partial(count_attempt, counters.inc),
             count=partial(count_verdict, counters.inc, MAIN),
             watched=True,
+            background=True,
         )
         self._counters = counters
         scorers = self.instruments.scorers

@@ -28,7 +28,7 @@ from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
-from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
+from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES, NICENESS, CpuWorkers
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.cache import SqliteVerdictStore
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
@@ -280,6 +280,7 @@ class ConfiguredTiers:
         count: Called with the source of each verdict (see `CachedJudge`).
         watched: Whether the traces are live traffic: probes watch the judge, canaries are not
             judged twice, and answers are embedded as a tier.
+        background: Whether the local model lets whatever else runs on the machine go first.
 
     Attributes:
         probes: Runs the probes of the judge, if there are any.
@@ -298,6 +299,7 @@ class ConfiguredTiers:
         observe: Callable[[Attempt], None] = lambda attempt: None,
         count: Callable[[str], None] = lambda source: None,
         watched: bool = False,
+        background: bool = False,
     ) -> None:
         self.scorers: dict[Tier, TierScorer] = {}
         self.probes: ProbeRunner | None = None
@@ -321,7 +323,7 @@ class ConfiguredTiers:
             if watched:
                 self.probes = self._build_probe_runner(client)
             self.scorers["judge"] = _ClosingTier(tier, client, self, first.measure)
-        model = build_model_tier(settings)
+        model = build_model_tier(settings, NICENESS if background else 0)
         if model is not None:
             self.scorers["model"] = model
         if watched and settings.consistency.embeddings.base_url is not None:
@@ -432,8 +434,11 @@ class ConfiguredTiers:
         ]
 
 
-def build_model_tier(settings: Settings) -> TierScorer | None:
-    """Build the tier of the one local model that the settings name, by default the embedded one."""
+def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None:
+    """Build the tier of the one local model that the settings name, by default the embedded one.
+
+    `niceness` is added to that of the process for the threads of the model.
+    """
     models = settings.models
     if settings.hhem.path is None and not models.cpu_share:
         return None
@@ -448,7 +453,9 @@ def build_model_tier(settings: Settings) -> TierScorer | None:
     from ragmeter.scorers.mini.tier import TokenTier
 
     if settings.hhem.path is not None:
-        return HhemTier(HhemModel(settings.hhem.path, settings.hhem.int8), settings.hhem)
+        hhem = HhemModel(settings.hhem.path, settings.hhem.int8)
+        workers = CpuWorkers(settings.hhem.workers, niceness=niceness)
+        return HhemTier(hhem, settings.hhem, workers=workers)
     if models.path is None and (package := missing_package()):
         log.warning("grounding by the embedded model is off: the package %s is missing"
                     " (pip install 'ragmeter[model]')", package)  # fmt: skip
@@ -456,17 +463,20 @@ def build_model_tier(settings: Settings) -> TierScorer | None:
     model = load_model(models.path or BUNDLED_FOLDER)
     if models.path is not None:
         model.open()  # the embedded one is opened at its first trace
+    workers = CpuWorkers(1, niceness=niceness)  # so that no model takes more than a core
     if isinstance(model, TokenModel):
-        return TokenTier(model)
-    # one worker, so that no model takes more than a core
-    manifest = model.manifest
-    return HhemTier(model, HhemSettings(), scorer=manifest.name, budget=manifest.window)
+        return TokenTier(model, workers)
+    name, window = model.manifest.name, model.manifest.window
+    return HhemTier(model, HhemSettings(), scorer=name, budget=window, workers=workers)
 
 
-def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
+def build_slow_tiers(
+    settings: Settings, saved: Mapping[str, Any], *, live: bool = True
+) -> SlowTiers:
     """Build the slow tiers of the embedded agent; `saved` is their state before a restart.
 
-    The state file is open already; it keeps the verdicts of the judge.
+    Where traces are not `live`, someone waits for the local model, and it has the priority of the
+    process. The state file is open already; it keeps the verdicts of the judge.
     """
     spending = TierSpending()
     judge = settings.judge
@@ -482,6 +492,7 @@ def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         observe=partial(count_attempt, spending.add),
         count=partial(count_verdict, spending.add, MAIN),
         watched=True,
+        background=live,
     )
     replays: dict[Tier, ReplayBudget] = {}
     if "model" in tiers.scorers and settings.hhem.path is None:  # HHEM takes what its rates ask for

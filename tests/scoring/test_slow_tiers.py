@@ -15,7 +15,9 @@ from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.scorers.hhem.model import ModelError
+from ragmeter.scorers.hhem.workers import NICENESS
 from ragmeter.scorers.llm.served_model import ServedModel
+from ragmeter.scoring import slow_tiers
 from ragmeter.scoring.slow_tiers import (
     ConfiguredTiers,
     SlowTiers,
@@ -207,6 +209,17 @@ def test_mistakes_in_the_settings_are_named() -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "probes": {"file": "/nowhere"}}
     with pytest.raises(ConfigError, match=r"judge\.probes\.file"):
         ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_the_local_model_steps_back_for_an_application_and_not_for_who_waits(
+    monkeypatch: pytest.MonkeyPatch, live: bool
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(slow_tiers, "build_model_tier", lambda _, niceness: asked.append(niceness))
+    build_slow_tiers(load_settings(environ={}), {}, live=live)
+    ConfiguredTiers(load_settings(environ={}))  # of `ragmeter score`
+    assert asked == [NICENESS * live, 0]
 
 
 def test_no_password_of_the_address_is_kept() -> None:

@@ -27,6 +27,7 @@ def test_the_demo_tells_its_story(folder: Path) -> None:
         metrics = httpx.get(f"{base}/metrics", timeout=60).text
     lines = text.splitlines()
     assert "replayed until" in text  # how far it is, and a first number, while it works
+    assert re.search("replayed until .*; [0-9,]+ traces? waits? for the model", text)
     assert "Staged: who asks when" in text
     assert "The judge is recorded: recorded-verdicts" in text
     # both incidents, in their own words, with ids that can be copied

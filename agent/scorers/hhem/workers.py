@@ -25,7 +25,8 @@ T = TypeVar("T")
 MAX_ADMITTED_TRACES = 64
 # Weight (tokens) that a second of waiting makes up for: about what a core scores in it.
 AGEING = 500.0
-# Added to that of the process: the application beside us goes first.
+# Added to that of the process beside live traffic: the application goes first. On a busy machine
+# such threads hardly run, so where a person waits for them they have the priority of the others.
 NICENESS = 10
 # For the task in hand; one that takes longer ends with the process.
 _JOIN_SECONDS = 4.0
@@ -104,6 +105,7 @@ class CpuWorkers:
 
     Args:
         admitted: Most traces that are admitted at a time.
+        niceness: How much lower than that of the process the priority of the threads is, on Linux.
         clock: Seconds, for the age of traces.
         timer: Seconds, for the duration of tasks. It is not CPU time: where cores are short, a task
             takes its worker for longer, which the budget of the tier must see.
@@ -114,6 +116,7 @@ class CpuWorkers:
         count: int,
         *,
         admitted: int = MAX_ADMITTED_TRACES,
+        niceness: int = 0,
         clock: Callable[[], float] = time.monotonic,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -125,6 +128,7 @@ class CpuWorkers:
         self._running: set[_Job] = set()  # awaited by someone
         self._closed = False
         self._count = count
+        self._niceness = niceness
         self._threads: list[threading.Thread] = []
 
     @asynccontextmanager
@@ -180,7 +184,7 @@ class CpuWorkers:
             return job, index, task
 
     def _work(self) -> None:
-        _lower_priority()
+        _lower_priority(self._niceness)
         while (taken := self._take()) is not None:
             job, index, task = taken
             result: Any = None
@@ -215,9 +219,9 @@ class CpuWorkers:
             await asyncio.to_thread(thread.join, max(0.0, deadline - time.monotonic()))
 
 
-def _lower_priority() -> None:
+def _lower_priority(niceness: int) -> None:
     """Let other work go first: on Linux each thread has a priority of its own."""
-    if sys.platform == "linux":
+    if niceness and sys.platform == "linux":
         thread = threading.get_native_id()
-        nice = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
+        nice = os.getpriority(os.PRIO_PROCESS, thread) + niceness
         os.setpriority(os.PRIO_PROCESS, thread, min(19, nice))

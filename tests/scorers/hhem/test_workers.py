@@ -277,16 +277,17 @@ def test_several_workers_lose_and_mix_up_nothing() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
-def test_workers_step_back_and_nobody_else_does() -> None:
+@pytest.mark.parametrize("lower", [0, NICENESS])
+def test_workers_step_back_if_they_should_and_nobody_else_does(lower: int) -> None:
     def niceness() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     async def main() -> None:
-        before, workers = niceness(), CpuWorkers(1)
+        before, workers = niceness(), CpuWorkers(1, niceness=lower)
         async with workers.turn() as turn:
             (inside,) = await turn.run([CpuTask(1, niceness)], ScoringCost())
         await workers.close()
-        assert inside == min(19, before + NICENESS)
+        assert inside == min(19, before + lower)
         assert niceness() == before
 
     asyncio.run(main())
