@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.traces import START, trace_dict
+from tests.waiting import PATIENCE
 
 RAGMETER = [sys.executable, "-m", "ragmeter"]
 
@@ -52,7 +53,9 @@ def settings_file(folder: Path, judge: str | None = None, **http: int) -> Path:
         "http": http,
         "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
     }
-    if judge is not None:
+    if judge is None:
+        tree["limits"] = {"drain_seconds": PATIENCE}  # a busy machine needs more than the usual 10
+    else:
         tree["judge"] = {"base_url": judge, "model": "stub"}
         tree["sampling"] = {"judge": 0.2, "new_seconds": 600}
     path.write_text(json.dumps(tree))

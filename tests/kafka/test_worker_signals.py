@@ -108,7 +108,12 @@ def test_a_worker_that_cannot_finish_ends_all_the_same(place: Place) -> None:
 def test_sighup_brings_other_rates_and_rules_of_redaction(place: Place) -> None:
     with stub_judge() as judge:
         settings = {
-            "judge": {"base_url": judge.base_url, "model": "stub", "metrics": ["answered"]},
+            "judge": {
+                "base_url": judge.base_url,
+                "model": "stub",
+                "metrics": ["answered"],
+                "probes": {"enabled": False},  # each is a call
+            },
             "sampling": {"judge": 1e-9},
         }
         worker = place.worker(settings=settings)
