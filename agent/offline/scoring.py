@@ -312,7 +312,7 @@ async def score_file(
                 else:
                     yield item
                 if tiers or number % _PROGRESS_EVERY == 0:
-                    progress.read(number, summary.bad, position)
+                    progress.read(number, position)
 
         async with scorer:
             with contextlib.ExitStack() as files:
