@@ -171,8 +171,7 @@ def import_feedback(
             if isinstance(item, DecodeFailure):
                 bad += 1
                 if bad <= MAX_SHOWN:
-                    why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
-                    say(f"{path.name}: item {number}: {item.reason}: {why}")
+                    say(f"{path.name}: item {number}: {item.describe()}")
         taken += _send_batch(agent, batch, stopped)
     agent.wait_feedback(stopped)
     after = _count_outcomes(agent)
