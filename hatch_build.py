@@ -3,12 +3,14 @@
 Without a C++ compiler the package is built all the same, of Python alone: the built-in scorers then
 take 2.7 times as long and give the same numbers. `RAGMETER_COMPILE=required` makes that an error,
 for those who build what others install; `RAGMETER_COMPILE=no` builds without trying.
+An editable installation without the module loses the one of an earlier build.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,11 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data: What the builder reads afterwards.
         """
         wish = os.environ.get("RAGMETER_COMPILE", "")
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        target = Path("ragmeter", "metrics", f"compiled{suffix}")
+        beside = Path(self.root, target) if version == "editable" else None
         if wish == "no":
+            _remove(beside)
             return
         self._folder = tempfile.mkdtemp()
         try:
@@ -43,16 +49,16 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
             self.finalize(version, build_data, "")
             if wish == "required":
                 raise
+            _remove(beside)
             self.app.display_warning(
                 f"{MODULE} was not compiled ({type(error).__name__}: {error}); "
                 "the built-in scorers will take 2.7 times as long"
             )
             return
-        target = Path("ragmeter", "metrics", built.name)
-        if version == "editable":
-            fresh = Path(self.root, f"{target}.new")
+        if beside is not None:
+            fresh = Path(f"{beside}.new")
             shutil.copy(built, fresh)
-            fresh.replace(Path(self.root, target))  # in place, running processes would crash
+            fresh.replace(beside)  # in place, running processes would crash
         build_data["force_include"][str(built)] = str(target)
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -60,6 +66,12 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was compiled aside."""
         shutil.rmtree(getattr(self, "_folder", ""), ignore_errors=True)
+
+
+def _remove(module: Path | None) -> None:
+    """Remove a module of an older source, which would be imported still."""
+    if module is not None:
+        module.unlink(missing_ok=True)
 
 
 def compile_module(root: Path, folder: Path) -> Path:

@@ -3,11 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from hatch_build import CompileHook
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +41,20 @@ def test_source_distribution_has_what_a_wheel_needs(tmp_path: Path) -> None:
         files.append(sorted(zipfile.ZipFile(wheel).namelist()))
     assert files[0] == files[1]
     assert "ragmeter/metrics/compiled.pyx" in files[0]
+
+
+@pytest.mark.parametrize("wish", ["no", ""])  # "": the source is missing, so it cannot be compiled
+@pytest.mark.parametrize("version", ["editable", "standard"])
+def test_an_editable_installation_without_the_module_has_no_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str, version: str
+) -> None:
+    monkeypatch.setenv("RAGMETER_COMPILE", wish)
+    module = tmp_path / "ragmeter/metrics" / f"compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    hook = CompileHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    hook.initialize(version, {"force_include": {}})
+    assert module.exists() is (version == "standard")
 
 
 @pytest.mark.slow

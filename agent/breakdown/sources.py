@@ -15,6 +15,7 @@ from ragmeter.breakdown.story import (
     share_sums,
 )
 from ragmeter.core.series import is_overflow_series
+from ragmeter.windows.intervals import assisted_scorer, unassisted_scorer
 from ragmeter.windows.log_histogram import LogHistogram, cell_index
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
@@ -41,7 +42,7 @@ class BreakdownSource(Protocol):
         """Return the segments of now and of before."""
 
     def series(self) -> Sequence[_SeriesKey]:
-        """Return (metric, scorer), without those of several instruments."""
+        """Return (metric, scorer) by which the values of each scorer are estimated best."""
 
     def current_scorer(self, metric: str, scorer: str) -> str:
         """Return the scorer with the fingerprint of its instrument, if it has one."""
@@ -130,11 +131,11 @@ class FileBreakdownSource:
         if self._before is None:
             return []
         before = self._before
-        past = set(_series(before, self.service))
         return [
             key
             for key in _series(self._now, self.service)
-            if key in past and before.current_scorer(*key) != self._now.current_scorer(*key)
+            if (key[0], unassisted_scorer(key[1])) in before.series(self.service)
+            and before.current_scorer(*key) != self._now.current_scorer(*key)
         ]
 
     def current_scorer(self, metric: str, scorer: str) -> str:
@@ -236,4 +237,10 @@ def _bucket_times(start: float, end: float) -> Iterator[tuple[int, float]]:
 
 
 def _series(windows: Windows, service: str) -> list[_SeriesKey]:
-    return [pair for pair in windows.series(service) if not is_overflow_series(pair[1])]
+    """Return every series; of plain and assisted, two findings of one thing, the narrower one."""
+    pairs = windows.series(service)
+    return [
+        (metric, scorer)
+        for metric, scorer in pairs
+        if not is_overflow_series(scorer) and (metric, assisted_scorer(scorer)) not in pairs
+    ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import from_json
 from rich.table import Table
 
 from ragmeter.cli.options import exit_on_error
 from ragmeter.console.terminal import UsageError, exit_error, print_message, print_tables
+from ragmeter.ingest.files import MAX_ARRAY, input_name, iterate_lines, open_input
+from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.scorers.hhem.model import MANIFEST_NAME as HHEM_MANIFEST
 from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError
 
@@ -20,9 +23,8 @@ model_app = typer.Typer(
     help="Get, convert, check and use the local model (HHEM).", no_args_is_help=True
 )
 
-_CONVERTED = Path(
-    "hhem-onnx"
-)  # in the current directory: the checkpoint may be read-only or shared
+# in the current directory: the checkpoint may be read-only or shared
+_CONVERTED = Path("hhem-onnx")
 
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
 
@@ -53,12 +55,9 @@ def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _read_pairs(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Yield the number of each line that is not empty with its pair, or with what is wrong."""
-    for number, line in enumerate(lines, 1):
-        line = line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip()
-        if not line:
-            continue
+def _read_pairs(lines: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield the number of each line with its pair, or with what is wrong."""
+    for line, number in lines:
         try:
             pair = json.loads(line, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
@@ -89,14 +88,8 @@ def score_pairs(
     bad = 0
     with exit_on_error(model=""):
         model = HhemModel(folder, int8)
-        if str(pairs) == "-":
-            if sys.stdin is None:
-                raise ModelError("standard input is closed")
-            lines = sys.stdin.buffer
-        else:
-            lines = pairs.open("rb")
-        with lines:
-            for number, pair in _read_pairs(lines):
+        with open_input(pairs) as file:
+            for number, pair in _read_pairs(iterate_lines(file, input_name(pairs), MAX_ARRAY)):
                 if isinstance(pair, str):
                     bad += 1
                     print_message(f"{pairs}, line {number}: {pair}")
@@ -156,7 +149,6 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
         compare_with_people,
         scorer_values,
     )
-    from ragmeter.trace import Trace
 
     overrides: dict[str, Any] = {"models": {"cpu_share": 1}}
     if (folder / HHEM_MANIFEST).exists():
@@ -164,19 +156,21 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
     elif str(folder) != "mini":
         overrides["models"]["path"] = str(folder)
     settings = load_settings(environ={}, overrides=overrides)  # no judge of the environment
-    traces, people = [], []
-    for number, line in enumerate(labels.read_bytes().splitlines(), 1):
-        try:
-            row = json.loads(line or b"null")
-        except ValueError as error:
-            raise UsageError(f"{labels}, line {number}: no JSON ({error})") from None
-        row = row if isinstance(row, dict) else {}
-        said = {
-            name: row[name] for name in ("grounded", "relevant") if isinstance(row.get(name), bool)
-        }
-        if said:
-            row = {"service": "labels", "timestamp": 0, "trace_id": f"line {number}", **row}
-            traces.append({k: v for k, v in row.items() if k in Trace.model_fields})
+    traces, people, limit = [], [], settings.limits.trace_bytes
+    with open_input(labels) as file:
+        for line, number in iterate_lines(file, input_name(labels), limit):
+            with suppress(ValueError):  # `decode_trace` says why it is no JSON
+                row = from_json(line)
+                row = row if isinstance(row, dict) else {}
+                said = {k: row[k] for k in ("grounded", "relevant") if isinstance(row.get(k), bool)}
+                if not said:
+                    continue
+                row = {"service": "labels", "timestamp": 0, "trace_id": f"line {number}", **row}
+                line = json.dumps(row).encode()
+            item = decode_trace(line, limit)
+            if isinstance(item, DecodeFailure):
+                raise UsageError(f"{labels}, line {number}: {item.describe()}")
+            traces.append(item.trace)
             people.append(said)
     if not people:
         raise UsageError(f"{labels}: no trace has `grounded` or `relevant`, true or false")

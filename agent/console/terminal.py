@@ -161,8 +161,6 @@ class FileProgress:
     """A progress bar of reading a file."""
 
     def __init__(self, name: str, size: int | None) -> None:
-        self.items = 0
-        self.bad = 0
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -178,9 +176,8 @@ class FileProgress:
             bound_label(name, _MAX_PROGRESS_NAME), total=size, items=0
         )
 
-    def read(self, items: int, bad: int, position: int) -> None:
-        """Show the items read, good and bad, and the position in bytes."""
-        self.items, self.bad = items, bad
+    def read(self, items: int, position: int) -> None:
+        """Show the number of items read, and the position in bytes."""
         self._progress.update(self._task, completed=position, items=items)
 
     def __enter__(self) -> Self:

@@ -43,14 +43,14 @@ def import_traces(
     path: Path,
     limit: int,
     *,
-    progress: Callable[[int, int, int], None] = lambda items, bad, position: None,
+    progress: Callable[[int, int], None] = lambda items, position: None,
     stopped: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda line: None,
 ) -> ImportResult:
     """Import a file from where the last run stopped, until its end or until `stopped`.
 
     It waits while the queue is full or the state cannot be written, and tells `warn` why. A trace
-    has at most `limit` bytes. `progress` gets items, failures and position after each batch.
+    has at most `limit` bytes. `progress` gets items and position after each batch.
 
     Raises:
         OSError: The file cannot be read; what came before the error is imported.
@@ -63,7 +63,7 @@ def import_traces(
 class _TraceImport:
     _agent: EmbeddedAgent
     _source: InputFile
-    _progress: Callable[[int, int, int], None]
+    _progress: Callable[[int, int], None]
     _stopped: Callable[[], bool]
     _warn: Callable[[str], None]
     _warned_at: float | None = None
@@ -140,7 +140,7 @@ class _TraceImport:
                 self._result.bad += sum(isinstance(item, DecodeFailure) for item, _ in self._batch)
                 self._batch = []
                 self._bytes = 0
-                self._progress(self._result.items, self._result.bad, position)
+                self._progress(self._result.items, position)
                 return
 
     def _remind(self, why: str) -> None:
@@ -171,8 +171,7 @@ def import_feedback(
             if isinstance(item, DecodeFailure):
                 bad += 1
                 if bad <= MAX_SHOWN:
-                    why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
-                    say(f"{path.name}: item {number}: {item.reason}: {why}")
+                    say(f"{path.name}: item {number}: {item.describe()}")
         taken += _send_batch(agent, batch, stopped)
     agent.wait_feedback(stopped)
     after = _count_outcomes(agent)

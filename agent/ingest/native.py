@@ -77,6 +77,11 @@ class DecodeFailure:
         ]
         return cls(reason, tuple(fields), raw)
 
+    def describe(self) -> str:
+        """Return reason and errors in a line."""
+        errors = [f"{field or 'item'}: {why}" for field, why in self.errors]
+        return f"{self.reason}: {'; '.join(errors)}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return reason and errors, without the bytes, as JSON-able values."""
         return {

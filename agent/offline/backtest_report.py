@@ -317,7 +317,7 @@ def run_backtest(
                 if counts.bad <= MAX_SHOWN:
                     say(f"line {number}: {error}")
             if counts.lines % REPORT_EVERY == 0:
-                progress.read(counts.lines, counts.bad, position)
+                progress.read(counts.lines, position)
     backtest.finish()
     _report_counts(backtest, say)
     if not counts.traces:

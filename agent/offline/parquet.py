@@ -18,8 +18,8 @@ from typing import IO, Any
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import base_name, name_at_cutoff, parse_cutoff
 from ragmeter.core.score import ScoredTrace
+from ragmeter.ingest.files import PARQUET
 
-_MAGIC = b"PAR1"
 _ROWS = 20_000  # of a row group: some megabytes
 
 # `number` tells traces apart; `more` has what has no column, on the first row of a trace
@@ -44,8 +44,8 @@ class ParquetError(RagmeterError, OSError):
 
 def is_parquet(file: IO[bytes]) -> bool:
     """Return whether a file that can be looked into begins as Parquet does."""
-    head: bytes = file.peek(len(_MAGIC))  # type: ignore[attr-defined]
-    return head.startswith(_MAGIC)
+    head: bytes = file.peek(len(PARQUET))  # type: ignore[attr-defined]
+    return head.startswith(PARQUET)
 
 
 def _pyarrow(name: str) -> Any:

@@ -308,11 +308,11 @@ async def score_file(
                 if isinstance(item, DecodeFailure):
                     summary.bad += 1
                     if summary.bad <= MAX_SHOWN:
-                        say(_failure_line(f"item {number}", item))
+                        say(f"item {number}: {item.describe()}")
                 else:
                     yield item
                 if tiers or number % _PROGRESS_EVERY == 0:
-                    progress.read(number, summary.bad, position)
+                    progress.read(number, position)
 
         async with scorer:
             with contextlib.ExitStack() as files:
@@ -375,17 +375,12 @@ def _read_labels(path: Path, settings: Settings, say: Callable[[str], None]) -> 
                 continue
             bad += 1
             if bad <= MAX_SHOWN:
-                say(_failure_line(f"{path.name}: item {number}", item))
+                say(f"{path.name}: item {number}: {item.describe()}")
 
     labels = FileFeedback(readable(), settings.judge.k)
     if bad:
         say(f"{path.name}: {bad:,} items unreadable")
     return labels
-
-
-def _failure_line(item: str, failure: DecodeFailure) -> str:
-    why = "; ".join(f"{field or 'item'}: {why}" for field, why in failure.errors)
-    return f"{item}: {failure.reason}: {why}"
 
 
 def _check_apart(path: Path, output: Path) -> None:

@@ -193,7 +193,8 @@ def trace_page(view: TraceView) -> str:
 def label_page(view: LabelView) -> str:
     """Render the page on which people label traces."""
     title = f"Label · {one_line(view.service)} · {NAME}"
-    page = None if view.trace is None else trace_parts(view.trace)
+    # labels correct the built-in score: what it finds would bend them
+    page = None if view.trace is None else trace_parts(view.trace, mark_numbers=False)
     return _page("label.html", title, view.base, view=view, page=page, agreement=view.agreement)
 
 

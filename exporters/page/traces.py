@@ -6,7 +6,7 @@ A trace is what some program sent: every field may be missing or of another type
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,9 @@ from ragmeter.exporters.page.views import (
     base_view,
     row_order,
 )
+from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.metrics.text import NUMBER_PATTERN
 from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Estimate
 
@@ -190,7 +192,7 @@ def trace_excerpt(trace: dict[str, Any]) -> TraceExcerpt:
     )
 
 
-def trace_parts(view: TraceView) -> dict[str, Any]:
+def trace_parts(view: TraceView, *, mark_numbers: bool = True) -> dict[str, Any]:
     """Return the parts of the page of one trace, each bounded, by their names in its template."""
     trace = view.trace
     history = [turn for turn in _list(trace.get("history")) if isinstance(turn, dict)]
@@ -200,6 +202,9 @@ def trace_parts(view: TraceView) -> dict[str, Any]:
     )
     missing = {name: _missing(trace, name) for name in ("query", "answer", "error", "passages")}
     expected = _dict(trace.get("reference")).get("answer")
+    spans = [span for item in results for span in read_unsupported(item.get("detail"))]
+    if mark_numbers:
+        spans += _find_novel_numbers(_text(trace, "answer"), results, spans)
     durations = [
         (str(stage), seconds)
         for stage, seconds in _dict(trace.get("timings")).items()
@@ -225,7 +230,7 @@ def trace_parts(view: TraceView) -> dict[str, Any]:
                 _block(
                     "Answer", trace.get("answer"), ANSWER, missing["answer"] or "none was given"
                 ),
-                [span for item in results for span in read_unsupported(item.get("detail"))],
+                spans,
             ),
             _block("Error", trace.get("error"), MESSAGE, missing["error"]),
         ],
@@ -292,6 +297,21 @@ def mark_answer(block: TextBlock, spans: Iterable[UnsupportedSpan]) -> TextBlock
             ]
             at = span.end
     return replace(block, parts=(*parts, (text[at:], None))) if parts else block
+
+
+def _find_novel_numbers(
+    answer: str, results: Iterable[dict[str, Any]], spans: Sequence[UnsupportedSpan]
+) -> list[UnsupportedSpan]:
+    """Find the numbers of an answer that results name as in no passage, outside of spans."""
+    details = [_dict(item.get("detail")) for item in results]
+    novel = {str(number) for detail in details for number in _list(detail.get("novel_numbers"))}
+    text = parse_answer(answer).bare.lower() if novel else ""  # without citation markers
+    return [
+        UnsupportedSpan(start, end, answer[start:end])
+        for start, end in (match.span() for match in NUMBER_PATTERN.finditer(text))
+        if answer[start:end].lower().strip() in novel  # a letter may be longer in lower case
+        and not any(start < span.end and span.start < end for span in spans)
+    ]
 
 
 def evidence_note(span: UnsupportedSpan) -> str:

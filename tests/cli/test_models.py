@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,16 @@ TINY = ROOT / "tests" / "data" / "hhem-tiny"
 
 
 def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
-    return CliRunner().invoke(model_app, [str(argument) for argument in arguments], input=stdin)
+    before = os.dup(0)
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin)
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+    try:
+        return CliRunner().invoke(model_app, [str(argument) for argument in arguments])
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
 
 
 @pytest.fixture(scope="module")
@@ -237,9 +248,29 @@ def test_the_embedded_model_can_be_checked_and_labels_are_needed(
     assert result.exit_code == 2
     assert "no trace has `grounded`" in result.stderr
     assert run("check", "mini").exit_code == 2
-    (tmp_path / "none.jsonl").write_text("\n{no\n")
-    result = run("check", "mini", "--labels", tmp_path / "none.jsonl")
-    assert (result.exit_code, "line 2: no JSON" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{no", "invalid_json: item: Invalid JSON"),
+        (b'{"grounded": "\xff"}', "invalid_json: item: not UTF-8: byte 0xff"),
+        (
+            b'{"grounded": true, "answer": []}',
+            "invalid_trace: answer: Input should be a valid string",
+        ),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_broken_line_of_labels_is_named(
+    tmp_path: Path, line: bytes, why: str, packed: bool
+) -> None:
+    path = labelled(tmp_path / "labels.jsonl")
+    data = b'\n{"trace_id": "a"}\n' + line + b"\n" + path.read_bytes()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    result = run("check", "mini", "--labels", path)
+    assert result.exit_code == 2
+    assert f"labels.jsonl, line 3: {why}" in " ".join(result.stderr.split())
 
 
 def test_the_agreement_about_relevance_is_printed(

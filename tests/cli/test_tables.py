@@ -59,7 +59,7 @@ def test_progress_of_a_file_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None
     out = io.StringIO()
     monkeypatch.setattr(terminal, "stderr", Console(file=out, force_terminal=True, width=120))
     with FileProgress("[/b]\x1b]0;x", 100) as bar:
-        bar.read(1, 0, 50)
+        bar.read(1, 50)
     assert "[/b]" in out.getvalue()
     assert "\x1b]0" not in out.getvalue()
 

@@ -46,6 +46,11 @@ def test_gzip_is_told_by_its_bytes(lines: Path) -> None:
     assert InputFile(lines).size is None
 
 
+def test_positions_in_parquet_are_not_bytes_of_the_file(lines: Path) -> None:
+    lines.write_bytes(b"PAR1" + lines.read_bytes())
+    assert InputFile(lines).size is None
+
+
 @pytest.mark.parametrize("zipped", [False, True])
 def test_reading_goes_on_from_every_position(lines: Path, zipped: bool) -> None:
     if zipped:

@@ -179,10 +179,12 @@ def _read_run(
     run.texts = dict(texts.texts) if texts else {}
     groups: dict[str, ScoredRun] = {}
     seen: set[tuple[str, str]] = set()
-    repeated = without = others = position = 0
+    repeated = without = others = 0
     limit = settings.limits.trace_bytes
     with terminal.FileProgress(name, InputFile(path).size) as progress:
         for number, item in enumerate(read_scored_file(path, limit, summary, say), start=1):
+            if number % REPORT_EVERY == 0:
+                progress.read(number, summary.position)
             trace = item.trace
             if wanted.service is not None and trace.service != wanted.service:
                 others += 1
@@ -209,8 +211,6 @@ def _read_run(
                     value = OTHER_LABEL
                 group = bound_label(f"{wanted.by}={value}" if value else f"no {wanted.by}", NAME)
                 groups.setdefault(value, ScoredRun(group)).add(trace, None)
-            if number % REPORT_EVERY == 0:
-                progress.read(number, summary.bad, position)
     if not run.traces:
         raise OSError(f"{name}: no scored trace" + (f" of {wanted.service}" if others else ""))
     run.notes = list(summary.notes)

@@ -40,10 +40,12 @@ class ReportInputSummary:
     """Counts and notes gathered while reading a scored file.
 
     Args:
+        position: Bytes read, of the text if the file is packed.
         invalid: Invalid values, which count as unscored.
         notes: Remarks for the reader of the report.
     """
 
+    position: int = 0
     bad: int = 0
     unknown: int = 0
     invalid: int = 0
@@ -122,6 +124,7 @@ def _read_jsonl(
     say: Callable[[str], None],
 ) -> Iterator[ReportTrace]:
     for line, number in lines:
+        summary.position += len(line) + 1
         try:
             scored_line = scored_lines.decode_scored_line(line, limit)
         except scored_lines.InvalidScoredLine as error:
@@ -141,7 +144,7 @@ def _read_csv(
     summary: ReportInputSummary,
     say: Callable[[str], None],
 ) -> Iterator[ReportTrace]:
-    rows = _csv_rows(file, name, limit)
+    rows = _csv_rows(file, name, limit, summary)
     header = next(rows, (1, []))[1]
     if is_open_rag_eval(header):
         runs = count_runs(header)
@@ -212,12 +215,15 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], l
     return make
 
 
-def _csv_rows(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(
+    file: IO[bytes], name: str, limit: int, summary: ReportInputSummary
+) -> Iterator[tuple[int, list[str]]]:
     """Yield each row of a CSV with the number of its last line."""
 
     def lines() -> Iterator[str]:
         encoding = "utf-8-sig"  # of the first line alone
         while line := file.readline(limit + 1):
+            summary.position += len(line)
             if len(line) > limit:
                 raise OSError(f"{name}: a line over the limit of {limit} bytes")
             try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,11 +12,12 @@ from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.exporters.page.rendering import (
     DOCS_URL,
     error_page,
+    label_page,
     service_page,
     status_page,
     trace_page,
 )
-from ragmeter.exporters.page.traces import trace_view
+from ragmeter.exporters.page.traces import LabelView, trace_view
 from ragmeter.exporters.page.views import (
     FULL_SERVICES,
     PageOptions,
@@ -398,6 +400,29 @@ def test_words_that_nothing_supports_are_marked_with_the_nearest_evidence() -> N
         'Nothing supports this. Nearest, in kb<2>: Anne "built" <it>',
     ]
     assert answer in page.text
+
+
+@pytest.mark.parametrize(
+    ("start", "marked"),
+    [
+        ("It", ["1950", "25", "Anne in 1950"]),
+        ("\u0130t", ["Anne in 1950"]),  # one letter that is two in lower case: no place is sure
+    ],
+)
+def test_numbers_in_no_passage_are_marked_where_they_stand(start: str, marked: list[str]) -> None:
+    agent = everything()
+    answer = f"{start} cost **195** in 1950 [25], and 19501; 25 by Anne in 1950."
+    at = answer.index("Anne")
+    span = {"start": at, "end": at + 12, "text": "Anne in 1950", "evidence": None}
+    document = agent.documents[("bot", "t-1")]
+    document["trace"] = {**document["trace"], "answer": answer}
+    details = [{"novel_numbers": ["1950", "25", 7]}, {"unsupported_spans": [span]}]
+    document["results"] = [{**document["results"][0], "detail": detail} for detail in details]
+    view = trace_view(as_agent_view(agent), "bot", "t-1", LIVE)
+    assert view is not None
+    assert re.findall("<mark tabindex[^>]*>([^<]*)</mark>", trace_page(view)) == marked
+    label = LabelView(view.base, "bot", "token", trace=view)
+    assert re.findall("<mark tabindex[^>]*>([^<]*)</mark>", label_page(label)) == ["Anne in 1950"]
 
 
 def test_errors_have_a_page() -> None:
