@@ -38,6 +38,10 @@ class UnknownTemplateName(RagmeterError, ValueError):
     """A template has a placeholder without a value."""
 
 
+class InvalidHeader(RagmeterError, ValueError):
+    """A header of the request holds characters that HTTP does not allow."""
+
+
 class _CanaryReplyTooLarge(RagmeterError):
     """A reply over `MAX_REPLY_BYTES`."""
 
@@ -66,6 +70,7 @@ class CanaryClient:
 
     Raises:
         UnknownTemplateName: A question lacks a value that the request asks for.
+        InvalidHeader: A header cannot be sent.
     """
 
     def __init__(
@@ -90,6 +95,9 @@ class CanaryClient:
         self._headers = _fill_headers(request.headers, names)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        for name, value in self._headers.items():
+            if not (value.isascii() and value.replace("\t", " ").isprintable()):
+                raise InvalidHeader(f"{name}: a header holds printable ASCII only")  # no secret
         for question in suite.questions:
             names_used = template_names(request.body) | template_names(request.params)
             if missing := sorted(names_used - _template_values(question).keys()):

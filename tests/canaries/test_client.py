@@ -11,6 +11,7 @@ from ragmeter.canaries.client import (
     MAX_REPLY_BYTES,
     CanaryAttempt,
     CanaryClient,
+    InvalidHeader,
     UnknownTemplateName,
 )
 from ragmeter.canaries.suite import CanarySuite
@@ -176,6 +177,14 @@ def test_names_that_nobody_gives_are_found_before_anything_is_asked() -> None:
         asked(suite(request={"headers": {"X": "{{env.KEY}}"}}), replying({}))
     with pytest.raises(UnknownTemplateName, match=r"asks for \{\{vars\.lang\}\}"):
         asked(suite(request={"body": ["{{vars.lang}}"]}), replying({}))
+
+
+@pytest.mark.parametrize("secret", ["key\nother", "schl\u00fcssel"])
+def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(secret: str) -> None:
+    with pytest.raises(InvalidHeader, match=r"^X: a header holds printable ASCII only$"):
+        asked(suite(request={"headers": {"X": "{{env.K}}"}}), replying({}), environ={"K": secret})
+    with pytest.raises(InvalidHeader, match=r"^Authorization: a header holds"):
+        asked(suite(), replying({}), token=secret)
 
 
 def test_a_busy_service_says_when_to_come_back() -> None:
