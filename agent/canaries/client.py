@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +29,8 @@ from ragmeter.canaries.suite import (
 from ragmeter.core.clocks import parse_retry_after
 from ragmeter.core.errors import RagmeterError
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
+
+log = logging.getLogger(__name__)
 
 MAX_PASSAGES = 200
 MAX_REPLY_BYTES = 8 * 2**20
@@ -198,6 +202,8 @@ def _parse_reply(body: bytes, json_type: bool, paths: ReplyPaths) -> dict[str, A
     """Return the fields of a trace that a reply has. Raises `_InvalidReply`."""
     try:
         document: Any = json.loads(body)
+        # JSON may hold half of a surrogate pair, which no trace can carry on: it becomes "?"
+        document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         if json_type or paths.answer not in ("$", "."):
             raise _InvalidReply("the reply is not JSON") from None
@@ -248,7 +254,8 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else None
 
 
 def _passage(item: Any, number: int, paths: PassagePaths) -> dict[str, Any]:
@@ -291,7 +298,7 @@ def _build_trace(
     status: str = "ok",
     error: str | None = None,
 ) -> Trace:
-    """Build the trace. If a field of the reply is not valid, only its answer is used."""
+    """Build the trace; of a reply with a field that is not valid only the answer is used."""
     tags = {**suite.tags, **question.tags}
     if suite.name:
         tags["suite"] = suite.name
@@ -318,6 +325,11 @@ def _build_trace(
     }
     try:
         return Trace.model_validate({**base, **reply})
-    except ValidationError:
+    except ValidationError as error:
+        mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, mistake["loc"]))
+        log.warning(
+            "%s: only the answer of the reply is used; %s: %s", question.id, where, mistake["msg"]
+        )
         answer = {name: reply[name] for name in ("answer",) if name in reply}
         return Trace.model_validate({**base, **answer})

@@ -96,7 +96,27 @@ def test_other_forms_of_an_answer() -> None:
     # retrieval that found nothing is not retrieval that nobody tells of
     assert trace({"answer": "x", "passages": []}).passages == []
     assert trace({"answer": "x"}).passages is None
-    assert trace({"answer": "x", "passages": [{"id": "p" * 600}]}).answer == "x"  # no id of ours
+
+
+def test_numbers_and_characters_that_no_trace_holds_cost_nothing_else() -> None:
+    reply = b'{"answer": "14 \\ud83d days", "passages": [{"id": "a\\udc00", "score": %s}]}'
+    for number in (b"NaN", b"-Infinity", b"1e999"):
+        found = trace(reply % number)
+        assert found.answer == "14 ? days"
+        assert found.passages is not None
+        assert (found.passages[0].id, found.passages[0].score) == ("a?", None)
+        assert Trace.model_validate_json(found.model_dump_json()) == found
+
+
+def test_passages_that_no_trace_takes_are_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = trace({"answer": "x", "passages": [{"id": "a"}, {"id": "p" * 600}]})
+    assert (found.answer, found.passages) == ("x", None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a: only the answer of the reply is used; passages.1.id: String should have at most 512"
+        " characters"
+    ]
 
 
 @pytest.mark.parametrize(
