@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ragmeter.canaries.client import CanaryClient
 from ragmeter.canaries.delivery import TraceDelivery
@@ -85,6 +86,13 @@ def test_a_required_canary_that_fails_fails_the_round(tmp_path: Path) -> None:
     assert done.verdicts[0].failed == ["fact_checks 0, wanted 1 (failed: 1)"]
     optional = [{**questions(1)[0], "required": False}]
     assert World(tmp_path, suite(*optional), wrong).run().passed
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
+    world = World(tmp_path, suite(*questions(2)), always(RIGHT))
+    world.file.mkdir()
+    with pytest.raises(IsADirectoryError):
+        world.run()
 
 
 def test_failures_are_traces(tmp_path: Path) -> None:
