@@ -140,7 +140,8 @@ def test_no_more_at_a_time_and_a_minute_than_allowed(tmp_path: Path) -> None:
     assert most == 2
     begun.clear()
     assert World(tmp_path, suite(*questions(4)), slow, per_minute=600).run().passed
-    assert begun[-1] - begun[0] >= 3 * 0.1
+    # 0.3 s apart; a busy machine delays the first request, too
+    assert begun[-1] - begun[0] > 0.2
 
 
 def test_rounds_follow_each_other_until_a_stop(tmp_path: Path) -> None:
