@@ -190,8 +190,9 @@ class TraceDelivery:
             )
         except (httpx.HTTPError, httpx.InvalidURL):
             return 0.0
-        document = reply_object(reply)  # None: another server
-        if reply.status_code == 200 and document is not None and not document.get("rejected"):
+        document = reply_object(reply)  # another server counts nothing
+        taken = document is not None and "accepted" in document and not document.get("rejected")
+        if reply.status_code == 200 and taken:
             self.sent += 1
             return None
         if reply.status_code == 200 or reply.status_code in _PERMANENT_STATUSES:
