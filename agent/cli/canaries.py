@@ -72,8 +72,10 @@ def _read_secret(name: str, file: Path | None) -> str | None:
         return os.environ.get(name) or None
     try:
         return file.read_text("ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
-        raise exit_error(f"{file}: cannot be read as ASCII text", 2) from None
+    except OSError as error:
+        raise exit_error(f"{file}: {error.strerror}", 2) from None
+    except UnicodeDecodeError:
+        raise exit_error(f"{file}: a token is ASCII text", 2) from None
 
 
 @canary_app.command("check")
@@ -165,6 +167,7 @@ def run(
     limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
     model = None
     if embeddings and embedding_model:
+        options.check_url("--embeddings", embeddings)
         model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
     with options.exit_on_error():
         try:
@@ -291,8 +294,8 @@ async def _run_suite(
         for line in scoring.scorer.summary.judging.lines():
             print_message(line)
     if not delivered:
-        state = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
-        print_message(f"{delivery.waiting} traces were not handed over {state}")
+        state = f"wait in {spool}" if spool else "are lost; --spool FILE would keep them"
+        print_message(f"{delivery.waiting} traces were not handed over and {state}")
     lost = delivery.dropped + delivery.refused
     if lost:
         print_message(f"{lost} traces were dropped or refused")
