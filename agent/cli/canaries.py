@@ -127,10 +127,7 @@ def run(
     ] = None,
     embeddings: Annotated[
         str | None,
-        typer.Option(
-            help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness;"
-            f" its key: {KEY_VARIABLE}."
-        ),
+        typer.Option(help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness."),
     ] = None,
     embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,
     gate: GateOption = None,
@@ -146,6 +143,7 @@ def run(
     over, 1 if not, and 130 if it was interrupted. With --gate the thresholds of a profile or of a
     rules file must hold as well. The judge and the model of the settings are asked where a
     threshold of the suite or a gate needs them, and the judge about questions without an answer.
+    The key of --embeddings is the variable RAGMETER_CANARY_EMBEDDINGS_KEY.
     """
     import httpx
 
