@@ -13,6 +13,7 @@ import typer
 
 from ragmeter.cli import options
 from ragmeter.cli.report import GateOnOption, GateOption, JunitOption, MarkdownOption, gate_options
+from ragmeter.config.loader import CANARY_KEY_VARIABLE, CANARY_TOKEN_VARIABLE
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
 
@@ -32,8 +33,6 @@ canary_app = typer.Typer(
     help="Send questions with known answers to a service on a schedule.", no_args_is_help=True
 )
 
-TOKEN_VARIABLE = "RAGMETER_CANARY_TOKEN"
-KEY_VARIABLE = "RAGMETER_CANARY_EMBEDDINGS_KEY"
 FINISH_SECONDS = 15.0  # for traces that the agent has not accepted when the last answer came
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="SUITE", help="YAML, or JSON lines (.jsonl).")]
@@ -119,7 +118,7 @@ def run(
     ] = 60,
     timeout: Annotated[str, typer.Option(help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
-        Path | None, typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}.")
+        Path | None, typer.Option(help=f"Bearer token for the service; or {CANARY_TOKEN_VARIABLE}.")
     ] = None,
     spool: Annotated[
         Path | None,
@@ -162,11 +161,14 @@ def run(
     wanted = gate_options(gate, on, junit, markdown, [file, *filter(None, [config])])
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
-    limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
+    limit, token = (
+        _parse_seconds("--timeout", timeout),
+        _read_secret(CANARY_TOKEN_VARIABLE, token_file),
+    )
     model = None
     if embeddings and embedding_model:
         options.check_url("--embeddings", embeddings)
-        model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
+        model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(CANARY_KEY_VARIABLE))
     with options.exit_on_error():
         try:
             options.check_url("--endpoint", endpoint)

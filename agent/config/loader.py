@@ -31,6 +31,9 @@ from ragmeter.core.errors import RagmeterError
 from ragmeter.core.files import load_yaml
 
 ENV_PREFIX = "RAGMETER_"
+# Secrets that `ragmeter canary run` reads from the environment itself; no settings.
+CANARY_TOKEN_VARIABLE = "RAGMETER_CANARY_TOKEN"
+CANARY_KEY_VARIABLE = "RAGMETER_CANARY_EMBEDDINGS_KEY"
 
 # With PYDANTIC_SETTINGS_DEBUG in the environment it would log all values, secrets included.
 logging.getLogger("pydantic_settings").setLevel(logging.INFO)
@@ -180,6 +183,8 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for name, text in environ.items():
         if not name.startswith(ENV_PREFIX) or _KUBERNETES_VARIABLE.fullmatch(name) or not text:
             continue  # compose files and charts write unset variables as empty ones
+        if name in (CANARY_TOKEN_VARIABLE, CANARY_KEY_VARIABLE):
+            continue
         if name not in names:
             raise ConfigError(_unknown(name, names))
         try:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -9,6 +13,30 @@ from ragmeter.cli.main import app
 
 SUITE = Path(__file__).parents[2] / "examples" / "canaries.yaml"
 NOBODY = "http://127.0.0.1:9"  # the port "discard"
+
+
+@pytest.fixture
+def keys() -> Iterator[tuple[str, dict[str, str | None]]]:
+    """A server of answers and embeddings: its URL, and the key that each path was asked with."""
+    asked: dict[str, str | None] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked[self.path] = self.headers["Authorization"]
+            body = json.dumps({"answer": "Refunds take 14 days."}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
 
 
 def run(*arguments: object) -> Result:
@@ -49,3 +77,21 @@ def test_traces_that_wait_are_said_to_wait(tmp_path: Path, monkeypatch: pytest.M
     assert found.exit_code == 1
     assert f"4 traces were not handed over and wait in {spool}\n" in found.stderr
     assert len(spool.read_bytes().splitlines()) == 4
+
+
+def test_token_and_key_come_from_the_environment_and_are_not_shown(
+    tmp_path: Path,
+    keys: tuple[str, dict[str, str | None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, asked = keys
+    monkeypatch.setenv("RAGMETER_CANARY_TOKEN", "secret-of-the-service")
+    monkeypatch.setenv("RAGMETER_CANARY_EMBEDDINGS_KEY", "secret-of-the-embeddings")
+    embeddings = ["--embeddings", f"{url}/v1", "--embedding-model", "m"]
+    file = tmp_path / "traces.jsonl"
+    found = run("--endpoint", f"{url}/ask", *embeddings, "-o", file)
+    assert asked == {
+        "/ask": "Bearer secret-of-the-service",
+        "/v1/embeddings": "Bearer secret-of-the-embeddings",
+    }, found.output
+    assert "secret-of" not in found.output + file.read_text()
