@@ -38,16 +38,8 @@ _MAX_ERROR_CHARS = 500
 _BUSY_STATUSES = (429, 503)
 
 
-class UnknownTemplateName(RagmeterError, ValueError):
-    """A template has a placeholder without a value."""
-
-
-class InvalidHeader(RagmeterError, ValueError):
-    """A header of the request holds characters that HTTP does not allow."""
-
-
-class _CanaryReplyTooLarge(RagmeterError):
-    """A reply over `MAX_REPLY_BYTES`."""
+class InvalidRequest(RagmeterError, ValueError):
+    """A placeholder has no value, or a header characters that HTTP does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ class CanaryAttempt:
 
 
 class _InvalidReply(RagmeterError, ValueError):
-    """A reply that has no answer at the path of the suite."""
+    """A reply that is too large, or has no answer at the path of the suite."""
 
 
 class CanaryClient:
@@ -73,8 +65,7 @@ class CanaryClient:
         environ: Values of `{{env.NAME}}` in headers.
 
     Raises:
-        UnknownTemplateName: A question lacks a value that the request asks for.
-        InvalidHeader: A header cannot be sent.
+        InvalidRequest: A question lacks a value, or a header cannot be sent.
     """
 
     def __init__(
@@ -101,11 +92,11 @@ class CanaryClient:
             self._headers["Authorization"] = f"Bearer {token}"
         for name, value in self._headers.items():
             if not (value.isascii() and value.replace("\t", " ").isprintable()):
-                raise InvalidHeader(f"{name}: a header holds printable ASCII only")  # no secret
+                raise InvalidRequest(f"{name}: a header holds printable ASCII only")  # no secret
         for question in suite.questions:
             names_used = template_names(request.body) | template_names(request.params)
             if missing := sorted(names_used - _template_values(question).keys()):
-                raise UnknownTemplateName(
+                raise InvalidRequest(
                     f"{question.id}: the request asks for {{{{{missing[0]}}}}}, which this question"
                     " does not have"
                 )
@@ -148,8 +139,6 @@ class CanaryClient:
             status, error = "timeout", f"no reply within {self._seconds:g} s"
         except _InvalidReply as bad:
             error = str(bad)
-        except _CanaryReplyTooLarge:
-            error = f"the reply is over {MAX_REPLY_BYTES} bytes"
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
             # its text may name hosts and proxies
             error = type(failure).__name__
@@ -180,7 +169,7 @@ class CanaryClient:
             async for part in response.aiter_bytes():
                 size += len(part)
                 if size > MAX_REPLY_BYTES:
-                    raise _CanaryReplyTooLarge
+                    raise _InvalidReply(f"the reply is over {MAX_REPLY_BYTES} bytes")
                 parts.append(part)
             return response, b"".join(parts)
 
@@ -189,7 +178,7 @@ def _fill_headers(template: Mapping[str, str], names: Mapping[str, str]) -> dict
     try:
         return {str(key): str(value) for key, value in fill_template(dict(template), names).items()}
     except KeyError as error:
-        raise UnknownTemplateName(f"request.headers: {error.args[0]} is not set") from None
+        raise InvalidRequest(f"request.headers: {error.args[0]} is not set") from None
 
 
 def _template_values(question: CanaryQuestion) -> dict[str, Any]:
@@ -202,7 +191,7 @@ def _parse_reply(body: bytes, json_type: bool, paths: ReplyPaths) -> dict[str, A
     """Return the fields of a trace that a reply has. Raises `_InvalidReply`."""
     try:
         document: Any = json.loads(body)
-        # JSON may hold half of a surrogate pair, which no trace can carry on: it becomes "?"
+        # half of a surrogate pair cannot be written to a file: it becomes "?"
         document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         if json_type or paths.answer not in ("$", "."):
@@ -327,9 +316,6 @@ def _build_trace(
         return Trace.model_validate({**base, **reply})
     except ValidationError as error:
         mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, mistake["loc"]))
-        log.warning(
-            "%s: only the answer of the reply is used; %s: %s", question.id, where, mistake["msg"]
-        )
-        answer = {name: reply[name] for name in ("answer",) if name in reply}
-        return Trace.model_validate({**base, **answer})
+        text = f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
+        log.warning("%s: only the answer of the reply is used; %s", question.id, text)
+        return Trace.model_validate({**base, "answer": reply.get("answer")})

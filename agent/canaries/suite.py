@@ -162,7 +162,7 @@ def _check_json(value: Any) -> Any:
     """Refuse what YAML can say and JSON cannot."""
     try:
         json.dumps(value, allow_nan=False)
-    except TypeError as error:  # "Object of type date is not JSON serializable"
+    except TypeError as error:  # of a date
         raise ValueError(f"{error}; write it in quotes") from None
     return value
 

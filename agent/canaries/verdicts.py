@@ -53,7 +53,6 @@ class AnswerSimilarity:
         seconds: float = 30.0,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        # not validated: the command has checked the URL
         settings = EmbeddingSettings.model_construct(
             base_url=base_url,
             model=model,

@@ -13,7 +13,6 @@ import typer
 
 from ragmeter.cli import options
 from ragmeter.cli.report import GateOnOption, GateOption, JunitOption, MarkdownOption, gate_options
-from ragmeter.config.loader import CANARY_KEY_VARIABLE, CANARY_TOKEN_VARIABLE
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
 
@@ -33,6 +32,8 @@ canary_app = typer.Typer(
     help="Send questions with known answers to a service on a schedule.", no_args_is_help=True
 )
 
+TOKEN_VARIABLE = "RAGMETER_CANARY_TOKEN"
+KEY_VARIABLE = "RAGMETER_CANARY_EMBEDDINGS_KEY"
 FINISH_SECONDS = 15.0  # for traces that the agent has not accepted when the last answer came
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="SUITE", help="YAML, or JSON lines (.jsonl).")]
@@ -71,10 +72,9 @@ def _read_secret(name: str, file: Path | None) -> str | None:
         return os.environ.get(name) or None
     try:
         return file.read_text("ascii").strip() or None
-    except OSError as error:
-        raise exit_error(f"{file}: {error.strerror}", 2) from None
-    except UnicodeDecodeError:
-        raise exit_error(f"{file}: a token is ASCII text", 2) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "a token is ASCII text"
+        raise exit_error(f"{file}: {why}", 2) from None
 
 
 @canary_app.command("check")
@@ -118,7 +118,7 @@ def run(
     ] = 60,
     timeout: Annotated[str, typer.Option(help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
-        Path | None, typer.Option(help=f"Bearer token for the service; or {CANARY_TOKEN_VARIABLE}.")
+        Path | None, typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}.")
     ] = None,
     spool: Annotated[
         Path | None,
@@ -163,12 +163,12 @@ def run(
     seconds = None if once else _parse_seconds("--every", every)
     limit, token = (
         _parse_seconds("--timeout", timeout),
-        _read_secret(CANARY_TOKEN_VARIABLE, token_file),
+        _read_secret(TOKEN_VARIABLE, token_file),
     )
     model = None
     if embeddings and embedding_model:
         options.check_url("--embeddings", embeddings)
-        model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(CANARY_KEY_VARIABLE))
+        model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
     with options.exit_on_error():
         try:
             options.check_url("--endpoint", endpoint)

@@ -11,8 +11,7 @@ from ragmeter.canaries.client import (
     MAX_REPLY_BYTES,
     CanaryAttempt,
     CanaryClient,
-    InvalidHeader,
-    UnknownTemplateName,
+    InvalidRequest,
 )
 from ragmeter.canaries.suite import CanarySuite
 from ragmeter.trace import CANARY, Trace
@@ -193,17 +192,17 @@ def test_the_request() -> None:
 
 
 def test_names_that_nobody_gives_are_found_before_anything_is_asked() -> None:
-    with pytest.raises(UnknownTemplateName, match=r"env\.KEY is not set"):
+    with pytest.raises(InvalidRequest, match=r"env\.KEY is not set"):
         asked(suite(request={"headers": {"X": "{{env.KEY}}"}}), replying({}))
-    with pytest.raises(UnknownTemplateName, match=r"asks for \{\{vars\.lang\}\}"):
+    with pytest.raises(InvalidRequest, match=r"asks for \{\{vars\.lang\}\}"):
         asked(suite(request={"body": ["{{vars.lang}}"]}), replying({}))
 
 
 @pytest.mark.parametrize("secret", ["key\nother", "schl\u00fcssel"])
 def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(secret: str) -> None:
-    with pytest.raises(InvalidHeader, match=r"^X: a header holds printable ASCII only$"):
+    with pytest.raises(InvalidRequest, match=r"^X: a header holds printable ASCII only$"):
         asked(suite(request={"headers": {"X": "{{env.K}}"}}), replying({}), environ={"K": secret})
-    with pytest.raises(InvalidHeader, match=r"^Authorization: a header holds"):
+    with pytest.raises(InvalidRequest, match=r"^Authorization: a header holds"):
         asked(suite(), replying({}), token=secret)
 
 
