@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -28,18 +30,16 @@ from ragmeter.core.clocks import parse_retry_after
 from ragmeter.core.errors import RagmeterError
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
+log = logging.getLogger(__name__)
+
 MAX_PASSAGES = 200
 MAX_REPLY_BYTES = 8 * 2**20
 _MAX_ERROR_CHARS = 500
 _BUSY_STATUSES = (429, 503)
 
 
-class UnknownTemplateName(RagmeterError, ValueError):
-    """A template has a placeholder without a value."""
-
-
-class _CanaryReplyTooLarge(RagmeterError):
-    """A reply over `MAX_REPLY_BYTES`."""
+class InvalidRequest(RagmeterError, ValueError):
+    """A placeholder has no value, or a header characters that HTTP does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class CanaryAttempt:
 
 
 class _InvalidReply(RagmeterError, ValueError):
-    """A reply that has no answer at the path of the suite."""
+    """A reply that is too large, or has no answer at the path of the suite."""
 
 
 class CanaryClient:
@@ -65,7 +65,7 @@ class CanaryClient:
         environ: Values of `{{env.NAME}}` in headers.
 
     Raises:
-        UnknownTemplateName: A question lacks a value that the request asks for.
+        InvalidRequest: A question lacks a value, or a header cannot be sent.
     """
 
     def __init__(
@@ -90,10 +90,13 @@ class CanaryClient:
         self._headers = _fill_headers(request.headers, names)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        for name, value in self._headers.items():
+            if not (value.isascii() and value.replace("\t", " ").isprintable()):
+                raise InvalidRequest(f"{name}: a header holds printable ASCII only")  # no secret
         for question in suite.questions:
             names_used = template_names(request.body) | template_names(request.params)
             if missing := sorted(names_used - _template_values(question).keys()):
-                raise UnknownTemplateName(
+                raise InvalidRequest(
                     f"{question.id}: the request asks for {{{{{missing[0]}}}}}, which this question"
                     " does not have"
                 )
@@ -136,8 +139,6 @@ class CanaryClient:
             status, error = "timeout", f"no reply within {self._seconds:g} s"
         except _InvalidReply as bad:
             error = str(bad)
-        except _CanaryReplyTooLarge:
-            error = f"the reply is over {MAX_REPLY_BYTES} bytes"
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
             # its text may name hosts and proxies
             error = type(failure).__name__
@@ -168,7 +169,7 @@ class CanaryClient:
             async for part in response.aiter_bytes():
                 size += len(part)
                 if size > MAX_REPLY_BYTES:
-                    raise _CanaryReplyTooLarge
+                    raise _InvalidReply(f"the reply is over {MAX_REPLY_BYTES} bytes")
                 parts.append(part)
             return response, b"".join(parts)
 
@@ -177,7 +178,7 @@ def _fill_headers(template: Mapping[str, str], names: Mapping[str, str]) -> dict
     try:
         return {str(key): str(value) for key, value in fill_template(dict(template), names).items()}
     except KeyError as error:
-        raise UnknownTemplateName(f"request.headers: {error.args[0]} is not set") from None
+        raise InvalidRequest(f"request.headers: {error.args[0]} is not set") from None
 
 
 def _template_values(question: CanaryQuestion) -> dict[str, Any]:
@@ -190,6 +191,8 @@ def _parse_reply(body: bytes, json_type: bool, paths: ReplyPaths) -> dict[str, A
     """Return the fields of a trace that a reply has. Raises `_InvalidReply`."""
     try:
         document: Any = json.loads(body)
+        # half of a surrogate pair cannot be written to a file: it becomes "?"
+        document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         if json_type or paths.answer not in ("$", "."):
             raise _InvalidReply("the reply is not JSON") from None
@@ -240,7 +243,8 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else None
 
 
 def _passage(item: Any, number: int, paths: PassagePaths) -> dict[str, Any]:
@@ -283,7 +287,7 @@ def _build_trace(
     status: str = "ok",
     error: str | None = None,
 ) -> Trace:
-    """Build the trace. If a field of the reply is not valid, only its answer is used."""
+    """Build the trace; of a reply with a field that is not valid only the answer is used."""
     tags = {**suite.tags, **question.tags}
     if suite.name:
         tags["suite"] = suite.name
@@ -310,6 +314,8 @@ def _build_trace(
     }
     try:
         return Trace.model_validate({**base, **reply})
-    except ValidationError:
-        answer = {name: reply[name] for name in ("answer",) if name in reply}
-        return Trace.model_validate({**base, **answer})
+    except ValidationError as error:
+        mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        text = f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
+        log.warning("%s: only the answer of the reply is used; %s", question.id, text)
+        return Trace.model_validate({**base, "answer": reply.get("answer")})

@@ -190,8 +190,8 @@ class TraceDelivery:
             )
         except (httpx.HTTPError, httpx.InvalidURL):
             return 0.0
-        document = reply_object(reply)  # None: another server
-        if reply.status_code == 200 and document is not None and not document.get("rejected"):
+        document = reply_object(reply) or {}  # another server counts nothing
+        if reply.status_code == 200 and "accepted" in document and not document.get("rejected"):
             self.sent += 1
             return None
         if reply.status_code == 200 or reply.status_code in _PERMANENT_STATUSES:

@@ -130,9 +130,12 @@ class CanaryRunner:
                 done.verdicts.append(verdict)
                 self._on_verdict(verdict)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._schedule.concurrency):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._schedule.concurrency):
+                    group.create_task(work())
+        except ExceptionGroup as failures:  # callers expect the error itself
+            raise failures.exceptions[0] from None
         return done
 
     async def _ask_question(self, question: CanaryQuestion) -> CanaryVerdict | None:

@@ -158,6 +158,18 @@ def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
 _Expectations = Annotated[dict[str, float], AfterValidator(_check_expected_metrics)]
 
 
+def _check_json(value: Any) -> Any:
+    """Refuse what YAML can say and JSON cannot."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except TypeError as error:  # of a date
+        raise ValueError(f"{error}; write it in quotes") from None
+    return value
+
+
+_Json = Annotated[Any, AfterValidator(_check_json)]
+
+
 class RequestTemplate(_StrictSuiteModel):
     """The HTTP request that asks a question.
 
@@ -168,7 +180,7 @@ class RequestTemplate(_StrictSuiteModel):
     method: Annotated[str, Field(pattern=r"^(GET|POST|PUT)$")] = "POST"
     headers: dict[str, str] = {}
     params: dict[str, str] = Field(default={}, description="of the URL's query")
-    body: Any = Field(
+    body: _Json = Field(
         default={"query": "{{query}}"}, description="sent as JSON; a text as it is; none with GET"
     )
 
@@ -215,7 +227,7 @@ class CanaryQuestion(_StrictSuiteModel):
     id: Id = ""
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
     history: list[Message] | None = None
-    vars: dict[str, Any] = {}
+    vars: dict[str, _Json] = {}
     tags: Tags = {}
     required: bool = True
     expect: _Expectations = Field(

@@ -53,7 +53,6 @@ class AnswerSimilarity:
         seconds: float = 30.0,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        # not validated: a URL of the command line that cannot be used fails at the first request
         settings = EmbeddingSettings.model_construct(
             base_url=base_url,
             model=model,

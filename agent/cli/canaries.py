@@ -72,8 +72,9 @@ def _read_secret(name: str, file: Path | None) -> str | None:
         return os.environ.get(name) or None
     try:
         return file.read_text("ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
-        raise exit_error(f"{file}: cannot be read as ASCII text", 2) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "a token is ASCII text"
+        raise exit_error(f"{file}: {why}", 2) from None
 
 
 @canary_app.command("check")
@@ -125,10 +126,7 @@ def run(
     ] = None,
     embeddings: Annotated[
         str | None,
-        typer.Option(
-            help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness;"
-            f" its key: {KEY_VARIABLE}."
-        ),
+        typer.Option(help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness."),
     ] = None,
     embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,
     gate: GateOption = None,
@@ -144,6 +142,7 @@ def run(
     over, 1 if not, and 130 if it was interrupted. With --gate the thresholds of a profile or of a
     rules file must hold as well. The judge and the model of the settings are asked where a
     threshold of the suite or a gate needs them, and the judge about questions without an answer.
+    The key of --embeddings is the variable RAGMETER_CANARY_EMBEDDINGS_KEY.
     """
     import httpx
 
@@ -165,6 +164,7 @@ def run(
     limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
     model = None
     if embeddings and embedding_model:
+        options.check_url("--embeddings", embeddings)
         model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
     with options.exit_on_error():
         try:
@@ -291,8 +291,8 @@ async def _run_suite(
         for line in scoring.scorer.summary.judging.lines():
             print_message(line)
     if not delivered:
-        state = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
-        print_message(f"{delivery.waiting} traces were not handed over {state}")
+        state = f"wait in {spool}" if spool else "are lost; --spool FILE would keep them"
+        print_message(f"{delivery.waiting} traces were not handed over and {state}")
     lost = delivery.dropped + delivery.refused
     if lost:
         print_message(f"{lost} traces were dropped or refused")

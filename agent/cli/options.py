@@ -127,6 +127,8 @@ def check_url(option: str, text: str) -> None:
         raise exit_error(f"{option}: {error}", 2) from None
     if url.scheme not in ("http", "https") or not url.host:
         raise exit_error(f"{option}: http:// or https:// and a host are needed", 2)
+    if (url.port or 0) >= 2**16:
+        raise exit_error(f"{option}: there is no port {url.port}", 2)
 
 
 def query_agent(

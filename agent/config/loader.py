@@ -35,8 +35,10 @@ ENV_PREFIX = "RAGMETER_"
 # With PYDANTIC_SETTINGS_DEBUG in the environment it would log all values, secrets included.
 logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 
-# Kubernetes injects these into every container beside a Service that is called ragmeter.
-_KUBERNETES_VARIABLE = re.compile(r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?)")
+# What Kubernetes injects beside a Service called ragmeter, and secrets of `ragmeter canary run`.
+_NO_SETTING = re.compile(
+    r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?|CANARY_(TOKEN|EMBEDDINGS_KEY))"
+)
 
 _MAX_SHOWN_CHARS = 80  # of a value in an error
 
@@ -178,7 +180,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     names = [f"{ENV_PREFIX}{key.replace('.', '__').upper()}" for key, _, _ in iter_settings()]
     values: dict[str, Any] = {}
     for name, text in environ.items():
-        if not name.startswith(ENV_PREFIX) or _KUBERNETES_VARIABLE.fullmatch(name) or not text:
+        if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name) or not text:
             continue  # compose files and charts write unset variables as empty ones
         if name not in names:
             raise ConfigError(_unknown(name, names))

@@ -11,7 +11,7 @@ from ragmeter.canaries.client import (
     MAX_REPLY_BYTES,
     CanaryAttempt,
     CanaryClient,
-    UnknownTemplateName,
+    InvalidRequest,
 )
 from ragmeter.canaries.suite import CanarySuite
 from ragmeter.trace import CANARY, Trace
@@ -95,7 +95,27 @@ def test_other_forms_of_an_answer() -> None:
     # retrieval that found nothing is not retrieval that nobody tells of
     assert trace({"answer": "x", "passages": []}).passages == []
     assert trace({"answer": "x"}).passages is None
-    assert trace({"answer": "x", "passages": [{"id": "p" * 600}]}).answer == "x"  # no id of ours
+
+
+def test_numbers_and_characters_that_no_trace_holds_cost_nothing_else() -> None:
+    reply = b'{"answer": "14 \\ud83d days", "passages": [{"id": "a\\udc00", "score": %s}]}'
+    for number in (b"NaN", b"-Infinity", b"1e999"):
+        found = trace(reply % number)
+        assert found.answer == "14 ? days"
+        assert found.passages is not None
+        assert (found.passages[0].id, found.passages[0].score) == ("a?", None)
+        assert Trace.model_validate_json(found.model_dump_json()) == found
+
+
+def test_passages_that_no_trace_takes_are_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = trace({"answer": "x", "passages": [{"id": "a"}, {"id": "p" * 600}]})
+    assert (found.answer, found.passages) == ("x", None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a: only the answer of the reply is used; passages.1.id: String should have at most 512"
+        " characters"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -172,10 +192,18 @@ def test_the_request() -> None:
 
 
 def test_names_that_nobody_gives_are_found_before_anything_is_asked() -> None:
-    with pytest.raises(UnknownTemplateName, match=r"env\.KEY is not set"):
+    with pytest.raises(InvalidRequest, match=r"env\.KEY is not set"):
         asked(suite(request={"headers": {"X": "{{env.KEY}}"}}), replying({}))
-    with pytest.raises(UnknownTemplateName, match=r"asks for \{\{vars\.lang\}\}"):
+    with pytest.raises(InvalidRequest, match=r"asks for \{\{vars\.lang\}\}"):
         asked(suite(request={"body": ["{{vars.lang}}"]}), replying({}))
+
+
+@pytest.mark.parametrize("secret", ["key\nother", "schl\u00fcssel"])
+def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(secret: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^X: a header holds printable ASCII only$"):
+        asked(suite(request={"headers": {"X": "{{env.K}}"}}), replying({}), environ={"K": secret})
+    with pytest.raises(InvalidRequest, match=r"^Authorization: a header holds"):
+        asked(suite(), replying({}), token=secret)
 
 
 def test_a_busy_service_says_when_to_come_back() -> None:

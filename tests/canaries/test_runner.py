@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ragmeter.canaries.client import CanaryClient
 from ragmeter.canaries.delivery import TraceDelivery
@@ -87,6 +88,13 @@ def test_a_required_canary_that_fails_fails_the_round(tmp_path: Path) -> None:
     assert World(tmp_path, suite(*optional), wrong).run().passed
 
 
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
+    world = World(tmp_path, suite(*questions(2)), always(RIGHT))
+    world.file.mkdir()
+    with pytest.raises(IsADirectoryError):
+        world.run()
+
+
 def test_failures_are_traces(tmp_path: Path) -> None:
     world = World(tmp_path, suite(*questions(2)), always({}, 500))
     assert not world.run().passed
@@ -132,7 +140,8 @@ def test_no_more_at_a_time_and_a_minute_than_allowed(tmp_path: Path) -> None:
     assert most == 2
     begun.clear()
     assert World(tmp_path, suite(*questions(4)), slow, per_minute=600).run().passed
-    assert begun[-1] - begun[0] >= 3 * 0.1
+    # 0.3 s apart; a busy machine delays the first request, too
+    assert begun[-1] - begun[0] > 0.2
 
 
 def test_rounds_follow_each_other_until_a_stop(tmp_path: Path) -> None:

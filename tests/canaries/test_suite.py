@@ -48,6 +48,16 @@ def test_the_example_is_a_suite() -> None:
         (("    query", "    expect: {recall_any_at_k: 1}\n    query"), 4, "recall_any_at_k:5"),
         (("    query", "    id: two\n    query"), 4, "'id' is there twice"),
         (("  - id: one", "  - id: one\n   x"), 4, ""),
+        (
+            ("    query", "    vars: {day: 2026-01-01}\n    query"),
+            4,
+            "questions[0].vars.day: Object",
+        ),
+        (
+            ("service: bot", "service: bot\nrequest: {body: [.nan]}"),
+            2,
+            "request.body: Out of range",
+        ),
     ],
 )
 def test_a_mistake_names_file_line_and_field(

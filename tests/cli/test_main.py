@@ -16,9 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
+import typer.main
+from typer.testing import CliRunner
 
 from ragmeter import __version__
-from ragmeter.cli.main import SECTIONS
+from ragmeter.cli.main import SECTIONS, app
 from ragmeter.trace import Trace
 from tests.crash import RAGMETER
 from tests.ports import free_port
@@ -50,6 +52,18 @@ def traces(tmp_path: Path) -> Path:
     lines = [trace_line(n) for n in range(8)]
     path.write_bytes(b"\n".join([*lines[:4], b'{"trace_id": "x"', *lines[4:]]))
     return path
+
+
+def test_help_is_whole_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+
+    def check(command: Any, path: list[str]) -> int:
+        shown = CliRunner().invoke(app, [*path, "--help"]).output
+        assert "…" not in shown, shown
+        below = getattr(command, "commands", {})
+        return 1 + sum(check(one, [*path, name]) for name, one in below.items())
+
+    assert check(typer.main.get_command(app), []) > 30
 
 
 def test_help_and_version() -> None:

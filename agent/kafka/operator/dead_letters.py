@@ -108,9 +108,8 @@ def read_letter(kafka: KafkaSettings, offset: int) -> Any:
         first, end = reader.beginning_offsets([part])[part], reader.end_offsets([part])[part]
         record = next(records_between(reader, part, offset, end), None)
     if record is None or record.offset != offset:
-        raise KafkaCommandError(
-            f"{kafka.topics.dead} has no record at offset {offset}; it has {first} to {end - 1}"
-        )
+        held = f"it has {first} to {end - 1}" if first < end else "it is empty"
+        raise KafkaCommandError(f"{kafka.topics.dead} has no record at offset {offset}; {held}")
     return record
 
 

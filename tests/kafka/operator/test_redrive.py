@@ -78,6 +78,7 @@ def quiet(line: str) -> None:
 def test_letters_are_listed_shown_and_sent_again_once(
     settings: Settings, call: Callable[..., Any]
 ) -> None:
+    assert "no record at offset 0; it is empty" in call("dlq", "show", "0").output
     bury(settings, [b"\x1b[31mred\n", b"\xff\x00two"])
     bury(settings, [b"three"], "too_large")
     listed = call("dlq", "list")

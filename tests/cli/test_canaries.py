@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ragmeter.cli.main import app
+
+SUITE = Path(__file__).parents[2] / "examples" / "canaries.yaml"
+NOBODY = "http://127.0.0.1:9"  # the port "discard"
+
+
+@pytest.fixture
+def keys() -> Iterator[tuple[str, dict[str, str | None]]]:
+    """A server of answers and embeddings: its URL, and the key that each path was asked with."""
+    asked: dict[str, str | None] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked[self.path] = self.headers["Authorization"]
+            body = json.dumps({"answer": "Refunds take 14 days."}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+def run(*arguments: object) -> Result:
+    words = ["canary", "run", SUITE, "--once", "--per-minute", 6000, *arguments]
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--endpoint", "http://127.0.0.1:99999/"], "--endpoint: there is no port 99999"),
+        (
+            ["--endpoint", NOBODY, "--embeddings", "nonsense", "--embedding-model", "m"],
+            "--embeddings: http:// or https:// and a host are needed",
+        ),
+        (["--endpoint", NOBODY, "--token-file", "missing"], "missing: No such file or directory"),
+    ],
+)
+def test_a_mistake_in_the_call_is_found_before_anything_is_sent(
+    tmp_path: Path, arguments: list[str], why: str
+) -> None:
+    file = tmp_path / "traces.jsonl"
+    found = run(*arguments, "-o", file)
+    assert (found.exit_code, found.stderr) == (2, f"ragmeter: {why}\n")
+    assert not file.exists()
+
+
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    found = run("--endpoint", NOBODY, "-o", tmp_path)
+    assert found.exit_code == 1
+    assert found.stderr.endswith(f"ragmeter: {tmp_path}: Is a directory\n")
+
+
+def test_traces_that_wait_are_said_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragmeter.cli.canaries.FINISH_SECONDS", 0.1)
+    spool = tmp_path / "spool.jsonl"
+    found = run("--endpoint", NOBODY, "--to", NOBODY, "--spool", spool)
+    assert found.exit_code == 1
+    assert f"4 traces were not handed over and wait in {spool}\n" in found.stderr
+    assert len(spool.read_bytes().splitlines()) == 4
+
+
+def test_token_and_key_come_from_the_environment_and_are_not_shown(
+    tmp_path: Path,
+    keys: tuple[str, dict[str, str | None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, asked = keys
+    monkeypatch.setenv("RAGMETER_CANARY_TOKEN", "secret-of-the-service")
+    monkeypatch.setenv("RAGMETER_CANARY_EMBEDDINGS_KEY", "secret-of-the-embeddings")
+    embeddings = ["--embeddings", f"{url}/v1", "--embedding-model", "m"]
+    file = tmp_path / "traces.jsonl"
+    found = run("--endpoint", f"{url}/ask", *embeddings, "-o", file)
+    assert asked == {
+        "/ask": "Bearer secret-of-the-service",
+        "/v1/embeddings": "Bearer secret-of-the-embeddings",
+    }, found.output
+    assert "secret-of" not in found.output + file.read_text()
