@@ -1,7 +1,6 @@
 """Copy what a scrape or the JSON API needs from the running agent while its lock is held.
 
-The lock is taken once for the counters and once per service, so that a scrape of many services
-never keeps the writer waiting for longer than one of them takes.
+The lock is taken once for the counters, and then for some services at a time (`read_each`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.core.arithmetic import finite_values
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.series import is_overflow_series, series_labels
-from ragmeter.exporters.page.views import base_view
+from ragmeter.exporters.page.views import base_view, read_each
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -73,16 +72,17 @@ def take_snapshot(agent: AgentView) -> Snapshot:
             instruments=[tuple(labels.items()) for labels in agent.instruments()],
             gauges=list(agent.gauges()),
         )
-    for service in snapshot.services:
-        with agent.lock():
-            for segment in ("", *windows.segments(service)):
-                _copy_estimates(snapshot, windows, service, segment)
-                for stage in windows.stages(service, segment):
-                    for window in windows.names:
-                        values = windows.quantiles(service, segment, stage, window)
-                        if values:
-                            snapshot.quantiles.append((service, segment, stage, window, values))
+    read_each(agent, snapshot.services, lambda service: _copy_service(snapshot, windows, service))
     return snapshot
+
+
+def _copy_service(snapshot: Snapshot, windows: Windows, service: str) -> None:
+    for segment in ("", *windows.segments(service)):
+        _copy_estimates(snapshot, windows, service, segment)
+        for stage in windows.stages(service, segment):
+            for window in windows.names:
+                if values := windows.quantiles(service, segment, stage, window):
+                    snapshot.quantiles.append((service, segment, stage, window, values))
 
 
 def _copy_estimates(snapshot: Snapshot, windows: Windows, service: str, segment: str) -> None:
@@ -135,14 +135,15 @@ def segment_labels(tags: Sequence[str]) -> dict[str, str]:
 def windows_json(agent: AgentView) -> dict[str, Any]:
     """Build the estimates, states and quantiles of every window, service and segment."""
     view = base_view(agent)
-    services: dict[str, Any] = {}
-    for service in view.services:
-        with agent.lock():
-            windows = agent.windows
-            services[service] = {
-                segment: _segment_json(windows, service, segment, view.windows)
-                for segment in ("", *windows.segments(service))
-            }
+
+    def read(service: str) -> dict[str, Any]:
+        windows = agent.windows
+        return {
+            segment: _segment_json(windows, service, segment, view.windows)
+            for segment in ("", *windows.segments(service))
+        }
+
+    services = dict(zip(view.services, read_each(agent, view.services, read), strict=True))
     return {
         "stream_time": view.now,
         "ready": view.health.ready,

@@ -7,6 +7,7 @@ import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,8 @@ def test_an_editable_installation_without_the_module_has_no_older_one(
     module = tmp_path / "ragmeter/metrics" / f"compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
     module.parent.mkdir(parents=True)
     module.touch()
-    hook = CompileHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    unused: Any = None
+    hook = CompileHook(str(tmp_path), {}, unused, unused, str(tmp_path), "wheel")
     hook.initialize(version, {"force_include": {}})
     assert module.exists() is (version == "standard")
 

@@ -1,6 +1,6 @@
 """View models of the pages, copied from the running agent while its lock is held.
 
-As in `ragmeter.exporters.snapshot` the lock is taken per service; kept traces are read without it.
+The lock is given up between services (`read_each`); kept traces are read without it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
 from ragmeter.aggregate.consistency import AnswerComparison
@@ -53,7 +53,11 @@ STALE_SECONDS = 300.0  # data older than the shortest default window is told fro
 # Metrics of a service in the overview of many services, in this order, where they are measured.
 OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
 
+# Seconds for which a reader of many services holds the lock at a time: so many times as long as it
+# has waited for it until then, within these limits.
+_HELD_PER_WAITED, _LEAST_HELD, _MOST_HELD = 4, 0.01, 0.25
 
+_T = TypeVar("_T")
 History = list[tuple[float, Estimate | None]]
 
 
@@ -292,6 +296,26 @@ class ServicePageView:
     agreement: list[ScorerAgreement] = field(default_factory=list)
 
 
+def read_each(agent: AgentView, services: Sequence[str], read: Callable[[str], _T]) -> list[_T]:
+    """Return what `read` gives for each service, with the lock held for some of them at a time.
+
+    The writer never waits for all. Each hold is another wait while it counts a backlog, so holds
+    are longer once the reader has waited.
+    """
+    results, waited = list[_T](), 0.0
+    while len(results) < len(services):
+        asked = time.monotonic()
+        with agent.lock():
+            since = time.monotonic()
+            waited += since - asked
+            hold = min(_MOST_HELD, max(_LEAST_HELD, _HELD_PER_WAITED * waited))
+            for service in services[len(results) :]:
+                results.append(read(service))
+                if time.monotonic() - since >= hold:
+                    break
+    return results
+
+
 def people_estimates(
     agent: AgentView, service: str, window: str
 ) -> list[tuple[MetricSpec, str, Estimate]]:
@@ -335,7 +359,9 @@ def status_view(
 ) -> StatusView:
     """Copy what the status page shows, the services with the worst alerts first."""
     base = base_view(agent, options)
-    overview = [_service(agent, name, base, span, full=False) for name in base.services]
+    overview = read_each(
+        agent, base.services, lambda name: _read_service(agent, name, base, span, full=False)
+    )
     longest = base.windows[-1]
 
     def rank(view: ServiceView) -> tuple[bool, bool, int, str]:
@@ -345,7 +371,7 @@ def status_view(
     overview.sort(key=rank)
     full = []
     if len(overview) <= FULL_SERVICES:
-        full = [_service(agent, view.name, base, span, full=True) for view in overview]
+        full = [_service(agent, view.name, base, span) for view in overview]
     for view in full:
         if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
             view.breakdown = _breakdown(agent, view)
@@ -371,7 +397,7 @@ def service_view(
         return None
     with agent.lock():
         indexes = [index for index in agent.indexes() if index.service == service]
-    view = _service(agent, service, base, span, full=True)
+    view = _service(agent, service, base, span)
     view.breakdown = _breakdown(agent, view)
     return ServicePageView(base, view, indexes, series)
 
@@ -408,48 +434,47 @@ def _breakdown(agent: AgentView, view: ServiceView) -> Breakdown | None:
     return service_breakdown(agent, view.name, view.window) if view.segments else None
 
 
-def _service(
-    agent: AgentView, service: str, base: PageBase, span: str | None, *, full: bool
-) -> ServiceView:
-    span = span if span in RANGES else base.window
+def _service(agent: AgentView, service: str, base: PageBase, span: str | None) -> ServiceView:
     with agent.lock():
-        windows = agent.windows
-        view = ServiceView(
-            name=service,
-            window=base.window,
-            span=span,
-            seen={name: windows.count_traces(service, "", name) for name in base.windows},
-            rows=_rows(windows, service, base, span if full else None),
-            latency=_latency(windows, service, base, span if full else None),
-        )
-        if full:
-            segments = windows.segments(service)
-            view.hidden_segments = max(0, len(segments) - SEGMENTS)
-            view.segments = [
-                _segment(windows, service, name, view.rows, base) for name in segments[:SEGMENTS]
-            ]
-            view.worst = _worst(windows, service, view.rows, base)
-            keys = {name: (("service", service), ("field", name)) for name in GUESSED_FIELDS}
-            view.guessed = {
-                name: int(number)
-                for name, key in keys.items()
-                if (number := agent.counters.get("rag_guessed_fields_total", key))
-            }
-            own = ("service", service)
-            ended = (("status", name) for name in ("ok", "error", "timeout"))
-            get = agent.counters.get
-            view.traces = int(sum(get("rag_traces_total", (own, status)) for status in ended))
-            unread = (own, ("reason", "language"))
-            view.unread = int(get("rag_left_out_traces_total", unread))
-            view.compared = {name: agent.consistency(service, name) for name in base.windows}
+        view = _read_service(agent, service, base, span, full=True)
     items = [item for group in view.worst for item in group.traces]
-    documents = {
-        name: agent.evidence(service, name)
-        for name in dict.fromkeys(item.trace_id for item in items)
-    }
+    names = {item.trace_id for item in items}
+    documents = {name: agent.evidence(service, name) for name in names}
     for item in items:
         trace = (documents[item.trace_id] or {}).get("trace")
         item.trace = trace if isinstance(trace, dict) else None
+    return view
+
+
+def _read_service(
+    agent: AgentView, service: str, base: PageBase, span: str | None, *, full: bool
+) -> ServiceView:
+    span = span if span in RANGES else base.window
+    windows = agent.windows
+    view = ServiceView(
+        name=service,
+        window=base.window,
+        span=span,
+        seen={name: windows.count_traces(service, "", name) for name in base.windows},
+        rows=_rows(windows, service, base, span if full else None),
+        latency=_latency(windows, service, base, span if full else None),
+    )
+    if full:
+        segments = windows.segments(service)
+        view.hidden_segments = max(0, len(segments) - SEGMENTS)
+        shown = segments[:SEGMENTS]
+        view.segments = [_segment(windows, service, name, view.rows, base) for name in shown]
+        view.worst = _worst(windows, service, view.rows, base)
+        own, get = ("service", service), agent.counters.get
+        view.guessed = {
+            name: int(number)
+            for name in GUESSED_FIELDS
+            if (number := get("rag_guessed_fields_total", (own, ("field", name))))
+        }
+        ended = (("status", name) for name in ("ok", "error", "timeout"))
+        view.traces = int(sum(get("rag_traces_total", (own, status)) for status in ended))
+        view.unread = int(get("rag_left_out_traces_total", (own, ("reason", "language"))))
+        view.compared = {name: agent.consistency(service, name) for name in base.windows}
     return view
 
 

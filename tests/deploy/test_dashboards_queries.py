@@ -109,8 +109,8 @@ def test_segments_are_left_out_of_whole_services_and_shown_on_their_own(world: W
     values, _ = choose(world.ask, board, span=60, interval=INTERVAL)
     values["service"] = "mtrag-chat"
     (whole, *_) = [one for one in queries("quality", board) if one.panel == "Grounding"]
-    segments = 'rag_grounding_mean{service="mtrag-chat",model!="",window="1h"}'
-    until(lambda: scraped(world, segments) != "")
+    of_segments = 'rag_grounding_mean{service="mtrag-chat",model!="",window="1h"}'
+    until(lambda: scraped(world, of_segments) != "")
     for series in run(world.ask, whole, values, now - 5, now, 1):
         assert "model" not in series["metric"]
     segments = [one for one in queries("quality", board) if one.panel == "Segments"]

@@ -2,13 +2,20 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.cli.tables import windows_table
 from ragmeter.core.series import OTHER_FINGERPRINT
+from ragmeter.exporters.page import views
 from ragmeter.exporters.page.views import service_view
 from ragmeter.exporters.snapshot import segment_labels, split_segment, take_snapshot, windows_json
 from tests.exporters.fakes import NAMES, as_agent_view, estimate, everything
@@ -47,6 +54,71 @@ def test_a_snapshot_changes_no_more() -> None:
     agent.counters.inc("more")
     agent.alert_list[0].state = "resolved"
     assert (len(snapshot.counters), snapshot.alerts[0].state) == before
+
+
+class SlowLock:
+    """A lock with a clock: taking it takes `wait` seconds, reading a service 4 ms."""
+
+    def __init__(self, wait: float) -> None:
+        self.now, self.wait = 0.0, wait
+        self.holds: list[int] = []
+
+    def __enter__(self) -> None:
+        self.now += self.wait
+        self.holds.append(0)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, service: str) -> str:
+        self.now += 0.004
+        self.holds[-1] += 1
+        return service.upper()
+
+
+@pytest.mark.parametrize(
+    ("wait", "expected"),
+    [
+        (0.0, [3] * 200),  # nobody else wants the lock: the writer finds it free after some 10 ms
+        (0.01, [10, 20, 30, 40, 50, 60, 63, 63, 63, 63, 63, 63, 12]),
+        (0.1, [63] * 9 + [33]),  # a backlog is counted: ten waits, not one for each service
+    ],
+)
+def test_many_services_are_read_in_few_holds_of_the_lock(
+    wait: float, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = SlowLock(wait)
+    monkeypatch.setattr(views, "time", SimpleNamespace(monotonic=lambda: lock.now))
+    names = [f"bot{number}" for number in range(600)]
+    agent = cast(AgentView, SimpleNamespace(lock=lambda: lock))
+    assert views.read_each(agent, names, lock.read) == [name.upper() for name in names]
+    assert lock.holds == expected
+
+
+def count_holds(services: int, read: Callable[[AgentView], object]) -> int:
+    agent = everything()
+    for key, value in list(agent.fake.table.items()):
+        agent.fake.table |= {(f"bot{n}", *key[1:]): value for n in range(services)}
+    holds = 0
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        nonlocal holds
+        holds += 1
+        with agent.mutex:
+            yield
+
+    agent.lock = lock  # type: ignore[method-assign]
+    read(as_agent_view(agent))
+    return holds
+
+
+@pytest.mark.parametrize("read", [take_snapshot, windows_json, views.status_view])
+def test_the_lock_is_not_taken_anew_for_each_service(
+    read: Callable[[AgentView], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "time", SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 0.0))
+    assert count_holds(8, read) == count_holds(40, read) <= 3
 
 
 def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
