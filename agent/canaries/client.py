@@ -27,7 +27,7 @@ from ragmeter.canaries.suite import (
     template_names,
 )
 from ragmeter.core.clocks import parse_retry_after
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import RagmeterError, describe_fault
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
 log = logging.getLogger(__name__)
@@ -315,7 +315,6 @@ def _build_trace(
     try:
         return Trace.model_validate({**base, **reply})
     except ValidationError as error:
-        mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        text = f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
-        log.warning("%s: only the answer of the reply is used; %s", question.id, text)
+        fault = describe_fault(error, "reply")
+        log.warning("%s: only the answer of the reply is used; %s", question.id, fault)
         return Trace.model_validate({**base, "answer": reply.get("answer")})

@@ -35,7 +35,8 @@ ENV_PREFIX = "RAGMETER_"
 # With PYDANTIC_SETTINGS_DEBUG in the environment it would log all values, secrets included.
 logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 
-# What Kubernetes injects beside a Service called ragmeter, and secrets of `ragmeter canary run`.
+# Kubernetes injects the first ones beside a Service called ragmeter; `ragmeter canary run` reads
+# the last two itself.
 _NO_SETTING = re.compile(
     r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?|CANARY_(TOKEN|EMBEDDINGS_KEY))"
 )

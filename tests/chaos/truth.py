@@ -143,8 +143,8 @@ def _exactly(name: str) -> bool:
         return False
     if plain == "ragmeter_results_total":
         return True
-    # Of many answers to a question the first four are compared, and senders side by side do not
-    # know whose came first: the questions are counted exactly, the similarity is not.
+    # The agent compares the first four of many answers to a question, and concurrent senders do
+    # not know whose came first: the questions are counted exactly, the similarity is not.
     if plain.startswith("rag_consistency_rouge"):
         return False
     return (
