@@ -61,6 +61,8 @@ class Cell(NamedTuple):
         mean: Weighted mean of the scores.
         variance: Variance of one effective score, without bias; 0 for a single score.
         sampled: Share (0..1) of its traffic that was scored, 0 for inference about the process.
+        applied: Share (0..1) of its traffic that the metric applies to, as its draws tell. `size`
+            and `sampled` are of that part.
     """
 
     size: float
@@ -69,6 +71,7 @@ class Cell(NamedTuple):
     mean: float
     variance: float
     sampled: float = 0.0
+    applied: float = 1.0
 
 
 def _wallace_factor(df: float) -> float:
@@ -223,8 +226,8 @@ def mean_interval(
     unit = cells
     if low or span != 1:
         unit = [
-            Cell(size, n, effective, (mean - low) / span, variance / (span * span), sampled)
-            for size, n, effective, mean, variance, sampled in cells
+            cell._replace(mean=(cell.mean - low) / span, variance=cell.variance / (span * span))
+            for cell in cells
         ]
     if len(cells) == 1:
         (cell,) = unit
@@ -243,18 +246,29 @@ def mean_interval(
             )
             for share, cell in zip(shares, unit, strict=True)
         ]
-        if math.isfinite(sizes_known_from):
-            between = sum(
-                share * (cell.mean - pooled.mean) ** 2
-                for share, cell in zip(shares, unit, strict=True)
-            )
-            half = Z_95 * math.sqrt(between / sizes_known_from)
-            rows.append((1.0, 0.0, -half, half))
+        half = Z_95 * math.sqrt(_size_variance(unit, shares, pooled.mean, sizes_known_from))
+        rows.append((1.0, 0.0, -half, half))
         value, lower, upper = join_limits(rows)
         value = min(1.0, max(0.0, value))
         lower, upper = max(0.0, min(value, lower)), min(1.0, max(value, upper))
         effective = min(total * pooled.n, wilson_samples(value, upper - lower) * overall)
     return Interval(low + span * value, low + span * lower, low + span * upper, effective)
+
+
+def _size_variance(
+    cells: Sequence[Cell], shares: Sequence[float], mean: float, known_from: float
+) -> float:
+    """Return the variance that the mean has because the sizes of the cells are estimates.
+
+    Sizes come from a sample of the traffic, and of each cell only the draws tell which part the
+    metric applies to: the mean is one of a domain (Cochran, Sampling Techniques, 5A.14).
+    """
+    return sum(
+        share
+        * (cell.mean - mean) ** 2
+        * (1 / known_from + share * (1 - cell.applied) * (1 - cell.sampled) / cell.effective)
+        for share, cell in zip(shares, cells, strict=True)
+    )
 
 
 def _bounded_limits(cell: Cell, n: float, ratio: float) -> tuple[float, float]:
@@ -298,12 +312,11 @@ def _unbounded_interval(
     cells: Sequence[Cell], low: float | None, high: float | None, sizes_known_from: float
 ) -> Interval:
     total = sum(cell.size for cell in cells)
-    value = sum(cell.size / total * cell.mean for cell in cells)
-    error = inverse = 0.0
-    for cell in cells:
-        share = cell.size / total
+    shares = [cell.size / total for cell in cells]
+    value = sum(share * cell.mean for share, cell in zip(shares, cells, strict=True))
+    error, inverse = _size_variance(cells, shares, value, sizes_known_from), 0.0
+    for share, cell in zip(shares, cells, strict=True):
         error += share * share * cell.variance / cell.effective * (1 - cell.sampled)
-        error += share * (cell.mean - value) ** 2 / sizes_known_from
         inverse += share * share / cell.effective
     half = t975(sum(cell.effective for cell in cells) - len(cells)) * math.sqrt(error)
     lower, upper = value - half, value + half

@@ -213,12 +213,13 @@ def _make_cell(parts: Sequence[_Part], finite: bool) -> Cell:
     own weights then look even. So scores count for no more than their expected weights let them:
     by Kish's formula with the size of a part over the scores expected of it as each one's weight.
     """
-    sums = StratumSums._make(map(sum, zip(*[row.sums for row in parts], strict=True))).applied()
-    effective = sums.kish
+    whole = StratumSums._make(map(sum, zip(*[row.sums for row in parts], strict=True)))
+    sums, effective = whole.applied(), whole.kish
     if len({row.key.octave for row in parts}) > 1:
         size = sum(row.sums.size for row in parts)
         squares = sum(row.sums.size**2 / row.expected for row in parts if row.sums.size)
         evenness = size * size / squares / sum(row.expected for row in parts)
         effective = min(effective, max(1.0, sums.n * evenness))
     sampled = min(1.0, effective * WEIGHT_ONE / sums.size) if finite else 0.0
-    return Cell(sums.size / WEIGHT_ONE, sums.n, effective, sums.mean, sums.variance, sampled)
+    size, applied = sums.size / WEIGHT_ONE, whole.w / (whole.w + whole.not_applicable)
+    return Cell(size, sums.n, effective, sums.mean, sums.variance, sampled, applied)

@@ -188,6 +188,28 @@ def test_an_earlier_sampler_leaves_the_sizes_of_the_classes_unknown(
     assert coverage_with_help(0.1, rate, number)[0] < 0.93
 
 
+def test_classes_are_of_the_traffic_that_the_metric_applies_to() -> None:
+    """Only draws tell to which half of each class it applies: a sharp cheap score is no census."""
+    rng, runs, held = random.Random(9), 120, {"judge": 0, "judge+builtin": 0}
+    for _ in range(runs):
+        w, values = windows(), []
+        for n in range(800):
+            good, applies = float(rng.random() < 0.8), rng.random() < 0.5
+            values += [good] * applies
+            one = judged(n, good, 0.4, "rest:1", good)
+            if rng.random() > 0.4:
+                left_out(one)
+            elif not applies:
+                left_out(one, ScoreState.NOT_APPLICABLE)
+            w.add(one, "bot")
+        for scorer in held:
+            found = w.estimate("bot", "", "answered", scorer, "5m")
+            assert found is not None
+            held[scorer] += found.lower <= sum(values) / len(values) <= found.upper
+    # as if the draws had told it exactly the helped interval would cover .59
+    assert min(held.values()) / runs > 0.92, held
+
+
 def test_without_cheap_scores_there_is_no_assisted_series() -> None:
     w = windows()
     for n in range(10):
