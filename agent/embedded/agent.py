@@ -234,6 +234,7 @@ class EmbeddedAgent(ServicesView):
         """Hold the lock to hold while reading, with the counters up to date."""
         with self._worker.lock:
             self._worker.aggregator.settle()
+            self._worker.add_saved_counts()
             yield
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
