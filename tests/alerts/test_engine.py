@@ -103,12 +103,22 @@ def test_an_alert_carries_its_evidence_and_refreshes_it_while_firing() -> None:
     windows.estimates["bot", "", "error", "builtin"] = around(0.3)
     assert engine.evaluate(windows, 60.0) == []
     (now,) = engine.alerts()
-    assert (now.value, now.worst, now.updated_at) == (0.3, ["t3"], 60.0)
+    assert (now.value, now.worst, now.updated_at) == (0.3, ["t1", "t2", "t3"], 60.0)
     assert fired.worst == ["t1", "t2"], "what was announced is a copy"
     windows.bad = [Worst("fine", 0.0)]
     windows.estimates["bot", "", "error", "builtin"] = around(0.01)
     (resolved,) = engine.evaluate(windows, 120.0)
-    assert resolved.worst == ["t3"], "frozen when it is over"
+    assert resolved.worst == ["t1", "t2", "t3"], "frozen when it is over"
+
+
+def test_the_traces_that_an_alert_named_stay_named_whatever_is_worse_later() -> None:
+    engine, windows = AlertEngine([rule()]), FakeWindows()
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    windows.bad = [Worst(f"t{number}", 1.0) for number in range(5)]
+    (fired,) = engine.evaluate(windows, 0.0)
+    windows.bad = [Worst(f"worse{number}", 2.0) for number in range(5)]
+    engine.evaluate(windows, 60.0)
+    assert engine.alerts()[0].worst == fired.worst == ["t0", "t1", "t2", "t3", "t4"]
 
 
 def test_worst_traces_that_the_windows_forget_stay_with_the_alert() -> None:
