@@ -111,6 +111,22 @@ def test_an_alert_carries_its_evidence_and_refreshes_it_while_firing() -> None:
     assert resolved.worst == ["t1", "t2", "t3"], "frozen when it is over"
 
 
+def test_a_summary_does_not_claim_the_condition_once_it_is_over() -> None:
+    own = rule(keep_firing_for="1m", summary="{value} failed, even {lower} is above {threshold}")
+    engine, windows = AlertEngine([own]), FakeWindows()
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    (fired,) = engine.evaluate(windows, 0.0)
+    assert fired.summary == "0.2 failed, even 0.18 is above 0.05"
+    windows.estimates["bot", "", "error", "builtin"] = around(0.03)
+    engine.evaluate(windows, 60.0)
+    over = (
+        "bot: error over 5m is 0.03 (95 % interval 0.01 to 0.05, 100 samples); rule: lower > 0.05"
+    )
+    assert engine.alerts()[0].summary == over
+    (resolved,) = engine.evaluate(windows, 120.0)
+    assert resolved.summary == f"Resolved: {over}"
+
+
 def test_the_traces_that_an_alert_named_stay_named_whatever_is_worse_later() -> None:
     engine, windows = AlertEngine([rule()]), FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
