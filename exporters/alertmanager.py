@@ -26,6 +26,7 @@ from ragmeter.exporters.dispatch import (
     post_once,
     status_classifier,
 )
+from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.server.client import service_path, trace_path
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
@@ -272,10 +273,11 @@ def _annotations(alert: Alert, status_url: str) -> dict[str, str]:
         "cause": drift.get("cause", ""),
         "provisional": "true" if drift.get("provisional") else "",
     }
+    linked = status_url and alert.service != PROBE_SERVICE  # a probe has no page
     for number, trace_id in enumerate(alert.worst[:LINKED_TRACES], 1):
         own[f"worst_{number}"] = _whole_ids([trace_id])
         own[f"worst_{number}_url"] = (
-            _whole_ids([status_url + trace_path(alert.service, trace_id)]) if status_url else ""
+            _whole_ids([status_url + trace_path(alert.service, trace_id)]) if linked else ""
         )
     # Annotations of the rule never replace ragmeter's.
     others = {name: text for name, text in alert.annotations.items() if name not in own}

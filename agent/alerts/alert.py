@@ -247,8 +247,8 @@ def _describe_value(alert: Alert) -> str:
     if alert.unscored is not None:
         why = f", most often {values['reason']}" if values["reason"] else ""
         return (
-            f"{where}: {values['value']} of the results of {values['metric']} by "
-            f"{values['scorer']} over {alert.window} got no value{why} (95 % interval "
+            f"{where}: the share of results of {values['metric']} by {values['scorer']} "
+            f"that failed is {values['value']} over {alert.window}{why} (95 % interval "
             f"{values['lower']} to {values['upper']}, {alert.samples} results); "
             f"rule: {alert.statistic} {alert.op} {values['threshold']}"
         )

@@ -176,7 +176,9 @@ def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: fl
     alert.samples = round(alarm.effective_samples)
     alert.since, alert.updated_at = alarm.since, now
     alert.window = alert.window or _window(alarm, windows, now)  # a label: it stays
-    alert.worst = _worst_traces(alarm, windows, alert.window) or alert.worst
+    # what it names stays, as for rules: messages already sent link to it
+    worst = [*alert.worst, *_worst_traces(alarm, windows, alert.window)]
+    alert.worst = list(dict.fromkeys(worst))[:MAX_WORST]
     series = windows.current_scorer(alarm.metric, alarm.scorer)
     alert.baseline, alert.fingerprint = alarm.before, split_scorer(series)[1]
     alert.top_segment, alert.top_segment_words = story.segments

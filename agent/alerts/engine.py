@@ -337,7 +337,7 @@ class AlertEngine:
         if alert.state != "firing":
             return ()
         alert.resolve(reason, now)
-        alert.summary = render_summary(alert, rule.summary if rule is not None else "")
+        alert.summary = _summarize(rule, tracked)
         tracked.false_since = tracked.no_data_since = None
         return (alert,)
 
@@ -419,7 +419,7 @@ class AlertEngine:
             alert.state, alert.fired_at, tracked.search_at = "firing", now, now
         if alert.state == "firing":
             self._search_origin(rule, tracked, evidence, now)
-            alert.worst = evidence.find_worst_traces(rule, alert) or alert.worst
+            alert.worst = evidence.find_worst_traces(rule, alert)
             alert.fingerprint = evidence.find_fingerprint(rule, alert)
         _update(rule, tracked, value, now)
         return (alert,) if fires else ()
@@ -449,7 +449,7 @@ class AlertEngine:
         alert.updated_at = now
         if now - tracked.no_data_since >= rule.no_data_for:
             return self._end(tracked, now, "no data, so not known to be over", rule)
-        alert.summary = render_summary(alert, rule.summary)
+        alert.summary = _summarize(rule, tracked)
         return ()
 
 
@@ -476,4 +476,10 @@ def _update(rule: AlertRule, tracked: _TrackedAlert, value: ConditionValue, now:
     alert.annotations |= {
         key: fill_template(text, fields) for key, text in rule.annotations.items()
     }
-    alert.summary = render_summary(alert, rule.summary)
+    alert.summary = _summarize(rule, tracked)
+
+
+def _summarize(rule: AlertRule | None, tracked: _TrackedAlert) -> str:
+    # a rule's text claims that its condition holds; of a value past that only the value is told
+    holds = tracked.false_since is None
+    return render_summary(tracked.alert, rule.summary if rule is not None and holds else "")

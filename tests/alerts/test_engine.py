@@ -103,12 +103,38 @@ def test_an_alert_carries_its_evidence_and_refreshes_it_while_firing() -> None:
     windows.estimates["bot", "", "error", "builtin"] = around(0.3)
     assert engine.evaluate(windows, 60.0) == []
     (now,) = engine.alerts()
-    assert (now.value, now.worst, now.updated_at) == (0.3, ["t3"], 60.0)
+    assert (now.value, now.worst, now.updated_at) == (0.3, ["t1", "t2", "t3"], 60.0)
     assert fired.worst == ["t1", "t2"], "what was announced is a copy"
     windows.bad = [Worst("fine", 0.0)]
     windows.estimates["bot", "", "error", "builtin"] = around(0.01)
     (resolved,) = engine.evaluate(windows, 120.0)
-    assert resolved.worst == ["t3"], "frozen when it is over"
+    assert resolved.worst == ["t1", "t2", "t3"], "frozen when it is over"
+
+
+def test_a_summary_does_not_claim_the_condition_once_it_is_over() -> None:
+    own = rule(keep_firing_for="1m", summary="{value} failed, even {lower} is above {threshold}")
+    engine, windows = AlertEngine([own]), FakeWindows()
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    (fired,) = engine.evaluate(windows, 0.0)
+    assert fired.summary == "0.2 failed, even 0.18 is above 0.05"
+    windows.estimates["bot", "", "error", "builtin"] = around(0.03)
+    engine.evaluate(windows, 60.0)
+    over = (
+        "bot: error over 5m is 0.03 (95 % interval 0.01 to 0.05, 100 samples); rule: lower > 0.05"
+    )
+    assert engine.alerts()[0].summary == over
+    (resolved,) = engine.evaluate(windows, 120.0)
+    assert resolved.summary == f"Resolved: {over}"
+
+
+def test_the_traces_that_an_alert_named_stay_named_whatever_is_worse_later() -> None:
+    engine, windows = AlertEngine([rule()]), FakeWindows()
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    windows.bad = [Worst(f"t{number}", 1.0) for number in range(5)]
+    (fired,) = engine.evaluate(windows, 0.0)
+    windows.bad = [Worst(f"worse{number}", 2.0) for number in range(5)]
+    engine.evaluate(windows, 60.0)
+    assert engine.alerts()[0].worst == fired.worst == ["t0", "t1", "t2", "t3", "t4"]
 
 
 def test_worst_traces_that_the_windows_forget_stay_with_the_alert() -> None:

@@ -312,3 +312,7 @@ def test_an_unscored_rule_needs_a_limit(key: str) -> None:
     entry = {name: value for name, value in UNSCORED.items() if name != key}
     with pytest.raises(RuleError, match=f"missing {key}"):
         parse_rules([{"rules": [entry]}])
+
+
+def test_no_summary_says_that_1_of_the_results_failed_where_all_did() -> None:
+    assert [rule.name for rule in load_rules() if "{value} of" in rule.summary] == []

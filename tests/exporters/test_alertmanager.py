@@ -329,3 +329,10 @@ def test_a_transition_seen_only_by_a_wake_is_not_lost() -> None:
             assert made.live() == [False]
 
     asyncio.run(scenario())
+
+
+def test_probes_are_named_without_links_as_they_have_no_page() -> None:
+    alert = make(service="_judge", worst=["hard-arithmetic@1795759425"])
+    notes = alert_payload(alert, 1100.0, None, 60.0, "http://page")["annotations"]
+    assert notes["worst_1"] == "hard-arithmetic@1795759425"
+    assert "worst_1_url" not in notes
