@@ -144,6 +144,10 @@ def widen_for_missing(
 ) -> Interval:
     """Widen an interval for values that are missing (Manski's bounds, 1989).
 
+    The error of each end is that of the mean with all missing values at that bound (Imbens and
+    Manski, Econometrica 2004). The share that is missing has an error, too: it is known from as
+    many traces as the mean, with the missing ones.
+
     Args:
         interval: The estimate from the values that exist.
         share: Weighted share of values that should exist and do not, 0..1.
@@ -154,10 +158,13 @@ def widen_for_missing(
         The same point with limits that hold even if all missing values are `low` or all `high`.
     """
     value, lower, upper, effective = interval
+    error = Z_95 * math.sqrt(share / effective)
     if low is not None:
-        lower = min(lower, (1 - share) * lower + share * low)
+        below = math.hypot(value - lower, error * (value - low))
+        lower = min(lower, max(low, value - below - share * (value - low - below)))
     if high is not None:
-        upper = max(upper, (1 - share) * upper + share * high)
+        above = math.hypot(upper - value, error * (high - value))
+        upper = max(upper, min(high, value + above + share * (high - value - above)))
     return Interval(value, lower, upper, effective)
 
 

@@ -221,5 +221,6 @@ def _make_cell(parts: Sequence[_Part], finite: bool) -> Cell:
         evenness = size * size / squares / sum(row.expected for row in parts)
         effective = min(effective, max(1.0, sums.n * evenness))
     sampled = min(1.0, effective * WEIGHT_ONE / sums.size) if finite else 0.0
-    size, applied = sums.size / WEIGHT_ONE, whole.w / (whole.w + whole.not_applicable)
-    return Cell(size, sums.n, effective, sums.mean, sums.variance, sampled, applied)
+    applied = whole.w / (whole.w + whole.not_applicable)
+    traffic = sums.size / WEIGHT_ONE
+    return Cell(traffic, sums.n, effective, sums.mean, sums.variance, sampled, applied)
