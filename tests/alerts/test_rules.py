@@ -312,3 +312,10 @@ def test_an_unscored_rule_needs_a_limit(key: str) -> None:
     entry = {name: value for name, value in UNSCORED.items() if name != key}
     with pytest.raises(RuleError, match=f"missing {key}"):
         parse_rules([{"rules": [entry]}])
+
+
+def test_a_missing_rules_file_is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "missing.yaml"
+    with pytest.raises(RuleError) as caught:
+        load_rules(file)
+    assert str(caught.value) == f"rules file {file}: No such file or directory"
