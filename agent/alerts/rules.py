@@ -288,7 +288,8 @@ def load_rules(
             layers.append(yaml.safe_load(Path(path).read_text("utf-8")))
         except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
             # ValueError: no UTF-8, a date that is none, a number of thousands of digits
-            raise RuleError(f"rules file {path}: {error}") from error
+            why = getattr(error, "strerror", None) or error  # its text would name the file again
+            raise RuleError(f"rules file {path}: {why}") from error
     return parse_rules(layers, profile=profile, metrics=metrics, segments=segments)
 
 

@@ -26,6 +26,7 @@ from ragmeter.canaries.suite import (
     resolve_json_path,
     template_names,
 )
+from ragmeter.console.terminal import UsageError
 from ragmeter.core.clocks import parse_retry_after
 from ragmeter.core.errors import RagmeterError, describe_fault
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
@@ -38,7 +39,7 @@ _MAX_ERROR_CHARS = 500
 _BUSY_STATUSES = (429, 503)
 
 
-class InvalidRequest(RagmeterError, ValueError):
+class InvalidRequest(UsageError, ValueError):
     """A placeholder has no value, or a header characters that HTTP does not allow."""
 
 
@@ -90,6 +91,9 @@ class CanaryClient:
         self._headers = _fill_headers(request.headers, names)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        # httpx would let the URL win, and curl the header
+        if httpx.URL(endpoint).userinfo and "authorization" in map(str.lower, self._headers):
+            raise InvalidRequest("the endpoint has a user or password, and there is a token too")
         for name, value in self._headers.items():
             if not (value.isascii() and value.replace("\t", " ").isprintable()):
                 raise InvalidRequest(f"{name}: a header holds printable ASCII only")  # no secret

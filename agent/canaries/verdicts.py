@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +21,6 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Reference, Trace
-
-log = logging.getLogger(__name__)
 
 MAX_CHARS = 30_000  # a longer text has no similarity, since that of a part would mislead
 # The values that every question must reach if its reference defines them. Other metrics are matters
@@ -61,7 +58,6 @@ class AnswerSimilarity:
             retries=1,
         )
         self._embeddings = EmbeddingClient(settings, http=http)
-        self._failing = False
 
     async def close(self) -> None:
         """Close the client."""
@@ -80,12 +76,8 @@ class AnswerSimilarity:
         try:
             # not patient: a server that is down must not hold up the round
             answer, *right = (await self._embeddings.embed(texts, patient=False)).vectors
-        except EmbeddingFailed as error:
-            if not self._failing:
-                log.error("no embeddings (%s): answer_correctness is unscored", error.trouble)
-            self._failing = True
+        except EmbeddingFailed:  # the client has logged it
             return _without_similarity(trace, reference)
-        self._failing = False
         cosines = [cosine_similarity(answer, one) for one in right]
         known = [cosine for cosine in cosines if cosine is not None]
         if not known:

@@ -13,7 +13,7 @@ import typer
 
 from ragmeter.cli import options
 from ragmeter.cli.report import GateOnOption, GateOption, JunitOption, MarkdownOption, gate_options
-from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
+from ragmeter.console.terminal import exit_error, print_message
 from ragmeter.core.clocks import parse_duration
 
 if TYPE_CHECKING:
@@ -43,17 +43,13 @@ ServiceOption = Annotated[
 
 
 def _load_suite(path: Path, service: str | None) -> CanarySuite:
-    from ragmeter.canaries.suite import SuiteError, read_suite
+    from ragmeter.canaries.suite import read_suite
     from ragmeter.canaries.verdicts import reject_idle_thresholds
 
-    try:
+    with options.exit_on_error(2):
         suite = read_suite(path, service)
         reject_idle_thresholds(suite, str(path))
-        return suite
-    except SuiteError as error:
-        raise exit_error(str(error), 2) from None
-    except OSError as error:
-        raise exit_error(f"{path}: {error.strerror}", 2) from None
+    return suite
 
 
 def _parse_seconds(name: str, text: str) -> float:
@@ -82,12 +78,7 @@ def check(file: SuiteFile, service: ServiceOption = None) -> None:
     """Check a suite and send nothing; the exit status is 2 if it has a mistake."""
     suite = _load_suite(file, service)
     required = sum(question.required for question in suite.questions)
-    stderr.print(
-        escape_control(
-            f"{suite.service}: {len(suite.questions)} questions, {required} of them required"
-        ),
-        markup=False,
-    )
+    print_message(f"{suite.service}: {len(suite.questions)} questions, {required} of them required")
 
 
 @canary_app.command("run")
@@ -144,8 +135,6 @@ def run(
     threshold of the suite or a gate needs them, and the judge about questions without an answer.
     The key of --embeddings is the variable RAGMETER_CANARY_EMBEDDINGS_KEY.
     """
-    import httpx
-
     from ragmeter.canaries.client import CanaryClient
     from ragmeter.canaries.delivery import TraceDelivery
     from ragmeter.canaries.runner import CanaryRunner, CanarySchedule
@@ -166,14 +155,12 @@ def run(
     if embeddings and embedding_model:
         options.check_url("--embeddings", embeddings)
         model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
+    options.check_url("--endpoint", endpoint)
+    if base:
+        options.check_url("--to", base)
     with options.exit_on_error():
-        try:
-            options.check_url("--endpoint", endpoint)
-            http = settings.http
-            agent = agent_client(http, base, FINISH_SECONDS, sending=True) if base else None
-            client = CanaryClient(suite, endpoint, seconds=limit, token=token, environ=os.environ)
-        except (httpx.InvalidURL, ValueError) as error:
-            raise exit_error(str(error), 2) from None
+        agent = agent_client(settings.http, base, FINISH_SECONDS, sending=True) if base else None
+        client = CanaryClient(suite, endpoint, seconds=limit, token=token, environ=os.environ)
         delivery = TraceDelivery(agent, base, file=output, spool=spool)
         scoring = CanaryScoring(settings, suite, wanted)
     runner = CanaryRunner(

@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -39,7 +41,7 @@ from ragmeter.console.terminal import (
 from ragmeter.core import feedback
 from ragmeter.core.child_call import limit_arenas
 from ragmeter.core.feedback import Feedback
-from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
+from ragmeter.metrics.registry import metric_catalogue
 from ragmeter.trace import SCHEMA, Trace
 
 # The commands by section of `ragmeter --help`, each section in the order of use.
@@ -51,8 +53,26 @@ SECTIONS = {
 }
 
 
+@contextmanager
+def _plain_usage_errors() -> Iterator[None]:
+    """Drop the prefix of pydantic, by which typer checks options, from usage errors."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise
+
+
 class _SectionedGroup(TyperGroup):
     """The commands in the order and the sections of `SECTIONS`."""
+
+    @_plain_usage_errors()
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args)
+
+    @_plain_usage_errors()
+    def invoke(self, ctx: Any) -> Any:
+        return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         order = [name for names in SECTIONS.values() for name in names]
@@ -81,14 +101,8 @@ app.add_typer(canary_app, name="canary")
 app.add_typer(kafka_app, name="kafka")
 app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
-app.command()(inspect)
-app.command()(label)
-app.command()(worker)
-app.command()(watch)
-app.command()(tail)
-app.command()(replay)
-app.command()(report)
-app.command()(segments)
+for _command in (inspect, label, worker, watch, tail, replay, report, segments):
+    app.command()(_command)
 
 # The format of a file of scores.
 ScoreFormat = Literal["jsonl", "csv", "parquet", "open-rag-eval"]
@@ -127,10 +141,8 @@ def _global_options(
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
+    with options.exit_on_error(2):
         metric_catalogue()  # a broken own metric ends every command
-    except OwnMetricError as error:
-        raise exit_error(str(error), 2) from None
 
 
 @app.command()
@@ -267,6 +279,8 @@ def score(
     if rejudge and settings.judge.base_url is None:
         raise exit_error("--rejudge: no judge is configured (judge.base_url)", 2)
     options.warn_unused_settings(settings, "score", options.OFFLINE_UNUSED)
+    if output.suffix == ".gz":
+        raise exit_error(f"--output: {output}: scores are written uncompressed; gzip them then", 2)
     by_name = {".csv": "csv", ".parquet": "parquet"}.get(output.suffix, "jsonl")
     with options.exit_on_error():
         scorers = ConfiguredTiers(settings).scorers

@@ -197,10 +197,13 @@ def check_output_path(option: str, output: Path, others: Sequence[Path]) -> None
         others: Files that are read.
 
     Raises:
-        UsageError: It is stdout, or one of the others.
+        UsageError: It is stdout, one of the others, or cannot be written.
     """
     if output == STDIN:
         raise UsageError(f"{option}: the name of a file is needed; stdout has the table")
+    if output.is_dir() or not os.access(output.parent, os.W_OK):
+        why = "a directory" if output.is_dir() else f"{output.parent} is no folder to write to"
+        raise UsageError(f"{option}: {output}: {why}")
     for other in others:
         if output.exists() and other != STDIN and other.exists() and output.samefile(other):
             raise UsageError(f"{option}: {output} is what is read; write somewhere else")

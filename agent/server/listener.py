@@ -109,9 +109,8 @@ async def listen(
             loop = asyncio.get_running_loop()
             server = await loop.create_server(connection, host, port, backlog=_BACKLOG)
         except OSError as error:
-            raise ListenError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}"
-            ) from None
+            why = str(error.strerror or error).rpartition("): ")[2]  # asyncio names the address
+            raise ListenError(f"cannot listen on {host}:{port}: {why}") from None
         except UnicodeError:  # from the resolver: an empty label, or one of more than 63 characters
             raise ListenError(f"cannot listen on {host}:{port}: this is no host name") from None
         async with background_task(limiter.watch()):

@@ -316,3 +316,10 @@ def test_an_unscored_rule_needs_a_limit(key: str) -> None:
 
 def test_no_summary_says_that_1_of_the_results_failed_where_all_did() -> None:
     assert [rule.name for rule in load_rules() if "{value} of" in rule.summary] == []
+
+
+def test_a_missing_rules_file_is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "missing.yaml"
+    with pytest.raises(RuleError) as caught:
+        load_rules(file)
+    assert str(caught.value) == f"rules file {file}: No such file or directory"

@@ -41,3 +41,9 @@ def test_nobody_is_asked_where_there_is_nothing_to_compare() -> None:
     for changes in ({"answer": ""}, {"status": "error"}, {"reference": {"facts": ["x"]}}):
         trace = make_trace(1, **{"reference": {"answer": "Right."}, **changes})
         assert measured(trace, AssertionError) is None
+
+
+def test_a_failing_server_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    assert measured(make_trace(1, reference={"answer": "Right."}), {}, 500) is None
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("no embeddings: ")

@@ -53,6 +53,14 @@ def run(*arguments: object) -> Result:
             "--embeddings: http:// or https:// and a host are needed",
         ),
         (["--endpoint", NOBODY, "--token-file", "missing"], "missing: No such file or directory"),
+        (
+            ["--endpoint", NOBODY, "--gate", "balanced", "--junit", "missing/junit.xml"],
+            "--junit: missing/junit.xml: missing is no folder to write to",
+        ),
+        (
+            ["--endpoint", NOBODY, "--gate", "balanced", "--markdown", "."],
+            "--markdown: .: a directory",
+        ),
     ],
 )
 def test_a_mistake_in_the_call_is_found_before_anything_is_sent(
@@ -95,3 +103,12 @@ def test_token_and_key_come_from_the_environment_and_are_not_shown(
         "/v1/embeddings": "Bearer secret-of-the-embeddings",
     }, found.output
     assert "secret-of" not in found.output + file.read_text()
+
+
+def test_a_password_in_the_url_and_a_token_are_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_CANARY_TOKEN", "secret")
+    found = run("--endpoint", "http://user:hidden@127.0.0.1:9", "-o", "never-written.jsonl")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "ragmeter: the endpoint has a user or password, and there is a token too\n"
+    )

@@ -135,6 +135,16 @@ def test_score_as_csv_has_a_column_a_metric(traces: Path) -> None:
     assert rows[0]["cost_usd.builtin"] == ""  # not reported is not 0
 
 
+def test_scores_are_not_written_uncompressed_under_the_name_of_a_gzip_file(
+    traces: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "scores.jsonl.gz"
+    found = CliRunner().invoke(app, ["score", str(traces), "-o", str(file)])
+    assert found.exit_code == 2
+    assert "scores are written uncompressed" in found.stderr
+    assert not file.exists()
+
+
 def test_score_reads_stdin() -> None:
     done = ragmeter("score", "-", stdin=trace_line(1))
     assert json.loads(done.stdout)["trace_id"] == "t1"
@@ -221,7 +231,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
             "run", cwd=tmp_path, RAGMETER_HTTP__OTLP_PORT="0", RAGMETER_HTTP__METRICS_PORT=port
         )
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}".encode() in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use\n".encode() in done.stderr
     assert b"Traceback" not in done.stderr
 
 
@@ -301,3 +311,11 @@ def test_the_embedded_model_scores_relevance_of_files_and_of_replays(tmp_path: P
     line = next(one for one in done.stdout.decode().splitlines() if "mini " in one)
     assert line.split()[:2] == ["relevance", "mini"], done.stdout
     assert "6, 6 unscored" in line
+
+
+@pytest.mark.parametrize("arguments", [["--log-format", "xml", "schema"], ["schema", "xml"]])
+def test_a_wrong_value_of_an_option_is_named_in_plain_words(arguments: list[str]) -> None:
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 2
+    assert "'xml' is not one of '" in found.stderr
+    assert "Value error" not in found.stderr

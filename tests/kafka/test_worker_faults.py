@@ -200,7 +200,7 @@ def test_a_state_that_is_lost_is_refused_and_counted_anew(place: Place) -> None:
         config = str(place.folder / "a.json")
         refused = CliRunner().invoke(kafka_app, ["rebuild", "-c", config])
         assert refused.exit_code == 1
-        assert "1 workers are running: stop them first" in refused.output
+        assert "running workers: 1; stop them first" in refused.output
         assert worker.stop() == 0, worker.log
     state = state_topic(place.settings)
     with KafkaAdminClient(bootstrap_servers=place.server.bootstrap) as admin:

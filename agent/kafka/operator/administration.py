@@ -142,7 +142,7 @@ def rebuild(settings: Settings) -> int:
     with admin(kafka) as client:
         members = client.describe_groups([kafka.group])[kafka.group].get("members", ())
         if members:
-            raise KafkaCommandError(f"{len(members)} workers are running: stop them first")
+            raise KafkaCommandError(f"running workers: {len(members)}; stop them first")
         state = state_topic(settings)
         if state in client.list_topics():
             client.delete_topics([state])
