@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -461,16 +460,14 @@ def test_a_gap_is_stepped_through_where_something_can_change_only(
 def test_a_sender_does_not_wait_for_who_holds_the_lock(tmp_path: Path, reloaded: bool) -> None:
     with running(tmp_path) as instrument:
         with instrument.lock():
-            accept = partial(instrument.accept, [good(1)], "test")
-            sender = threading.Thread(target=accept, daemon=True)
-            sender.start()
+            (sender := threading.Thread(target=instrument.accept, args=([good(1)], "test"))).start()
             sender.join(10)
             assert not sender.is_alive()
             if reloaded:  # the state file has the count already
                 instrument._worker._reload()
         with instrument.lock():
-            received = ("ragmeter_traces_received_total", (("source", "test"),))
-            assert instrument.counters.get(*received) == 1
+            counted = (("source", "test"),)
+            assert instrument.counters.get("ragmeter_traces_received_total", counted) == 1
 
 
 def test_the_places_and_counters_of_a_service_that_is_gone_are_freed(tmp_path: Path) -> None:
