@@ -221,6 +221,12 @@ def _make_cell(parts: Sequence[_Part], finite: bool) -> Cell:
         evenness = size * size / squares / sum(row.expected for row in parts)
         effective = min(effective, max(1.0, sums.n * evenness))
     sampled = min(1.0, effective * WEIGHT_ONE / sums.size) if finite else 0.0
-    applied = whole.w / (whole.w + whole.not_applicable)
-    traffic = sums.size / WEIGHT_ONE
-    return Cell(traffic, sums.n, effective, sums.mean, sums.variance, sampled, applied)
+    return Cell(
+        size=sums.size / WEIGHT_ONE,
+        n=sums.n,
+        effective=effective,
+        mean=sums.mean,
+        variance=sums.variance,
+        sampled=sampled,
+        applied=whole.w / (whole.w + whole.not_applicable),
+    )
