@@ -211,6 +211,8 @@ class EmbeddedAgent(ServicesView):
     @property
     def counters(self) -> Counters:
         """The counters. Hold `lock()`."""
+        with self._worker.lock:
+            self._worker.add_saved_counts()
         return self._worker.aggregator.counters
 
     @property
@@ -234,7 +236,6 @@ class EmbeddedAgent(ServicesView):
         """Hold the lock to hold while reading, with the counters up to date."""
         with self._worker.lock:
             self._worker.aggregator.settle()
-            self._worker.add_saved_counts()
             yield
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
