@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -37,6 +37,8 @@ _BURN_FIELDS = (
 # Seconds of event time that a resolved alert is kept, so that senders can repeat it. Prometheus
 # keeps its resolved alerts for 15 minutes too.
 KEEP_RESOLVED = 900.0
+
+MAX_WORST = 5  # traces that an alert names
 
 _MAX_FIELD = 200  # characters of one value: a service name is a label, never prose
 _MAX_TEXT = 1_000  # characters of a finished text: what chat receivers show without folding
@@ -107,6 +109,14 @@ class Alert:
     drift: dict[str, Any] | None = None
     folded_under: str = ""
     folded: list[dict[str, Any]] = field(default_factory=list)
+
+    def name_worst(self, trace_ids: Iterable[str]) -> None:
+        """Name traces, the worst first, until there are `MAX_WORST`.
+
+        Those named before stay: messages already sent link to them, and a trace that no alert
+        names is deleted.
+        """
+        self.worst = list(dict.fromkeys([*self.worst, *trace_ids]))[:MAX_WORST]
 
     def resolve(self, reason: str, now: float) -> None:
         """End the alert at event time `now`; the summary is left to the caller."""

@@ -10,8 +10,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ragmeter.alerts.alert import Alert, alert_id, clean_text, format_days, format_number
-from ragmeter.alerts.evidence import MAX_WORST
+from ragmeter.alerts.alert import (
+    MAX_WORST,
+    Alert,
+    alert_id,
+    clean_text,
+    format_days,
+    format_number,
+)
 from ragmeter.breakdown.contrasts import Contrast
 from ragmeter.breakdown.sources import ChangeCells
 from ragmeter.breakdown.story import SEGMENT_LEVEL, Explanation, explain_change
@@ -176,9 +182,7 @@ def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: fl
     alert.samples = round(alarm.effective_samples)
     alert.since, alert.updated_at = alarm.since, now
     alert.window = alert.window or _window(alarm, windows, now)  # a label: it stays
-    # what it names stays, as for rules: messages already sent link to it
-    worst = [*alert.worst, *_worst_traces(alarm, windows, alert.window)]
-    alert.worst = list(dict.fromkeys(worst))[:MAX_WORST]
+    alert.name_worst(_worst_traces(alarm, windows, alert.window))
     series = windows.current_scorer(alarm.metric, alarm.scorer)
     alert.baseline, alert.fingerprint = alarm.before, split_scorer(series)[1]
     alert.top_segment, alert.top_segment_words = story.segments

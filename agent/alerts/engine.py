@@ -419,7 +419,7 @@ class AlertEngine:
             alert.state, alert.fired_at, tracked.search_at = "firing", now, now
         if alert.state == "firing":
             self._search_origin(rule, tracked, evidence, now)
-            alert.worst = evidence.find_worst_traces(rule, alert)
+            alert.name_worst(evidence.find_worst_traces(rule, alert))
             alert.fingerprint = evidence.find_fingerprint(rule, alert)
         _update(rule, tracked, value, now)
         return (alert,) if fires else ()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.alert import MAX_WORST, Alert
 from ragmeter.alerts.error_budgets import ErrorBudgets, ObjectiveEvidence
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.breakdown.contrasts import MIN_SAMPLES
@@ -31,8 +31,6 @@ from ragmeter.windows.failures import FailedShare, failed_worst_key
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import LATENCY_METRIC
-
-MAX_WORST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +67,9 @@ class EvidenceReader:
     def find_worst_traces(self, rule: AlertRule, alert: Alert) -> list[str]:
         """Return the ids of the worst traces, of several kinds (error, timeout) in turn.
 
-        Those that the alert names come first and stay: messages already sent link to them, and
-        what no alert names is deleted. A trace on the good side of the limit is left out: where
-        three of a hundred traces failed, the fourth worst is a success and no evidence.
+        A trace on the good side of the limit is left out: where three of a hundred traces failed,
+        the fourth worst is a success and no evidence.
         """
-        if len(alert.worst) >= MAX_WORST:
-            return alert.worst
         segment = alert.segment if rule.segment is not None else ""  # an objective is no segment
         window = self._window(alert)
         kinds = [
@@ -88,7 +83,7 @@ class EvidenceReader:
             for kind in self._evidence_series(rule, alert)
         ]
         ids = [trace_id for row in zip_longest(*kinds) for trace_id in row if trace_id is not None]
-        return list(dict.fromkeys([*alert.worst, *ids]))[:MAX_WORST]
+        return list(dict.fromkeys(ids))[:MAX_WORST]
 
     def find_fingerprint(self, rule: AlertRule, alert: Alert) -> str:
         """Return the fingerprint of the judge or model that scores now; empty if it has none."""

@@ -201,9 +201,10 @@ def check_output_path(option: str, output: Path, others: Sequence[Path]) -> None
     """
     if output == STDIN:
         raise UsageError(f"{option}: the name of a file is needed; stdout has the table")
-    if output.is_dir() or not os.access(output.parent, os.W_OK):
-        why = "a directory" if output.is_dir() else f"{output.parent} is no folder to write to"
-        raise UsageError(f"{option}: {output}: {why}")
+    if output.is_dir():
+        raise UsageError(f"{option}: {output}: a directory")
+    if not os.access(output.parent, os.W_OK):
+        raise UsageError(f"{option}: {output}: {output.parent} is no folder to write to")
     for other in others:
         if output.exists() and other != STDIN and other.exists() and output.samefile(other):
             raise UsageError(f"{option}: {output} is what is read; write somewhere else")

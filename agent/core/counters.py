@@ -73,7 +73,7 @@ class Counters:
 
     def items(self) -> Iterator[tuple[CounterKey, float]]:
         """Iterate over all counters."""
-        yield from self._values.items()
+        yield from self._values.copy().items()  # `add_saved` may add a key meanwhile
 
     def observe(
         self,
@@ -106,7 +106,7 @@ class Counters:
     def forget(self, label: str, values: Collection[str]) -> None:
         """Drop every counter with one of these values of a label; the next drain reports them."""
         pairs = {(label, value) for value in values}
-        for key in [key for key in self._values if not pairs.isdisjoint(key[1])]:
+        for key in [key for key in list(self._values) if not pairs.isdisjoint(key[1])]:
             del self._values[key]
             self.exemplars.pop(key, None)
             self._changed.add(key)
@@ -123,7 +123,8 @@ class Counters:
     def add_saved(self, counts: Mapping[CounterKey, float]) -> None:
         """Add counts that the store has already added in a transaction of its own.
 
-        A key is counted either this way or by `inc`, never both: `drain` writes whole values.
+        A key is counted either this way or by `inc`, never both: `drain` writes whole values. So
+        this may run beside all else, but not beside itself.
         """
         for key, by in counts.items():
             self._values[key] = add_counts(key[0], self._values.get(key, 0), by)

@@ -211,8 +211,6 @@ class EmbeddedAgent(ServicesView):
     @property
     def counters(self) -> Counters:
         """The counters. Hold `lock()`."""
-        with self._worker.lock:
-            self._worker.add_saved_counts()
         return self._worker.aggregator.counters
 
     @property

@@ -11,7 +11,6 @@ import logging
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -117,7 +116,6 @@ class Worker:
         self._clocks = clocks
         self.lock = threading.RLock()
         self._intake_lock = threading.Lock()  # held while traces are accepted; before `lock`
-        self._saved_counts: deque[Mapping[CounterKey, float]] = deque()  # `counters` lack them
         self.refused: str | None = None
         self.fatal: str | None = None
         self.oldest_received: float | None = None
@@ -180,7 +178,6 @@ class Worker:
     def _reload(self) -> None:
         """Drop all changes that were not committed."""
         with self._intake_lock, self.lock:
-            self._saved_counts.clear()
             self.state = self._load(self._new_state())
 
     @property
@@ -271,19 +268,8 @@ class Worker:
                 self.mark_damaged(error)
                 raise StateUnavailable(str(self.fatal)) from None
             self.refused = None
-            self._saved_counts.append(counts)
-        # A sender never waits for the lock: where it is taken, the next sender or reader adds them.
-        if self.lock.acquire(blocking=False):
-            try:
-                self.add_saved_counts()
-            finally:
-                self.lock.release()
+            self.aggregator.counters.add_saved(counts)  # without `lock`: no sender waits for it
         return result
-
-    def add_saved_counts(self) -> None:
-        """Add the durable counts that `counters` lack. Hold `lock`."""
-        while self._saved_counts:
-            self.aggregator.counters.add_saved(self._saved_counts.popleft())
 
     def write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
         """Write to the state, as `run_counted` does, without a result."""
