@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragmeter.config.kafka import KafkaSettings
@@ -38,6 +38,7 @@ T = TypeVar("T")
 RETRY_SECONDS = 0.5
 QUIET_SECONDS = 30.0  # without a record although there are some: the broker is gone
 SEND_SECONDS = 70.0  # to wait for an acknowledgement; more than the producer itself tries for
+_CLOSE_SECONDS = 1.0  # for what a failed command has left to send: its brokers may be gone
 _FETCH_BYTES = 8 * 2**20  # of a partition: more than the largest message, little for a process
 _MAX_UNACKNOWLEDGED = 1_000  # sends under way; bounds the memory that a slow broker costs
 
@@ -129,16 +130,20 @@ def producer(
         "delivery_timeout_ms": 60_000,
         "request_timeout_ms": 20_000,
     }
-    return _open(KafkaProducer, client_options(kafka) | options | own, timeout=0)
+    return _open(KafkaProducer, client_options(kafka) | options | own, timeout=_CLOSE_SECONDS)
 
 
 @contextmanager
 def _open(kind: Callable[..., Any], options: dict[str, Any], **closing: Any) -> Iterator[Any]:
+    from kafka.errors import KafkaTimeoutError
+
     client = kind(**options)
     try:
         yield client
     finally:
-        client.close(**closing)
+        # of a producer that still has messages then, as only a block that fails leaves any
+        with suppress(KafkaTimeoutError):
+            client.close(**closing)
 
 
 def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
