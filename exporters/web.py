@@ -14,8 +14,10 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import unquote
@@ -24,6 +26,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.breakdown.breakdown import (
     DEFAULT_FDR,
     BreakdownOptions,
@@ -58,7 +61,6 @@ from ragmeter.exporters.page.views import (
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter.exporters.snapshot import windows_json
-from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.sampling.people_agreement import ScorerAgreement
@@ -155,10 +157,10 @@ _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
 _NO_LABELS = (
-    "No traces are drawn here: sampling.people is 0, or this is a worker on Kafka, which keeps the"
-    " texts of the worst alone. Label a file of traces (ragmeter label FILE) and send its labels to"
-    " the topic rag.feedback, or to /v1/feedback."
+    "No traces are drawn here: sampling.people is 0. Set it, or label a file of traces (ragmeter"
+    " label FILE) and send its labels to /v1/feedback, or to the topic rag.feedback."
 )
+_UNREAD = ("pending", "crowded")  # a worker on Kafka has not read the text again
 MAX_DRAW = 1000  # traces of one draw
 _LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
 _PERSON = "person"  # the cookie that tells those who label at the same time apart
@@ -185,12 +187,10 @@ log = logging.getLogger(__name__)
 class LabelSource(Protocol):
     """The agent where it draws traces to be labelled and takes the labels."""
 
-    def labels(self) -> LabelPool:
-        """Return the traces that may be drawn; hold the lock of the agent."""
+    def state_of(self, service: str) -> ServiceState | None:
+        """Return the state with the traces that may be drawn; hold the lock of the agent."""
 
-    def accept_feedback(
-        self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool
-    ) -> int:
+    def add_label(self, service: str, feedback: Feedback) -> None:
         """Make labels durable; may raise `StateUnavailable` or `QueueFull`."""
 
 
@@ -289,33 +289,45 @@ class _LabelHandlers:
         own = self._token(service, fields.get("trace", "")).encode()
         return hmac.compare_digest(token, own)
 
-    def _left(self, service: str) -> list[PoolTrace]:
+    @contextmanager
+    def _pool(self, service: str) -> Iterator[LabelPool]:
         with self._agent.lock():
-            return self._labels.labels().state(service)[0]
+            state = self._labels.state_of(service)
+            if state is None:  # its partition has gone to another worker
+                raise web.HTTPServiceUnavailable(text="This service is not counted here now.")
+            yield state.labels
 
-    def _forget(self, service: str, trace_id: str) -> None:
-        with self._agent.lock():
-            self._labels.labels().forget(service, trace_id)
+    def _left(self, service: str) -> list[PoolTrace]:
+        with self._pool(service) as pool:
+            return pool.state(service)[0]
+
+    def _text(self, service: str, trace: PoolTrace) -> dict[str, Any] | None:
+        """Return a trace to label as it is kept; forget one whose text is gone."""
+        kept = self._agent.evidence(service, trace.trace_id)
+        content = kept["trace"].get("content") if kept else "gone"
+        if content == "gone":
+            with self._pool(service) as pool:
+                pool.forget(service, trace.trace_id)
+        return None if content in ("gone", *_UNREAD) else kept
 
     def agreement(self, service: str) -> list[ScorerAgreement]:
         """Return how well the scorers agree with the labels of a service."""
-        with self._agent.lock():
-            return self._labels.labels().agreement(service)
+        with self._pool(service) as pool:
+            return pool.agreement(service)
 
     def _view(self, service: str, person: str, problem: str = "") -> LabelView | None:
         base = base_view(self._agent)
         if service not in base.services:
             return None
-        with self._agent.lock():
-            left, drawn, waiting = self._labels.labels().state(service)
+        with self._pool(service) as pool:
+            left, drawn, waiting = pool.state(service)
         view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
         view.waiting, view.agreement = waiting, self.agreement(service)
         view.estimates = people_estimates(self._agent, service, base.windows[-1])
         for one in self._lease(left, person):
-            view.trace = trace_view(self._agent, service, one.trace_id)
-            if view.trace is not None:
+            if self._text(service, one):
+                view.trace = trace_view(self._agent, service, one.trace_id)
                 break
-            self._forget(service, one.trace_id)
         view.token = self._token(service, view.trace.trace_id if view.trace else "")
         return view
 
@@ -347,8 +359,6 @@ class _LabelHandlers:
         if not trace_id:
             await asyncio.to_thread(self._draw, service, fields.get("count", ""))
             raise web.HTTPSeeOther(request.rel_url.raw_path)
-        left = await asyncio.to_thread(self._left, service)
-        drawn = {one.trace_id: one for one in left}
         try:
             verdict = Verdict.model_validate(
                 {name: _CHOICES[fields[name]] for name in Verdict.model_fields if fields.get(name)}
@@ -358,25 +368,30 @@ class _LabelHandlers:
         if verdict.grounded is None and verdict.answered is not False:
             why = "An answer that claims nothing does not attempt the question: answer one anew."
             return await self.show(request, why)
+        if problem := await asyncio.to_thread(self._store, service, trace_id, verdict):
+            return await self.show(request, problem)
+        raise web.HTTPSeeOther(request.rel_url.raw_path)
+
+    def _store(self, service: str, trace_id: str, verdict: Verdict) -> str:
+        """Make the labels of a drawn trace durable; return why they were not, or ""."""
+        drawn = {one.trace_id: one.probability for one in self._left(service)}
         if trace_id not in drawn:
-            return await self.show(request, "This trace has a label by now. Nothing was stored.")
-        document = await asyncio.to_thread(self._agent.evidence, service, trace_id)
+            return "This trace has a label by now. Nothing was stored."
+        document = self._agent.evidence(service, trace_id) or {}
         feedback = Feedback(
             trace_id=trace_id,
             # as it was sent: the name of the page is bounded
-            service=((document or {}).get("trace") or {}).get("service"),
+            service=(document.get("trace") or {}).get("service"),
             timestamp=datetime.now(UTC),
             scorer=PEOPLE,
-            probability=drawn[trace_id].probability,
+            probability=drawn[trace_id],
             verdict=verdict,
         )
         try:
-            await asyncio.to_thread(
-                lambda: self._labels.accept_feedback([feedback], "page", live=True)
-            )
+            self._labels.add_label(service, feedback)
         except (StateUnavailable, QueueFull) as error:
-            return await self.show(request, f"Nothing was stored: {error}")
-        raise web.HTTPSeeOther(request.rel_url.raw_path)
+            return f"Nothing was stored: {error}"
+        return ""
 
     def _draw(self, service: str, count: object) -> None:
         try:
@@ -384,13 +399,14 @@ class _LabelHandlers:
         except ValueError:
             return
         if number > 0:
-            with self._agent.lock():
-                self._labels.labels().draw(service, number)
+            with self._pool(service) as pool:
+                pool.draw(service, number)
 
     async def questions(self, request: web.Request) -> web.Response:
         """Return the traces to label as JSON, after a draw of `count` if none are left.
 
-        The body is {"service": NAME, "count": NUMBER}; both may be missing.
+        The body is {"service": NAME, "count": NUMBER}; both may be missing. With a `trace_id` and a
+        `verdict`, the labels of that trace are stored instead.
         """
         try:
             body = await _in_time(request.json())
@@ -403,6 +419,16 @@ class _LabelHandlers:
             known = ", ".join(base.services[:20]) or "none"
             why = f"name one service that has traces (--service): {_shown(known)}"
             return web.json_response({"error": why}, status=400)
+        if "trace_id" in body:
+            try:
+                verdict = Verdict.model_validate(body.get("verdict"))
+                assert verdict.given
+            except (ValidationError, AssertionError):
+                return web.json_response({"error": "the verdict has no labels"}, status=400)
+            store = partial(self._store, names[0], str(body["trace_id"]), verdict)
+            if problem := await asyncio.to_thread(store):
+                return web.json_response({"error": problem}, status=409)
+            return web.json_response({"accepted": 1})
         await asyncio.to_thread(self._draw, names[0], body.get("count", 0))
         document = await asyncio.to_thread(self._document, names[0], base.windows[-1])
         return web.Response(text=_dump(document), content_type=_JSON)
@@ -410,17 +436,14 @@ class _LabelHandlers:
     def _document(self, service: str, window: str) -> dict[str, Any]:
         questions = []
         for one in self._left(service):
-            kept = self._agent.evidence(service, one.trace_id)
-            if kept is None:
-                self._forget(service, one.trace_id)
-            else:
+            if kept := self._text(service, one):
                 questions.append({**kept, "probability": one.probability})
         rows = people_estimates(self._agent, service, window)
         return {
             "questions": questions,
             "window": window,
             "note": "no trace waits to be labelled: traces enter with the share of sampling.people,"
-            " and each is drawn once at most",
+            " and each is drawn once at most (a worker on Kafka may have to read its text first)",
             "estimates": [
                 [spec.name, scorer, one.value, one.lower, one.upper, one.samples]
                 for spec, scorer, one in rows

@@ -3,6 +3,7 @@ and what a Kafka worker does with a partition, without brokers."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +29,7 @@ from tests.kafka.messages import Processing, message
 from tests.kafka.state.partition import Owned, apply, commit, notify
 from tests.samples import samples
 from tests.traces import START
+from tests.waiting import PATIENCE, until
 
 __all__ = ["BACKENDS", "Backend", "settings_of"]
 
@@ -42,6 +44,8 @@ class Backend(Protocol):
     def feed(self, lines: Sequence[bytes]) -> None: ...
 
     def label(self, feedback: Sequence[Feedback]) -> None: ...
+
+    def add_label(self, service: str, feedback: Feedback) -> None: ...
 
     def promote(self, service: str | None) -> Any: ...
 
@@ -83,6 +87,10 @@ class Embedded:
 
     def label(self, feedback: Sequence[Feedback]) -> None:
         self.view.accept_feedback(feedback, "test", live=False)
+        self.view.wait_feedback()
+
+    def add_label(self, service: str, feedback: Feedback) -> None:
+        self.view.add_label(service, feedback)
         self.view.wait_feedback()
 
     def promote(self, service: str | None) -> Any:
@@ -142,6 +150,14 @@ class Partition:
 
     def label(self, feedback: Sequence[Feedback]) -> None:
         self._take([one.model_dump_json(exclude_unset=True).encode() for one in feedback], True)
+
+    def add_label(self, service: str, feedback: Feedback) -> None:
+        adding = threading.Thread(target=self.view.add_label, args=(service, feedback))
+        adding.start()
+        until(lambda: self.state.unsaved_commands)
+        assert adding.is_alive(), "it is not durable yet"
+        self._commit()
+        adding.join(PATIENCE)
 
     def promote(self, service: str | None) -> Any:
         document = self.state.promote(service)

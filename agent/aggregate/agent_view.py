@@ -149,6 +149,11 @@ class ServicesView(ABC):
                 return state.aggregator.consistency.compared(service, window)
         return AnswerComparison(0, 0, {})
 
+    def state_of(self, service: str) -> ServiceState | None:
+        """Return the state that counts a service. Hold `lock()`."""
+        states = self.states()
+        return next((one for one in states if service in one.aggregator.windows.services()), None)
+
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""
         return [alert for state in self.states() for alert in state.aggregator.engine.alerts()]

@@ -174,7 +174,7 @@ class FeedbackJoin:
                 cheap=_helping_scores(scored),
             )
             if trace.cheap is not None:
-                self._add_sample(trace, scored, pooled=False, aggregator=aggregator)
+                self._add_sample(trace, scored, aggregator)
             key = trace_key(scored.trace_id)
             remembered.append(NewRememberedTrace(key, one.service, at, trace.dump()))
             self._waiting.arrived(key)
@@ -190,36 +190,33 @@ class FeedbackJoin:
         return changes
 
     def add_model_scores(
-        self, finished: Iterable[tuple[str, ScoredTrace, bool]], aggregator: Aggregator
+        self, finished: Iterable[tuple[str, ScoredTrace]], aggregator: Aggregator
     ) -> FeedbackChanges:
         """Return the changes that add a local model's scores to remembered traces.
 
         Args:
-            finished: The service as it was sent, the results of a tier, and whether people may be
-                asked about the trace because of them.
+            finished: The service as it was sent, and the results of a tier.
             aggregator: Its windows get the sizes of what the labels stand for.
         """
         changed: list[tuple[int, bytes]] = []
-        for service, scored, pooled in finished:
+        for service, scored in finished:
             if find_model_score(scored.results) is None:
                 continue
             for row in self._rows.remembered_traces(trace_key(scored.trace_id), service):
                 trace = FeedbackTrace.load(row.body)
                 if trace.cheap is None or aggregator.windows.too_late(trace.timestamp):
                     continue
-                self._add_sample(trace, scored, pooled=pooled, aggregator=aggregator)
+                self._add_sample(trace, scored, aggregator)
                 labels = trace.by_scorer.get(PEOPLE)
                 if trace.sample and labels and labels.probability:
-                    results = trace.sample.results(labels.counted, labels.weighed)
+                    results = trace.sample.results(labels.counted, labels)
                     empty, labelled = _partial(trace, []), _partial(trace, results)
                     aggregator.amend(empty, labelled, trace.segments)
                 changed.append((row.id, trace.dump()))
         return FeedbackChanges(labelled=changed)
 
     @staticmethod
-    def _add_sample(
-        trace: FeedbackTrace, scored: ScoredTrace, *, pooled: bool, aggregator: Aggregator
-    ) -> None:
+    def _add_sample(trace: FeedbackTrace, scored: ScoredTrace, aggregator: Aggregator) -> None:
         """Count a trace that a local model was drawn to score in the strata of its score.
 
         A draw that was shed is left out, as if the rate had been lower.
@@ -227,7 +224,7 @@ class FeedbackJoin:
         score = find_model_score(scored.results)
         if score is None or score.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED):
             return
-        share = 1.0 if pooled else min(1.0, score.probability / scored.probability)
+        share = min(1.0, score.probability / scored.probability)
         name = f"{PEOPLE}+{split_scorer(score.scorer)[0]}"
         trace.sample = sample = ModelSample(name, score.value, score.probability, share)
         pending = ((SORTED_BY, name, sample.stratum, sample.value),)
@@ -322,7 +319,8 @@ class FeedbackJoin:
         scores = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         new.counted = tuple(scores.items())
         new.weighed = trace.probability * (new.probability[1] if new.probability else 1.0)
-        same = set(old.counted) & set(new.counted) if old.weighed == new.weighed else set()
+        alike = (old.weighed, old.drawn_here) == (new.weighed, new.drawn_here)
+        same = set(old.counted) & set(new.counted) if alike else set()
 
         stratum = upstream_stratum(PEOPLE_STRATUM, trace.probability)
 
@@ -331,7 +329,7 @@ class FeedbackJoin:
             cheap = feedback.drawn_from(trace, scorer)
             results = label_results(values, scorer, feedback.weighed, cheap, stratum)
             if cheap is not None and trace.sample is not None:
-                results += trace.sample.results(values, feedback.weighed)
+                results += trace.sample.results(values, feedback)
             if feedback is old and (cheap := new.drawn_from(trace, scorer)) is not None:
                 # a drawn trace was counted as sampled out until its labels came
                 counted = dict(old.counted) if old.probability else {}

@@ -120,31 +120,48 @@ def _passage_key(passage_id: str) -> str:
     return blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+class LabelProbability(NamedTuple):
+    """With which a trace was chosen to be labelled, as of Unix time `at`.
+
+    `drawn_here`: from a pool that a trace enters once a local model has scored it, so that the
+    model's probability is in it.
+    """
+
+    at: float
+    probability: float
+    drawn_here: bool = False
+
+
+def _dump_probability(given: LabelProbability | None) -> Sequence[float] | None:
+    return given if given is None or given.drawn_here else given[:2]
+
+
 class FeedbackLabels(NamedTuple):
-    """The labels of one feedback by hash of the passage, and (Unix time, probability) if given."""
+    """The labels of one feedback by hash of the passage, and its probability if given."""
 
     label_values: TimedLabels
-    probability: tuple[float, float] | None
+    probability: LabelProbability | None
 
     def dump(self) -> str:
         """Return the labels as JSON."""
-        return _encode([dump_labels(self.label_values), self.probability])
+        return _encode([dump_labels(self.label_values), _dump_probability(self.probability)])
 
     @classmethod
     def load(cls, text: str) -> FeedbackLabels:
         """Return the labels of a dump."""
         labels, probability = json.loads(text)
-        return cls(load_labels(labels), tuple(probability) if probability else None)
+        return cls(load_labels(labels), LabelProbability(*probability) if probability else None)
 
 
-def labels_at(feedback: Feedback, at: float) -> FeedbackLabels:
-    """Return the labels of a feedback as of Unix time `at`."""
+def labels_at(feedback: Feedback, at: float, *, drawn: bool = False) -> FeedbackLabels:
+    """Return the labels of a feedback as of Unix time `at`; `drawn`: of a trace drawn here."""
     labels = {
         (_passage_key(passage) if passage != _ANSWER_KEY else _ANSWER_KEY, name): (at, value)
         for (passage, name), (_, value) in read_labels(feedback).items()
     }
     probability = feedback.probability
-    return FeedbackLabels(labels, None if probability is None else (at, probability))
+    given = None if probability is None else LabelProbability(at, probability, drawn)
+    return FeedbackLabels(labels, given)
 
 
 @dataclass(slots=True)
@@ -152,25 +169,34 @@ class ScorerFeedback:
     """All labels of one scorer for a trace, and which of their results are counted.
 
     Args:
-        probability: The latest (Unix time, probability) given.
+        probability: The latest that was given.
         counted: (metric, value) in the windows under the probability `weighed`; a value is None
             if the metric does not apply, and a text says why it is missing.
     """
 
     label_values: TimedLabels = field(default_factory=dict)
-    probability: tuple[float, float] | None = None
+    probability: LabelProbability | None = None
     counted: tuple[tuple[str, LabelValue], ...] = ()
     weighed: float = 1.0
 
     def add(self, labels: FeedbackLabels) -> ScorerFeedback:
         """Return the feedback with more labels; the order in which they come does not matter."""
         given = [one for one in (self.probability, labels.probability) if one is not None]
+        latest = max(given, default=None)
+        if latest is not None:  # a correction is of the same draw
+            same = (one for one in given if one.probability == latest.probability)
+            latest = latest._replace(drawn_here=any(one.drawn_here for one in same))
         return ScorerFeedback(
             merge_labels(self.label_values, labels.label_values),
-            max(given, default=None),
+            latest,
             self.counted,
             self.weighed,
         )
+
+    @property
+    def drawn_here(self) -> bool:
+        """Whether the trace was drawn from the pool of traces here."""
+        return self.probability is not None and self.probability.drawn_here
 
     def drawn_from(self, trace: FeedbackTrace, scorer: str) -> dict[str, float] | None:
         """Return the built-in scores of a trace that was drawn to be labelled by people."""
@@ -188,8 +214,8 @@ class ModelSample(NamedTuple):
         scorer: The name of the estimate that it helps.
         value: The score; None where the model has none.
         probability: With which the trace was scored, of all inclusion.
-        share: Part of the inclusion probability of a label that is not in it: with which the model
-            scored the trace, or 1 for traces drawn from those that it has scored.
+        share: With which the model scored the trace, of all that were counted. It is in the
+            probability of a label of a trace that was drawn here already.
     """
 
     scorer: str
@@ -202,11 +228,14 @@ class ModelSample(NamedTuple):
         """The stratum of the trace, which the draw for the model has chosen."""
         return upstream_stratum(SAMPLE_STRATUM, self.probability)
 
-    def results(self, values: Iterable[tuple[str, LabelValue]], probability: float) -> list[Score]:
-        """Return the results of people's labels that were given with a probability."""
+    def results(
+        self, values: Iterable[tuple[str, LabelValue]], labels: ScorerFeedback
+    ) -> list[Score]:
+        """Return the results of these values among people's labels."""
+        probability = labels.weighed * (1.0 if labels.drawn_here else self.share)
         own = [value for value in values if value[0] == SORTED_BY]
         cheap = {} if self.value is None else {SORTED_BY: self.value}
-        return label_results(own, self.scorer, probability * self.share, cheap, self.stratum)
+        return label_results(own, self.scorer, probability, cheap, self.stratum)
 
 
 @dataclass(slots=True)
@@ -242,7 +271,10 @@ class FeedbackTrace:
     def dump(self) -> bytes:
         """Return the trace and its feedback as JSON."""
         feedback = [
-            [scorer, dump_labels(one.label_values), one.probability, one.counted, one.weighed]
+            [
+                *(scorer, dump_labels(one.label_values), _dump_probability(one.probability)),
+                *(one.counted, one.weighed),
+            ]
             for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
@@ -259,7 +291,7 @@ class FeedbackTrace:
         by_scorer = {
             scorer: ScorerFeedback(
                 load_labels(labels),
-                None if given is None else (given[0], given[1]),
+                None if given is None else LabelProbability(*given),
                 tuple((name, value) for name, value in counted),
                 weighed,
             )

@@ -10,27 +10,35 @@ Kafka worker to a changelog (`ragmeter.kafka.state.rows`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from ragmeter.aggregate.aggregator import (
     SAVE_IDLE_SECONDS,
     Aggregator,
     AppliedTrace,
+    evidence_trace_ids,
     restore_aggregator,
     take_changes,
 )
-from ragmeter.aggregate.evidence import Results, quote_unsupported
+from ragmeter.aggregate.evidence import EvidenceKey, Results, quote_unsupported
 from ragmeter.aggregate.feedback_join import FeedbackJoin
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks, EventClock
 from ragmeter.core.counters import GaugeSample
+from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
+
+_POOL_SECONDS = 10.0  # between two copies of the pool in the state: it may be 100 kB
 
 MakeNotifications = Callable[[Alert, float], Sequence[OutboxItem]]
 """Makes the notifications of an alert that is announced, or its end, at a Unix time."""
@@ -101,7 +109,7 @@ class Outbox:
 
 
 class ServiceState:
-    """Windows, drift, alerts and feedback of services, and the event time they have reached.
+    """Windows, drift, alerts, feedback and labels of services, and the event time they reached.
 
     Args:
         settings: The settings of the agent.
@@ -113,6 +121,7 @@ class ServiceState:
         share: How many such states share the services.
 
     Attributes:
+        labels: The traces that people may be asked to label.
         transitions: Alerts that moved since the last `changes`.
         time: The event time that was reached.
         outbox: Notifications that wait for delivery.
@@ -131,6 +140,8 @@ class ServiceState:
         # no state knows the services of the others: each has an equal share of false alarms
         self.aggregator = Aggregator(settings, rules, expected, 1 / share)
         self.feedback = feedback
+        self.labels = LabelPool(settings.sampling, feedback.horizon, Random(), share)
+        self._pool_saved_at = -math.inf
         self.time = EventClock()
         self.transitions: list[Alert] = []
         self.outbox = Outbox()
@@ -148,6 +159,7 @@ class ServiceState:
         """
         restore_aggregator(self.aggregator, saved.buckets, saved.counters, saved.meta)
         self.feedback.restore()
+        self.labels.load(saved.meta)
         down = self.clocks.wall() - saved.meta.get("wall_time", 0.0)
         self.time.restore(self.aggregator.windows.now, down, self.clocks.monotonic())
         self.outbox = Outbox(saved.outbox)
@@ -158,13 +170,44 @@ class ServiceState:
         """Count a trace, as `Aggregator.apply`."""
         applied = self.aggregator.apply(scored, pending, turn)
         self.transitions += applied.alerts
+        self.labels.offer(applied.trace)
         return applied
 
     def count_all(self, traces: Sequence[ScoredTrace]) -> Iterator[list[AppliedTrace]]:
         """Count traces, as `Aggregator.apply_all`."""
         for applied in self.aggregator.apply_all(traces):
             self.transitions += applied[0].alerts
+            for one in applied:
+                self.labels.offer(one.trace)
             yield applied
+
+    def finish(self, scored: ScoredTrace) -> ScoredTrace:
+        """Count results of a slow tier, as `Aggregator.finish`."""
+        scored = self.aggregator.finish(scored)
+        self.labels.offer(scored)
+        return scored
+
+    def label(self, feedback: Feedback, evidence: Callable[[str, str], Results]) -> None:
+        """Remember a person's labels beside the scores of their trace, and ask no more about it.
+
+        `evidence` is that of `add_notifications`. The labels themselves count as feedback.
+        """
+        trace_id = feedback.trace_id
+        self.labels.label(trace_id, feedback.verdict.given, lambda name: evidence(name, trace_id))
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Follow other rates and strata from the next trace on."""
+        self.aggregator.resample(settings)
+        self.labels.resample(settings)
+
+    def take_new_evidence(self) -> set[EvidenceKey]:
+        """Return the traces whose texts are to be kept since the last call."""
+        return self.aggregator.windows.take_new_worst() | self.labels.take_entered()
+
+    def evidence_keys(self) -> set[EvidenceKey]:
+        """Return the traces whose texts are to be kept, without those nobody needs any more."""
+        self.labels.expire(self.aggregator.windows.now or 0.0)
+        return evidence_trace_ids(self.aggregator) | self.labels.keys()
 
     def settle(self) -> None:
         """Bring counters and clock up to date with what was counted, once for many traces."""
@@ -202,6 +245,10 @@ class ServiceState:
         self._announced = self.aggregator.engine.take_notifications()
         step.upto = upto
         step.meta |= {"wall_time": self._committed_at, "content": self._content}
+        if self.labels.changed and (whole or self._saved_at - self._pool_saved_at >= _POOL_SECONDS):
+            # a crash loses some seconds of it, by chance and whatever the traces' scores
+            self._pool_saved_at = self._saved_at
+            step.meta |= self.labels.dump()
         return step
 
     def add_notifications(self, step: StateCommit, evidence: Callable[[str, str], Results]) -> None:

@@ -93,11 +93,10 @@ async def serve_agent(
     limits = settings.limits
     bodies = BodyReader(limits.body_bytes)
     endpoint = TracesEndpoint(agent, bodies, limits.trace_bytes)
-    draws = settings.sampling.draws_people and settings.feedback.traces > 0
     page = metrics_app(
         agent,
         refused=access.refused,
-        labels=agent if draws else None,
+        labels=agent if settings.draws_labels else None,
         trace_url=settings.alerts.trace_url or "",
     )
     traces = web.Application()

@@ -92,7 +92,7 @@ async def run_worker(
             Aggregator(settings, rules, []).windows,
             counters,
             problems=worker.problems,
-            labels=tiers.instruments.labels,
+            judges=tiers.instruments.labels,
             gauges=lambda: [*tiers.gauges(), *app.gauges()],
         )
         await exporter.start(view)
@@ -100,7 +100,8 @@ async def run_worker(
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_url or ""
-        page = metrics_app(view, refused=access.refused, trace_url=trace_url)
+        labels = view if settings.draws_labels else None
+        page = metrics_app(view, refused=access.refused, labels=labels, trace_url=trace_url)
         BaselinesEndpoint(view).add_to(page)
         LiveEndpoint(INSPECT_PATH, app.inspection).add_to(page)
         LiveEndpoint(RESULTS_PATH, results).add_to(page)

@@ -108,24 +108,14 @@ def label(
         print_tables(tables)
 
 
-def _ask_all(questions: Sequence[_Question], store: Callable[[Feedback], None]) -> None:
+def _ask_all(questions: Sequence[_Question], store: Callable[[_Question, Verdict], None]) -> None:
     for number, question in enumerate(questions, 1):
         _print_trace(question, f"{number} of {len(questions)}")
         verdict = _ask()
         if verdict is None:
             print_message(f"{len(questions) - number + 1} left; the same command goes on")
             return
-        trace = question["trace"]
-        store(
-            Feedback(
-                trace_id=trace["trace_id"],
-                service=trace["service"],
-                timestamp=datetime.now(UTC),
-                scorer=PEOPLE,
-                probability=question["probability"],
-                verdict=verdict,
-            )
-        )
+        store(question, verdict)
 
 
 def _ask() -> Verdict | None:
@@ -228,8 +218,17 @@ class _FileDraw:
             for scored, trace in left
         ]
 
-    def store(self, feedback: Feedback) -> None:
+    def store(self, question: _Question, verdict: Verdict) -> None:
         """Append the labels to the file."""
+        trace = question["trace"]
+        feedback = Feedback(
+            trace_id=trace["trace_id"],
+            service=trace["service"],
+            timestamp=datetime.now(UTC),
+            scorer=PEOPLE,
+            probability=question["probability"],
+            verdict=verdict,
+        )
         with self._labels.open("a", encoding="utf-8") as out:
             out.write(feedback.model_dump_json(exclude_defaults=True) + "\n")
             out.flush()
@@ -270,10 +269,11 @@ class _AgentDraw:
             raise UsageError(str(document["note"]))
         return questions
 
-    def store(self, feedback: Feedback) -> None:
+    def store(self, question: _Question, verdict: Verdict) -> None:
         """Send the labels to the agent."""
-        post = feedback.model_dump(mode="json", exclude_defaults=True)
-        self._query("/v1/feedback", "accepted", post=post)
+        labels = verdict.model_dump(mode="json", exclude_none=True)
+        post = {**self._service, "trace_id": question["trace"]["trace_id"], "verdict": labels}
+        self._query("/v1/labels", "accepted", post=post)
 
     def tables(self) -> list[Table]:
         """Return the estimates and the agreement."""

@@ -100,6 +100,11 @@ class Settings(SettingsSection, BaseSettings):
     results_export: ResultsExportSettings = ResultsExportSettings()
     limits: LimitSettings = LimitSettings()
 
+    @property
+    def draws_labels(self) -> bool:
+        """Whether people are asked to label traces."""
+        return self.sampling.draws_people and self.feedback.traces > 0
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -51,7 +51,6 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span
-from ragmeter.sampling.labelling import LabelPool
 from ragmeter.scoring.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
 from ragmeter.store.rows import StoreOptions
@@ -342,11 +341,13 @@ class EmbeddedAgent(ServicesView):
             QueueFull: Too much feedback waits; nothing was accepted.
             StateUnavailable: The state cannot be written; nothing was accepted.
         """
+        good = [item for item in items if isinstance(item, Feedback)]
+        drawn = self._worker.drawn_among(good)
 
         def add() -> Mapping[CounterKey, float]:
             now = self._clock() if live else math.inf
             future = self._settings.limits.future_seconds
-            rows = feedback_rows(items, self.windows.now, now, future)
+            rows = feedback_rows(good, self.windows.now, now, future, drawn)
             unread = self._worker.feedback.unread()
             # more at once than there is room for is taken where nothing else waits
             if rows and unread and unread + len(rows) > self._settings.feedback.waiting:
@@ -359,14 +360,14 @@ class EmbeddedAgent(ServicesView):
 
         self._worker.write(add)
         self._worker.wake()
-        for item in items:
-            if isinstance(item, Feedback) and item.scorer == PEOPLE:
+        for item in good:
+            if item.scorer == PEOPLE:
                 self._worker.labels_given(item)
-        return sum(isinstance(item, Feedback) for item in items)
+        return len(good)
 
-    def labels(self) -> LabelPool:
-        """Return the traces that people may be asked to label. Hold `lock()`."""
-        return self._worker.labels
+    def add_label(self, service: str, feedback: Feedback) -> None:
+        """Make labels that a person has given here durable; raises as `accept_feedback`."""
+        self.accept_feedback([feedback], "page", live=True)
 
     def index(
         self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]

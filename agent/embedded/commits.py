@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sqlite3
 import threading
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.aggregator import evidence_trace_ids
 from ragmeter.aggregate.evidence import EvidenceKeeper, EvidenceKey, scores_in_evidence
 from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
 from ragmeter.core.clocks import Clocks
@@ -20,15 +18,12 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
 from ragmeter.embedded.tier_worker import FinishedDraw
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.pending import FeedbackChanges
 from ragmeter.store.rows import StateCommit, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
-
-_POOL_SECONDS = 10.0  # between two copies of the pool in the state: it may be 100 kB
 
 
 class CountedScores(NamedTuple):
@@ -39,7 +34,6 @@ class CountedScores(NamedTuple):
 
     scored: ScoredTrace
     load: Callable[[], Trace]
-    keep: bool = False  # its text, for people who label
 
     @property
     def key(self) -> EvidenceKey:
@@ -106,7 +100,6 @@ class Commits:
     """The commits of the worker; they run in its thread.
 
     Attributes:
-        pool: The traces that people may be asked to label. Hold the lock.
         upto: The last row of the queue that was committed.
     """
 
@@ -118,7 +111,6 @@ class Commits:
     _clocks: Clocks
     _outputs: AgentOutputs
     _writes: RetriedWrites
-    pool: LabelPool
     upto: int = field(init=False, default=0)
 
     def restore(self, meta: Mapping[str, Any], evidence: Sequence[EvidenceKey]) -> None:
@@ -133,8 +125,6 @@ class Commits:
             )
             evidence = []
         self._keeper = EvidenceKeeper(evidence, self._evidence_bytes, self._content)
-        self.pool.load(meta.get("label_pool", {}))
-        self._pool_saved_at = -math.inf
 
     def commit(
         self,
@@ -164,19 +154,15 @@ class Commits:
             step.meta |= self._draws.state()
             step.draws, step.finished = draws, [done.row.id for done in finished]
             step.also = feedback
-            worst = aggregator.windows.take_new_worst()
-            kept = {trace.key for trace in traces if trace.keep}
-            step.meta |= self._pool_changes()
+            named = state.take_new_evidence()
             if self._keeper.pace.due(self._clocks.monotonic()) or self._writes.last:
-                self.pool.expire(aggregator.windows.now or 0.0)
-                shown = evidence_trace_ids(aggregator) | self.pool.keys()
-                step.forget_evidence = self._keeper.forget(shown)
+                step.forget_evidence = self._keeper.forget(state.evidence_keys())
         keyed = [
             (trace.key, trace.load(), trace.scored)
             for trace in traces
-            if trace.scored.partial or trace.key in worst or trace.key in kept
+            if trace.scored.partial or trace.key in named
         ]
-        step.evidence = self._keeper.rows(worst | kept, keyed, self._earlier_scores)
+        step.evidence = self._keeper.rows(named, keyed, self._earlier_scores)
         new = {(service, trace_id): body for service, trace_id, _, body in step.evidence}
 
         def read(service: str, trace_id: str) -> list[dict[str, Any]]:
@@ -195,19 +181,6 @@ class Commits:
         if moved:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)
-
-    def _pool_changes(self) -> dict[str, Any]:
-        """Return the part of `meta` that saves the pool, if it is time.
-
-        A crash loses some seconds of it, by chance and whatever the traces' scores.
-        """
-        at = self._clocks.monotonic()
-        if not self.pool.changed or not (
-            self._writes.last or at - self._pool_saved_at >= _POOL_SECONDS
-        ):
-            return {}
-        self.pool.changed, self._pool_saved_at = False, at
-        return {"label_pool": self.pool.dump()}
 
     def _earlier_scores(self, key: EvidenceKey, trace: Trace) -> list[dict[str, Any]]:
         """Return the scores of a trace besides those that a slow tier has just brought."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -176,20 +176,19 @@ def count_failures(items: Sequence[object]) -> dict[CounterKey, float]:
 
 
 def feedback_rows(
-    items: Sequence[Feedback | DecodeFailure],
+    items: Sequence[Feedback],
     event_time: float | None,
     now: float = math.inf,
     future_seconds: float = 0.0,
+    drawn: Container[str] = (),
 ) -> list[NewFeedback]:
-    """Return the rows of the decoded items, at `event_time` or the time of each label.
+    """Return the rows of feedback, at `event_time` or the time of each label.
 
     A label more than `future_seconds` after `now` (Unix time) gets that time: of two labels the
-    later one counts, and a wrong clock must not decide for years.
+    later one counts, and a wrong clock must not decide for years. `drawn`: ids of drawn traces.
     """
     rows = []
     for item in items:
-        if isinstance(item, DecodeFailure):
-            continue
         at = item.timestamp.timestamp()
         if at > now + future_seconds:
             at = now
@@ -199,7 +198,7 @@ def feedback_rows(
                 item.service,
                 item.scorer,
                 at if event_time is None else event_time,
-                labels_at(item, at).dump(),
+                labels_at(item, at, drawn=item.trace_id in drawn).dump(),
             )
         )
     return rows

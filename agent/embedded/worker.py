@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from random import Random
 from typing import Any, TypeVar
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS, Aggregator
@@ -50,7 +49,6 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.metrics.builtin import PreparedTrace
-from ragmeter.sampling.labelling import LabelPool
 from ragmeter.scoring.processes import (
     SamplingTerms,
     ScoredBody,
@@ -85,8 +83,7 @@ class Worker:
     """The thread that owns the state of all services.
 
     Attributes:
-        lock: Held while `state` or `labels` is read or changed.
-        labels: The traces that people may be asked to label.
+        lock: Held while `state` is read or changed.
         refused: Why the last write of another thread failed, until one succeeds.
         fatal: Why the worker has ended; None in health.
         oldest_received: Unix time at which the oldest trace in progress was received.
@@ -135,10 +132,9 @@ class Worker:
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         evidence_bytes = settings.limits.evidence_bytes
         self.feedback = FeedbackJoin(settings, FeedbackTable(store))
-        self.labels = LabelPool(settings.sampling, self.feedback.horizon, Random())
         self._commits = Commits(
             *(store, self.draws, content, evidence_bytes, self.lock, clocks, outputs),
-            *(self._writes, self.labels),
+            self._writes,
         )
         self._notify = outputs.make_notifications
         self._load_state()
@@ -223,17 +219,17 @@ class Worker:
         self.draws.resample(settings)
         with self.lock:
             self._settings = self._settings.model_copy(update={"sampling": settings})
-            self.aggregator.resample(settings)
-            self.labels.resample(settings)
+            self.state.resample(settings)
+
+    def drawn_among(self, feedback: Sequence[Feedback]) -> set[str]:
+        """Return the ids of traces that were drawn here, as `LabelPool.drawn_among`."""
+        with self.lock:
+            return self.state.labels.drawn_among(feedback)
 
     def labels_given(self, feedback: Feedback) -> None:
-        """Remember people's labels beside the scores of their trace, and ask no more about it."""
-
-        def results(service: str) -> list[dict[str, Any]]:
-            return scores_in_evidence(self._store.evidence(service, feedback.trace_id))
-
+        """Remember people's labels, as `ServiceState.label`."""
         with self.lock:
-            self.labels.label(feedback.trace_id, feedback.verdict.given, results)
+            self.state.label(feedback, lambda *key: scores_in_evidence(self._store.evidence(*key)))
 
     def wake(self) -> None:
         """Fetch from the queue now: something was added."""
@@ -456,8 +452,7 @@ class Worker:
                     for tier in cheap.draws:
                         pending += self.draws.scorer.pending_pairs(cheap, tier)
                     applied = self.state.count(cheap.trace, pending, turn)
-                    keep = self.labels.offer(applied.trace)
-                    traces.append(CountedScores(applied.trace, partial(_load, scores), keep))
+                    traces.append(CountedScores(applied.trace, partial(_load, scores)))
                     counted.append(
                         CountedTrace(
                             *(scores.service, scores.passages, applied.trace, applied.segments)
@@ -504,7 +499,7 @@ class Worker:
 
     def _finish(self, finished: Sequence[FinishedDraw]) -> None:
         traces: list[CountedScores] = []
-        modelled: list[tuple[str, ScoredTrace, bool]] = []
+        modelled: list[tuple[str, ScoredTrace]] = []
         with self.lock:
             for done in finished:
                 if done.row.draw.tier == "embedding":
@@ -514,10 +509,9 @@ class Worker:
                 else:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
                     scored = scored._replace(partial=True, timings={})
-                    scored = self.aggregator.finish(scored)
-                    keep = self.labels.offer(scored)
-                    traces.append(CountedScores(scored, partial(_load, done.trace), keep))
-                    modelled.append((done.trace.service, scored, keep))
+                    scored = self.state.finish(scored)
+                    traces.append(CountedScores(scored, partial(_load, done.trace)))
+                    modelled.append((done.trace.service, scored))
             feedback = None
             if self._settings.sampling.draws_people:
                 feedback = self.feedback.add_model_scores(modelled, self.aggregator)

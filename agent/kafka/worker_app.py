@@ -130,7 +130,7 @@ class WorkerApp:
         with self.state.lock:
             self._parts.sampling = settings
             for state in self.state.states(PartitionState).values():
-                state.aggregator.resample(settings)
+                state.resample(settings)
 
     def redact(self, settings: PrivacySettings) -> None:
         """Apply other rules of redaction from the next trace on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCounters
 from ragmeter.core.dedupe import dedupe_gauges
+from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.consumer import StateGroup
@@ -24,7 +25,8 @@ from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.windows.windows import JoinedWindows, Windows
 
-_POLL_SECONDS = 0.05  # between two looks whether a promotion is durable
+_POLL_SECONDS = 0.05  # between two looks whether a command is durable
+_NO_SERVICES = "this worker does not count the service now: ask the others"
 
 
 class WorkerView(ServicesView):
@@ -42,14 +44,14 @@ class WorkerView(ServicesView):
         process: Counters,
         *,
         problems: Callable[[], Sequence[str]],
-        labels: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
+        judges: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
     ) -> None:
         self.segments = tuple(settings.segments)
         self._group = group
         self._dedupe = settings.kafka.dedupe_hours * 3600
         self._problems = problems
-        self._labels = labels
+        self._judges = judges
         self._gauges = gauges
         self._counters = JoinedCounters(
             lambda: [
@@ -88,7 +90,7 @@ class WorkerView(ServicesView):
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Return the labels of the configured tiers."""
-        return self._labels()
+        return self._judges()
 
     def gauges(self) -> Sequence[GaugeSample]:
         """Return gauges, summed over the partitions."""
@@ -129,7 +131,7 @@ class WorkerView(ServicesView):
         Raises `UnknownService`, or `StateUnavailable` if they cannot be made durable now.
         """
         if not self.states():
-            raise StateUnavailable("this worker owns no services now")
+            raise StateUnavailable(_NO_SERVICES)
         with self.lock():
             promoted = {
                 state: document
@@ -142,16 +144,31 @@ class WorkerView(ServicesView):
                 f"no service {service!r} is watched for drift here, but {here}:"
                 " ask the other workers"
             )
-        give_up_at = time.monotonic() + COMMAND_PATIENCE
-        while any(state.promoting for state in promoted):
-            if not promoted.keys() <= set(self.states()):
-                raise StateUnavailable("the group rebalances: ask again")
-            if time.monotonic() > give_up_at:
-                raise StateUnavailable("applied, but Kafka does not take it yet")
-            time.sleep(_POLL_SECONDS)
+        self._await_commit(promoted.keys())
         documents = list(promoted.values())
         services = {
             name: row for document in documents for name, row in document["services"].items()
         }
         times = [document["at"] for document in documents if document["at"] is not None]
         return {"at": max(times, default=None), "services": services}
+
+    def add_label(self, service: str, feedback: Feedback) -> None:
+        """Count labels of a trace of a service that is counted here; call it in a thread.
+
+        Raises `StateUnavailable` if they cannot be made durable now.
+        """
+        with self.lock():
+            state = self.state_of(service)
+            if not isinstance(state, PartitionState):
+                raise StateUnavailable(_NO_SERVICES)
+            state.add_label(feedback)
+        self._await_commit({state})
+
+    def _await_commit(self, states: Set[PartitionState]) -> None:
+        give_up_at = time.monotonic() + COMMAND_PATIENCE
+        while any(state.unsaved_commands for state in states):
+            if not states <= set(self.states()):
+                raise StateUnavailable("the group rebalances: ask again")
+            if time.monotonic() > give_up_at:
+                raise StateUnavailable("applied, but Kafka does not take it yet")
+            time.sleep(_POLL_SECONDS)

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
-from ragmeter.core.feedback import PEOPLE
+from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState
 from ragmeter.metrics.labelled import SORTED_BY, find_model_score
 from ragmeter.sampling.people_agreement import (
@@ -32,10 +32,12 @@ from ragmeter.sampling.sampler import uniform_fraction
 LABELS_PER_DRAW = 30  # asked for without a number: an hour of work
 
 # Traces of all services together that wait to be drawn, with their texts. Twenty times a draw of
-# 30 is enough for slices; each takes up to `limits.evidence_bytes`.
-_MAX_TRACES = 600
+# 30 is enough for slices; each takes up to `limits.evidence_bytes`. Several pools share them, but
+# each has room for four draws.
+_MAX_TRACES, _LEAST_TRACES = 600, 120
 
 _MAX_LABELLED = 500  # whose labels are remembered, to compare them with the scorers
+_POOL, _LABELLED = "label_pool", "labelled"  # of what is saved
 _SALT = b"people"
 
 EvidenceKey = tuple[str, str]  # (service, trace id)
@@ -145,9 +147,14 @@ class LabelPool:
         settings: The shares by service.
         horizon: Seconds of event time after which a trace can no longer be labelled.
         rng: Source of randomness of the draws.
+        share: How many such pools share the services.
     """
 
-    def __init__(self, settings: SamplingSettings, horizon: float, rng: Random) -> None:
+    def __init__(
+        self, settings: SamplingSettings, horizon: float, rng: Random, share: int = 1
+    ) -> None:
+        self._most = max(_LEAST_TRACES, _MAX_TRACES // share)
+        self._entered: set[EvidenceKey] = set()
         self._rates: Mapping[str, SamplingRates] = settings.services
         self._default = settings
         self._horizon = horizon
@@ -186,8 +193,9 @@ class LabelPool:
         if chance >= probability:
             return False
         pool.traces.append(PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, probability))
+        self._entered.add((scored.service, scored.trace_id))
         self.changed = True
-        if sum(len(one.traces) for one in self._services.values()) > _MAX_TRACES:
+        if sum(len(one.traces) for one in self._services.values()) > self._most:
             largest = max(self._services.values(), key=lambda one: len(one.traces))
             largest.scale /= 2
             largest.traces = [
@@ -210,6 +218,11 @@ class LabelPool:
             for service, pool in self._services.items()
             for one in (*pool.traces, *pool.drawn)
         }
+
+    def take_entered(self) -> set[EvidenceKey]:
+        """Return the traces that have entered since the last call."""
+        entered, self._entered = self._entered, set()
+        return entered
 
     def state(self, service: str) -> tuple[list[PoolTrace], int, int]:
         """Return what the last draw has left to label, of how many, and how many wait for one."""
@@ -236,6 +249,15 @@ class LabelPool:
         pool.traces = [one for one in pool.traces if one.trace_id != trace_id]
         pool.drawn = [one for one in pool.drawn if one.trace_id != trace_id]
         self.changed = True
+
+    def drawn_among(self, feedback: Iterable[Feedback]) -> set[str]:
+        """Return the ids of traces that were drawn here, with the probability of these labels."""
+        drawn = {one.trace_id: one for pool in self._services.values() for one in pool.drawn}
+        return {
+            one.trace_id
+            for one in feedback
+            if one.trace_id in drawn and drawn[one.trace_id].probability == one.probability
+        }
 
     def label(
         self, trace_id: str, labels: Mapping[str, bool | str], results: Callable[[str], Results]
@@ -264,17 +286,21 @@ class LabelPool:
         )
 
     def dump(self) -> dict[str, Any]:
-        """Return the state, JSON-able."""
+        """Return the state as parts of `meta`: the labels change more rarely than the traces."""
+        self.changed = False
         services = {name: astuple(pool) for name, pool in self._services.items()}
-        return {"services": services, "labelled": self.labelled}
+        return {_POOL: {"services": services}, _LABELLED: self.labelled}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` gave."""
+    def load(self, meta: Mapping[str, Any]) -> None:
+        """Restore the parts of `meta` that `dump` gave."""
+        pool = meta.get(_POOL, {})
         self._services = {
             name: _ServicePool(_pool_traces(traces), scale, _pool_traces(drawn), asked)
-            for name, (traces, scale, drawn, asked) in state.get("services", {}).items()
+            for name, (traces, scale, drawn, asked) in pool.get("services", {}).items()
         }
-        self.labelled = [LabelledTrace(*row) for row in state.get("labelled", ())]
+        # in files of versions before this one the labels are within the pool
+        labelled = meta.get(_LABELLED, pool.get(_LABELLED, ()))
+        self.labelled = [LabelledTrace(*row) for row in labelled]
 
 
 def _pool_traces(rows: Iterable[Sequence[Any]]) -> list[PoolTrace]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.core.feedback import Feedback
+from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.exporters.page.rendering import service_page
 from ragmeter.exporters.page.views import service_view
+from ragmeter.sampling.labelling import LabelPool
 from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_answer_embedding import MEAN, lines, table
@@ -28,8 +31,9 @@ Build = Callable[..., Backend]
 def build(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Build]:
     started: list[Backend] = []
 
-    def start(**tree: Any) -> Backend:
-        started.append(request.param(settings_of(tmp_path, **tree), parse_rules([ERRORS])))
+    def start(rules: Sequence[Any] = ERRORS["rules"], **tree: Any) -> Backend:
+        settings = settings_of(tmp_path, **tree)
+        started.append(request.param(settings, parse_rules([{"rules": rules}])))
         return started[-1]
 
     yield start
@@ -211,3 +215,79 @@ def test_both_homes_count_alert_and_remember_the_same(tmp_path: Path) -> None:
         if isinstance(ours, dict):
             assert sorted(ours.items() ^ theirs.items()) == []
         assert ours == theirs
+
+
+LOW = {
+    "name": "Low",
+    "severity": "critical",
+    "metric": "grounding",
+    "scorer": "mini",
+    "op": "<",
+    "threshold": 0.9,
+    "window": "1h",
+    "min_samples": 5,
+}
+
+
+def test_an_alert_says_which_words_nothing_supports(build: Build) -> None:
+    tree = {"windows": ["1h"], "sampling": {"model": 1}, "models": {"cpu_share": 1}}
+    backend = build(rules=[LOW], **tree, limits={"min_samples": 5})
+    for start in (0, 400):
+        answer = "The router costs 99 dollars and sings."
+        backend.feed([trace_line(n + start, answer=answer) for n in range(8)])
+    (said,) = {item.body for item in backend.sent()}
+    assert json.loads(said)["unsupported_1"] == "'The router costs 99 dollars and sings.'"
+
+
+def verdict(trace_id: str, probability: float, *, grounded: bool) -> Feedback:
+    return Feedback.model_validate(
+        {
+            "trace_id": trace_id,
+            "service": "bot",
+            "timestamp": START + 500,
+            "scorer": PEOPLE,
+            "probability": probability,
+            "verdict": {"grounded": grounded, "answered": True},
+        }
+    )
+
+
+def test_people_label_drawn_traces_also_after_a_restart(build: Build) -> None:
+    few = {"windows": ["1h"], "limits": {"min_samples": 4}, "models": {"cpu_share": 0}}
+    backend = build(**few, sampling={"people": 1})
+    backend.feed([trace_line(n, answer="Click it [1]." + "x" * n) for n in range(20)])
+
+    def pool() -> LabelPool:
+        state: ServiceState = backend.view.state_of("bot")
+        return state.labels
+
+    assert pool().state("bot")[2] == 20
+    pool().draw("bot", 4)
+    backend.restart()
+    drawn, of, waiting = pool().state("bot")
+    assert (len(drawn), of, waiting) == (4, 4, 0)
+    assert {one.probability for one in drawn} == {0.2}
+    for number, one in enumerate(drawn):
+        assert backend.view.evidence("bot", one.trace_id), "also of traces that are not the worst"
+        backend.add_label("bot", verdict(one.trace_id, 0.2, grounded=number > 0))
+    assert pool().state("bot")[0] == []
+
+    def estimates() -> list[Any]:
+        with backend.view.lock():
+            return [
+                backend.view.windows.estimate("bot", "", "grounding", scorer, "1h")
+                for scorer in ("people", "people+builtin")
+            ]
+
+    found = estimates()
+    assert [one.samples for one in found] == [4, 4]
+    assert found[0].value == pytest.approx(0.75)
+    agreement = pool().agreement("bot")
+    assert {row.n for row in agreement if row.scorer == "builtin"} >= {4}
+    joined = 'ragmeter_feedback_total{outcome="joined"}'
+    assert chosen(backend, joined) == {joined: 4.0}
+    backend.restart()
+    assert estimates() == found
+    assert pool().agreement("bot") == agreement
+    backend.feed([trace_line(n) for n in range(20)])
+    assert pool().state("bot")[2] == 0, "a trace has one chance"

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from ragmeter.aggregate.feedback_records import FeedbackTrace, ModelSample
+from ragmeter.aggregate.feedback_records import (
+    FeedbackTrace,
+    LabelProbability,
+    ModelSample,
+    ScorerFeedback,
+)
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.feedback import PEOPLE, Feedback
@@ -43,7 +48,7 @@ def estimate_once(
         if rng.random() >= rate:
             continue
         trace_id = f"{prefix}-{at}"
-        samples[trace_id] = sample = ModelSample(NAME, value, rate, 1.0)
+        samples[trace_id] = sample = ModelSample(NAME, value, rate, rate)
         pending = ((SORTED_BY, NAME, sample.stratum, value),)
         size = ScoredTrace(trace_id, "bot", 0.0, "ok", [], rate, partial=True, pending=pending)
         windows.add(size, "bot")
@@ -52,7 +57,9 @@ def estimate_once(
     pool.draw("bot", 30)
     for drawn in pool.state("bot")[0]:
         label = float(good[int(drawn.trace_id.rpartition("-")[2])])
-        results = samples[drawn.trace_id].results([(SORTED_BY, label)], drawn.probability)
+        given = LabelProbability(0.0, drawn.probability, drawn_here=True)
+        labels = ScorerFeedback(probability=given, weighed=drawn.probability)
+        results = samples[drawn.trace_id].results([(SORTED_BY, label)], labels)
         windows.add(ScoredTrace(drawn.trace_id, "bot", 0.0, "ok", results, partial=True), "bot")
     (series,) = windows.series("bot")
     assert series == (SORTED_BY, NAME), "and no help for what has helped"
@@ -164,7 +171,7 @@ def test_labels_of_a_running_agent(tmp_path: Path) -> None:
     with running(tmp_path, people=0.3, model=0.1) as agent:
         feed(agent, range(600))
         with agent.lock():
-            pool = agent.labels()
+            pool = agent.states()[0].labels
             _, _, waiting = pool.state("bot")
             pool.draw("bot", 30)
             drawn, _, _ = pool.state("bot")
@@ -228,6 +235,6 @@ def test_no_model_no_change(tmp_path: Path) -> None:
     try:
         feed(agent, range(20))
         with agent.lock():
-            assert agent.labels().state("bot")[2] == 20
+            assert agent.states()[0].labels.state("bot")[2] == 20
     finally:
         stop_agent(agent, 5)

@@ -52,9 +52,9 @@ def state() -> PartitionState:
 def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState) -> None:
     async def work(view: WorkerView, owner: Owned) -> Any:
         owner.held[0].step()  # under way already: without the promotion
-        before = owner.held[0]._promotions
+        before = owner.held[0]._commands
         task = asyncio.create_task(asyncio.to_thread(view.promote, "bot"))
-        await until_async(lambda: owner.held[0]._promotions > before)
+        await until_async(lambda: owner.held[0]._commands > before)
         owner.held[0].committed()
         await asyncio.sleep(0.1)
         assert not task.done()
@@ -91,9 +91,9 @@ def test_who_loses_the_partition_says_so(
     state: PartitionState, end: Callable[[Owned], None]
 ) -> None:
     async def work(view: WorkerView, owner: Owned) -> None:
-        before = owner.held[0]._promotions
+        before = owner.held[0]._commands
         task = asyncio.create_task(asyncio.to_thread(view.promote, "bot"))
-        await until_async(lambda: owner.held[0]._promotions > before)
+        await until_async(lambda: owner.held[0]._commands > before)
         end(owner)
         with pytest.raises(StateUnavailable, match="ask again"):
             await task

@@ -78,7 +78,7 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
             httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
         ):
             with agent.lock():
-                agent.labels().draw("bot", 3)
+                agent.states()[0].labels.draw("bot", 3)
 
             cookies: dict[str, dict[str, str]] = {}
 
@@ -190,7 +190,7 @@ def test_forms_of_others_are_refused(tmp_path: Path) -> None:
             reply = await client.post("/v1/labels", json={"count": 3}, headers={"Origin": base})
             assert reply.status_code == 403
             with agent.lock():
-                assert agent.labels().state("bot")[2] == 40, "nothing was drawn"
+                assert agent.states()[0].labels.state("bot")[2] == 40, "nothing was drawn"
             reply = await client.post("/label/bot", data=form, headers={"Origin": base})
             assert reply.status_code == 303
             page = (await client.get("/label/bot")).text
@@ -234,7 +234,16 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
                 }
                 for one in document["questions"]
             ]
-            assert (await client.post("/v1/feedback", json=labels)).json()["accepted"] == 10
+            for one in labels[:5]:  # as `ragmeter label`
+                given = {"trace_id": one["trace_id"], "verdict": one["verdict"]}
+                assert (await client.post("/v1/labels", json=given)).json() == {"accepted": 1}
+                repeated = await client.post("/v1/labels", json=given)
+                assert repeated.status_code == 409
+                assert repeated.json()["error"].startswith("This trace has a label by now.")
+            for verdict in (None, {}, {"grounded": "perhaps"}):
+                given = {"trace_id": labels[5]["trace_id"], "verdict": verdict}
+                assert (await client.post("/v1/labels", json=given)).status_code == 400
+            assert (await client.post("/v1/feedback", json=labels[5:])).json()["accepted"] == 5
             await asyncio.to_thread(agent.wait_feedback)
             document = (await client.post("/v1/labels", json={"count": 0})).json()
             assert document["questions"] == []

@@ -161,7 +161,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             monotonic=time.monotonic,
             notify=parts.outputs.make_notifications,
         )
-        state.aggregator.resample(parts.sampling)
+        state.resample(parts.sampling)
         return state
 
     @property

@@ -16,8 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ragmeter.aggregate.aggregator import evidence_trace_ids
-from ragmeter.aggregate.evidence import scores_in_evidence
+from ragmeter.aggregate.evidence import Results, scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
 from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
@@ -25,8 +24,10 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import Counters
+from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import SOURCE_LABELS, IndexRecord, ScoreRecord
 from ragmeter.kafka.state.feedback import FeedbackStateRows
@@ -77,9 +78,9 @@ class PartitionState(ServiceState):
         notify: MakeNotifications = lambda alert, now: (),
     ) -> None:
         share = settings.kafka.partitions
-        self._labels = FeedbackStateRows()
+        self._feedback_rows = FeedbackStateRows()
         super().__init__(
-            *(settings, rules, expected, FeedbackJoin(settings, self._labels, share)),
+            *(settings, rules, expected, FeedbackJoin(settings, self._feedback_rows, share)),
             *(Clocks(clock, monotonic), notify, share),
         )
         self._expected = list(expected)
@@ -87,7 +88,8 @@ class PartitionState(ServiceState):
         self._canaries = list(expected_canary_pairs(settings.judge.k, expected, judged))
         self._ids = SeenIdRows(dedupe)
         self._rows = CommitRows()
-        self._promotions = self._promoted = self._durable = 0  # now, in the last step, committed
+        self._commands = self._stepped = self._durable = 0  # so far, in a step, committed
+        self._future = settings.limits.future_seconds
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
@@ -101,7 +103,7 @@ class PartitionState(ServiceState):
         if isinstance(record, IndexRecord):  # repetitions are recognised by their id
             self.aggregator.index(record.event, record.at)
         elif isinstance(record, NewFeedback):
-            self._accept(record)
+            self._accept(record, SOURCE_LABELS)
         elif record.source is None:
             self._count_probe(record.scored)
         else:
@@ -111,7 +113,7 @@ class PartitionState(ServiceState):
 
     def apply_all(self, records: Sequence[ScoreRecord]) -> None:
         """Do as `apply` with each of the traces of a record, at about half the cost."""
-        labelled = self._labels.count_feedback() > 0 and any(
+        labelled = self._feedback_rows.count_feedback() > 0 and any(
             self.feedback.waiting_for(trace_key(one.scored.trace_id)) for one in records
         )
         if labelled or any(one.source is None or one.embedding is not None for one in records):
@@ -150,7 +152,7 @@ class PartitionState(ServiceState):
                 CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
                 for one, record in run
             ]
-            self._labels.apply(self.feedback.remember(counted, self.aggregator))
+            self._feedback_rows.apply(self.feedback.remember(counted, self.aggregator))
             self._join_waiting()
             self._counted += [(one.trace, record) for one, record in run]
 
@@ -158,21 +160,21 @@ class PartitionState(ServiceState):
         expected = self._canaries if scored.canary else self._expected
         return _reconcile_pairs(scored, expected, self.aggregator.counters)
 
-    def _accept(self, row: NewFeedback) -> None:
+    def _accept(self, row: NewFeedback, source: tuple[tuple[str, str], ...]) -> None:
         """Join feedback, or let it wait."""
-        self.aggregator.counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
+        self.aggregator.counters.inc("ragmeter_feedback_received_total", source)
         now = self.aggregator.windows.now
-        self._labels.add(row if now is None else replace(row, since=now))
+        self._feedback_rows.add(row if now is None else replace(row, since=now))
         self._join_waiting()
 
     def _join_waiting(self) -> bool:
         """Join what can be joined now and drop what has waited too long; return whether any was."""
         moved = False
-        if not self._labels.count_feedback():
+        if not self._feedback_rows.count_feedback():
             return moved
         while rows := self.feedback.take(_BATCH, self.aggregator.windows.now):
             changes = self.feedback.join(rows, self.aggregator)
-            self._labels.apply(changes)
+            self._feedback_rows.apply(changes)
             self.feedback.mark_read()
             moved = moved or bool(changes.done)
         return moved
@@ -195,7 +197,7 @@ class PartitionState(ServiceState):
             return False
         rows = self.feedback.waiting_for(trace_key(record.scored.trace_id))
         for row in rows:
-            self._labels.apply(self.feedback.give_up(row, self.aggregator))
+            self._feedback_rows.apply(self.feedback.give_up(row, self.aggregator))
         self._changed |= bool(rows)
         return bool(rows)
 
@@ -211,8 +213,22 @@ class PartitionState(ServiceState):
         document = super().promote(service)
         if document is not None:
             self._changed = True
-            self._promotions += 1
+            self._commands += 1
         return document
+
+    def add_label(self, feedback: Feedback) -> None:
+        """Count labels that a person has given here; they are durable with the next step."""
+        self._spoiled = True
+        drawn = self.labels.drawn_among([feedback])
+        (row,) = feedback_rows([feedback], None, self.clocks.wall(), self._future, drawn)
+        self.label(feedback, self._stored_scores)
+        self._accept(row, (("source", "page"),))
+        self.settle()
+        self._changed, self._spoiled = True, False
+        self._commands += 1
+
+    def _stored_scores(self, service: str, trace_id: str) -> Results:
+        return scores_in_evidence(self.evidence.get((service, trace_id)))
 
     @property
     def dedupe_window(self) -> float:
@@ -236,18 +252,16 @@ class PartitionState(ServiceState):
         self._changed = True
 
     def _collect_evidence(self) -> None:
-        worst = self.aggregator.windows.take_new_worst()
+        named = self.take_new_evidence()
         counted = {
             key: ScoreRecord(trace, record.source)
             for trace, record in self._counted
-            if (key := (trace.service, trace.trace_id)) in worst
+            if (key := (trace.service, trace.trace_id)) in named
         }
         for key, found in counted.items():
             self.evidence.add(key, found)
         self._counted.clear()
-        self.evidence.collect(
-            self.aggregator.windows.now, lambda: evidence_trace_ids(self.aggregator)
-        )
+        self.evidence.collect(self.aggregator.windows.now, self.evidence_keys)
 
     @property
     def spoiled(self) -> bool:
@@ -256,13 +270,14 @@ class PartitionState(ServiceState):
 
     @property
     def moved(self) -> bool:
-        """Whether the next step has what somebody waits for: alerts, notifications, promotions."""
-        return bool(self.transitions) or self.outbox.changed or self._promotions > self._promoted
+        """Whether the next step has what somebody waits for: alerts, notifications, commands."""
+        return bool(self.transitions) or self.outbox.changed or self._commands > self._stepped
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
-        return self._changed or self.outbox.changed or bool(self.evidence.changes)
+        changed = self._changed or self.outbox.changed or self.labels.changed
+        return changed or bool(self.evidence.changes)
 
     def step(self) -> Rows:
         """Return all that changed since the last call.
@@ -273,47 +288,47 @@ class PartitionState(ServiceState):
             raise RuntimeError("a record has failed half-way: the state must be loaded anew")
         self._collect_evidence()
         changes = self.changes()
-        self.add_notifications(changes, lambda *key: scores_in_evidence(self.evidence.get(key)))
+        self.add_notifications(changes, self._stored_scores)
         small = ("wall_time", "content")
         head = {
             "v": STATE_VERSION,
             "seen": self._ids.dump(),
-            "labels": self._labels.dump(),
+            "labels": self._feedback_rows.dump(),
             **{name: changes.meta.pop(name) for name in small},
         }
         rows = self._rows.of(changes)
-        rows |= self.evidence.changes | self._labels.drain() | self._ids.drain()
+        rows |= self.evidence.changes | self._feedback_rows.drain() | self._ids.drain()
         rows |= {**self._note_rows, HEAD: dump_json(head)}
         self.evidence.changes, self._note_rows, self._changed = {}, {}, False
-        self._promoted = self._promotions
+        self._stepped = self._commands
         return rows
 
     def committed(self) -> None:
         """Release what waits until the last step is durable."""
         super().committed()
-        self._durable = self._promoted
+        self._durable = self._stepped
 
     @property
-    def promoting(self) -> bool:
-        """Whether a promotion is not durable yet."""
-        return self._durable < self._promotions
+    def unsaved_commands(self) -> bool:
+        """Whether a promotion or a person's label is not durable yet."""
+        return self._durable < self._commands
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Restore the rows of all steps, in a new object; raises as `load_rows`."""
         load_rows(rows, "the state", self._load)
 
     def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
-        self._labels.load(head["labels"], rows)
+        self._feedback_rows.load(head["labels"], rows)
         saved = self._rows.load(rows)
         saved.meta["wall_time"] = head["wall_time"]
         self.restore(saved)
         self._ids.load(head["seen"], rows.get("s", ()))
         self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
         self.evidence.load(rows.get("e", ()), str(head.get("content", "full")))
-        remembered = self._labels.count_remembered()
-        self._labels.apply(self.feedback.remember([], self.aggregator))
+        remembered = self._feedback_rows.count_remembered()
+        self._feedback_rows.apply(self.feedback.remember([], self.aggregator))
         # new settings may bound them otherwise
-        self._changed = self._join_waiting() or self._labels.count_remembered() != remembered
+        self._changed = self._join_waiting() or self._feedback_rows.count_remembered() != remembered
 
 
 _pair_of = attrgetter("metric", "scorer")

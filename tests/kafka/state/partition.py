@@ -53,7 +53,8 @@ class Owned:
 
 
 def notify(alert: Alert, now: float) -> list[OutboxItem]:
-    return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, "{}", now)]
+    body = json.dumps(dict(sorted(alert.annotations.items())))
+    return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, body, now)]
 
 
 def state_of(

@@ -385,6 +385,31 @@ def test_a_model_that_scores_a_part_helps_the_labels(labels_first: bool) -> None
         }
 
 
+def test_labels_of_drawn_traces_have_the_models_probability_within_theirs() -> None:
+    def model(number: int) -> Score:
+        score = Score("grounding", "mini", ScoreState.SAMPLED_OUT, stratum="rest:1")
+        if number % 2 == 0:
+            score = replace(score, state=ScoreState.SCORED, value=0.5, probability=0.5)
+        return score
+
+    settings = settings_of(sampling={"people": 1})
+    state = state_of(settings, scorer=MODEL_SCORER)
+    apply(
+        state,
+        [decode_scores_message(drawn_trace(number, model(number))) for number in range(48)],
+    )
+    state.labels.draw("bot", 12)
+    drawn, _, _ = state.labels.state("bot")
+    assert {one.probability for one in drawn} == {0.5 * 12 / 24}
+    for one in drawn:
+        given = verdict(int(one.trace_id[1:]), answered=True, grounded=True)
+        state.add_label(given.model_copy(update={"probability": one.probability}))
+    cell = state.aggregator.windows.cell("bot", "", "grounding", "people+mini", "24h")
+    assert cell is not None
+    assert cell.strata is not None
+    assert sum(sums.w >> 24 for sums in cell.strata.values()) == 48, "not 96"
+
+
 def test_a_corrected_verdict_takes_the_place_of_the_first() -> None:
     log = [
         drawn_trace(1),

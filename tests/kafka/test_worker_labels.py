@@ -1,0 +1,89 @@
+"""People label traces of a worker on a real Kafka, and another worker goes on after its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragmeter.aggregate.evidence import encode_evidence
+from ragmeter.exporters.web import _LabelHandlers
+from ragmeter.kafka.state.partition import PartitionState
+from tests.backends import Partition, settings_of
+from tests.kafka.cluster import Worker, workers
+from tests.kafka.place import Place, page
+from tests.traces import make_trace, trace_line
+from tests.waiting import PATIENCE, until
+
+TRACES, DRAWN = 12, 4
+SETTINGS = {"sampling": {"people": 1}, "limits": {"min_samples": 2}, "models": {"cpu_share": 0}}
+LEFT = f"{DRAWN - 2} left; the same command goes on"
+
+
+def label(worker: Worker, keys: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "ragmeter", "label", "-n", str(DRAWN)]
+    address = ["--url", f"http://127.0.0.1:{worker.port}"]
+    done = subprocess.run(
+        [*command, *address], input=keys, capture_output=True, text=True, timeout=PATIENCE
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def people(worker: Worker) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in worker.metrics().items()
+        if name.startswith("rag_grounding_") and 'scorer="people' in name
+    }
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_labels_of_a_worker_are_durable_and_another_goes_on(place: Place) -> None:
+    worker, other = (place.worker(name, settings=SETTINGS) for name in "ab")
+    with workers(worker):
+        until(lambda: worker.ready)
+        place.produce([trace_line(n, answer=f"Text {n} of a trace.") for n in range(TRACES)])
+        until(lambda: worker.traces() == TRACES)
+        assert f"{TRACES} traces wait" in page(worker, "/label/bot")[1]
+        # the texts are read again from the topic
+        until(lambda: page(worker, "/trace/bot/t0")[1].count("Text 0 of a trace."))
+        code, shown, said = label(worker, "y\ny\ny\ny\nn\ny\nq\n")
+        assert code == 0, said
+        assert "Text " in shown
+        assert LEFT in said
+        two = people(worker)
+        assert two
+        worker.kill()
+    with workers(other):
+        until(lambda: other.ready)
+        assert people(other) == two
+        code, shown, said = label(other, "y\ny\ny\n" * (DRAWN - 2))
+        assert code == 0, said
+        assert f"1 of {DRAWN - 2}" in shown
+        assert people(other) != two
+        assert other.stop() == 0, other.log
+
+
+def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_path: Path) -> None:
+    backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
+    backend.feed([trace_line(0), trace_line(1)])
+    view, desk = backend.view, _LabelHandlers(backend.view, backend.view)
+    state = view.state_of("bot")
+    assert isinstance(state, PartitionState)
+    state.labels.draw("bot", 2)
+    first, second = sorted(state.labels.state("bot")[0])
+    assert desk._text("bot", first) is None, "pending"
+    assert desk._left("bot") == state.labels.state("bot")[0]
+    (record, _) = (one for _, one in sorted(state.evidence.missing_texts()))
+    body = encode_evidence(make_trace(0), record.scored, 10_000)
+    state.evidence.save_text(("bot", first.trace_id), body)
+    state.evidence.save_text(("bot", second.trace_id), None)  # it has left the topic
+    kept = desk._text("bot", first)
+    assert kept is not None
+    assert kept["trace"]["answer"] == make_trace(0).answer
+    assert desk._text("bot", second) is None
+    assert desk._left("bot") == [first]
