@@ -342,7 +342,8 @@ class EmbeddedAgent(ServicesView):
             StateUnavailable: The state cannot be written; nothing was accepted.
         """
         good = [item for item in items if isinstance(item, Feedback)]
-        drawn = self._worker.drawn_among(good)
+        people = [item for item in good if item.scorer == PEOPLE]
+        drawn = self._worker.drawn_among(people) if people else ()
 
         def add() -> Mapping[CounterKey, float]:
             now = self._clock() if live else math.inf
@@ -360,9 +361,8 @@ class EmbeddedAgent(ServicesView):
 
         self._worker.write(add)
         self._worker.wake()
-        for item in good:
-            if item.scorer == PEOPLE:
-                self._worker.labels_given(item)
+        for item in people:
+            self._worker.labels_given(item)
         return len(good)
 
     def add_label(self, service: str, feedback: Feedback) -> None:
