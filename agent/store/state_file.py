@@ -130,6 +130,8 @@ def open_state(
     Raises:
         StateError: The file cannot be used and must not be touched.
     """
+    if path.is_dir():
+        raise StateError(f"{path} is a folder; state.path names a file")
     try:
         return _check_state(path, synchronous), False
     except sqlite3.OperationalError as error:

@@ -355,3 +355,8 @@ def test_known_ids_are_found_in_both_generations_and_within_a_batch(path: Path) 
     assert done.fresh == (False, *[True] * CONSECUTIVE_TRACES, False, False, True)
     assert store.depth == 1 + CONSECUTIVE_TRACES + 1
     store.close()
+
+
+def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="is a folder; state"):
+        SqliteStore(tmp_path)

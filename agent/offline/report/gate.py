@@ -153,6 +153,9 @@ def load_gate(wanted: str) -> Gate:
         rules = load_rules(profile=wanted, metrics=metric_specs())
         asked = False
     else:
+        if not Path(wanted).exists():
+            profiles = ", ".join(RULE_PROFILES)
+            raise RuleError(f"{wanted}: neither a profile ({profiles}) nor a rules file")
         rules = load_rules(wanted, metrics=metric_specs())
         defaults = {rule.name: rule for rule in load_rules()}
         rules = [rule for rule in rules if defaults.get(rule.name) != rule]

@@ -255,3 +255,8 @@ def test_a_rule_on_the_reference_checks_what_it_leaves_to_the_judge(
     rule = {"metric": "abstention_accuracy", "scorer": "reference", "threshold": 0.5}
     (found,) = check_gate(load_gate(rules_file(tmp_path, **rule)), column).checks
     assert (found.outcome == "passed") == (judged > 10)
+
+
+def test_a_mistyped_profile_is_told_which_there_are() -> None:
+    with pytest.raises(RuleError, match=r"balenced: neither a profile \(conservative, balanced"):
+        load_gate("balenced")
