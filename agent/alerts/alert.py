@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 Severity = Literal["critical", "warning"]
@@ -140,7 +140,8 @@ class Alert:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field, JSON-able."""
-        return asdict(self)
+        copy = self.copy()
+        return {item.name: getattr(copy, item.name) for item in fields(copy)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Alert:

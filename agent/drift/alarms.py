@@ -8,7 +8,7 @@ held. A judged score that moves first waits for the cheap score (quality) or the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ragmeter.core.score import BUILTIN_SCORER
@@ -95,7 +95,7 @@ class Alarm:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def with_state(alarm: Alarm, state: _AlarmState, cause: str = "", at: float | None = None) -> Alarm:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
@@ -122,7 +122,7 @@ class Baseline:
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Baseline:

@@ -152,13 +152,13 @@ class DriftMonitor:
             for metric, scorer in source.series(service):
                 spec = find_spec(self._specs, metric)
                 if scorer != BUILTIN_SCORER:
-                    self._begin(JudgedMonitor(service, metric, scorer, spec), now)
+                    self._begin(JudgedMonitor, now, service, metric, scorer, spec)
                     continue
-                self._begin(MeanMonitor(service, metric, scorer, spec), now)
+                self._begin(MeanMonitor, now, service, metric, scorer, spec)
                 if spec and spec.kind == "mean" and spec.high is not None:
-                    self._begin(SharesMonitor(service, metric, scorer), now)
+                    self._begin(SharesMonitor, now, service, metric, scorer)
             for stage in source.stages(service):
-                self._begin(SharesMonitor(service, stage, ""), now)
+                self._begin(SharesMonitor, now, service, stage, "")
         self._count_streams()
 
     def _count_streams(self) -> None:
@@ -167,13 +167,14 @@ class DriftMonitor:
             self._streams[key[0]] = self._streams.get(key[0], 0) + monitor.streams
         self._sharing = max(1, sum(map(bool, self._streams.values())))
 
-    def _begin(self, monitor: SeriesMonitor, now: float) -> None:
-        key = _key(monitor)
+    def _begin(self, kind: type[SeriesMonitor], now: float, *labels: Any) -> None:
+        key = (*labels[:3], kind.__name__)
         if key in self._monitors:
             return
         if len(self._monitors) >= self.settings.max_series:
             self.refused += 1
             return
+        monitor = kind(*labels)
         self._set_up(monitor)
         # the bucket that has not closed yet, on the grid of its width
         monitor.next_start = now - now % monitor.width - monitor.width

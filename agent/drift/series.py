@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -388,7 +388,7 @@ class DriftSeries:
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
-            "spec": asdict(self.spec),
+            "spec": {name: getattr(self.spec, name) for name in self.spec.__slots__},
             "milestones": [list(item) for item in self._milestones],
             "version": self.version,
             "stream": self.stream.dump() if self.stream else None,
@@ -397,7 +397,7 @@ class DriftSeries:
             "reached": self._reached,
             "learners": [learner.dump() for learner in self._learners],
             "aside": [learner.dump() for learner in self._alarm_learners],
-            "recent": [list(row) for row in self._recent],
+            "recent": list(self._recent),
             "muted": self._muted,
             "calm": self._calm,
             "hour": self._hour,
