@@ -154,6 +154,7 @@ class OwnerGroup(ABC):
         self.owners: dict[TopicPartition, PartitionOwner] = {}
         self.fail = fail
         self.counters = counters
+        self.answered_at = time.monotonic()  # when the brokers last did
         self._build = build
         self._dealt = False
 
@@ -434,6 +435,7 @@ class PartitionOwner(ABC):
             await producer.send_offsets_to_transaction({self.tp: position}, self.group.name)
             await asyncio.gather(*sent)
             await producer.commit_transaction()
+        self.group.answered_at = time.monotonic()
         self.position = position
         while self._written and self._written[0][0] < position:
             self._written.popleft()

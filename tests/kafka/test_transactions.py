@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
@@ -15,7 +16,7 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
-from ragmeter.kafka.consumer import ScoreGroup, _Seeks
+from ragmeter.kafka.consumer import ScoreGroup, _Seeks, follow_lag
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, PartitionOwner
 from tests.kafka.messages import message
 from tests.waiting import PATIENCE
@@ -63,6 +64,7 @@ class Group:
 
     def __init__(self, log: list[Any], offset: int | None, first: int = 0) -> None:
         self.log, self.offset, self.first = log, offset, first
+        self.answered_at = 0.0
         self.sought: list[int] = []
         self.lost = 0
         self.counters = self
@@ -309,6 +311,28 @@ def test_the_lag_is_what_is_not_committed_and_the_end_of_a_transaction_is_nothin
         assert owner.lag_seconds > 1e9
         owner.ready = False
         assert owner.mark is None
+
+    asyncio.run(go())
+
+
+def test_a_busy_worker_does_not_take_the_brokers_for_away() -> None:
+    """At the limit of its CPU it measures its lag for seconds, or not at all; it commits."""
+
+    class Busy(Group):
+        async def measure(self) -> None:
+            await asyncio.sleep(2.5)
+
+    async def go() -> None:
+        answered = asyncio.Event()
+        following = asyncio.create_task(follow_lag(answered.set, cast(Any, Busy([], 0))))
+        await asyncio.wait_for(answered.wait(), 60)
+        following.cancel()
+        group = Busy([], 0)
+        owner = Owner(group)
+        owner._producer = cast(Any, Producer([], []))
+        before = time.monotonic()
+        await owner.commit([], 1)
+        assert group.answered_at >= before
 
     asyncio.run(go())
 
