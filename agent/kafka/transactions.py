@@ -315,6 +315,12 @@ class PartitionOwner(ABC):
         self._producer = make_producer(self.group.kafka, self.group.largest, name, self.compression)
         await self._producer.start()
         offset, first = await self.group.offsets(self.tp)
+        await self.open(offset)
+        self.position = max(offset or 0, first)
+        if self.position != offset:
+            # so that the group never reads on from where it happens to stand, and nobody counts
+            # again what was lost
+            await self.commit_step([], self.position)
         if offset is not None and offset < first:
             log.error(
                 "%s/%d: offsets %d to %d were deleted before they were read (retention)",
@@ -322,10 +328,6 @@ class PartitionOwner(ABC):
             )
             label = ("topic", self.tp.topic)
             self.group.counters.inc(DELETED_UNREAD, (label,), first - offset)
-        await self.open(offset)
-        self.position = max(offset or 0, first)
-        if offset is None:  # so that the group never reads on from where it happens to stand
-            await self.commit([], self.position)
         self.queue.clear()
         self._written.clear()
         self._queued_bytes, self.expected = 0, self.position
@@ -409,6 +411,10 @@ class PartitionOwner(ABC):
             messages.append(self.queue.popleft())
         self._queued_bytes -= taken
         return messages
+
+    async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
+        """Commit records, the offset, and what changed of the owner's state, if it has one."""
+        await self.commit(records, position)
 
     async def commit(self, records: Iterable[OutRecord], position: int) -> None:
         """Send records and commit the offset, both or neither.
