@@ -92,6 +92,7 @@ async def run_worker(
             Aggregator(settings, rules, []).windows,
             counters,
             problems=worker.problems,
+            waiting=lambda: app.score.waiting(settings.kafka.topics.traces),
             labels=tiers.instruments.labels,
             gauges=lambda: [*tiers.gauges(), *app.gauges()],
         )

@@ -210,6 +210,10 @@ class OwnerGroup(ABC):
             if owner is not None and owner.ready:
                 owner.measure(read, end)
 
+    def waiting(self, topic: str) -> int:
+        """Return how many messages of a topic wait in the partitions that are owned."""
+        return sum(owner.lag for tp, owner in list(self.owners.items()) if tp.topic == topic)
+
     def gauges(self) -> list[GaugeSample]:
         """Return the lag of each topic, and for how long its oldest message waits."""
         lags: dict[str, tuple[int, float]] = {}

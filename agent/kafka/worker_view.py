@@ -42,13 +42,14 @@ class WorkerView(ServicesView):
         process: Counters,
         *,
         problems: Callable[[], Sequence[str]],
+        waiting: Callable[[], int] = lambda: 0,
         labels: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
     ) -> None:
         self.segments = tuple(settings.segments)
         self._group = group
         self._dedupe = settings.kafka.dedupe_hours * 3600
-        self._problems = problems
+        self._problems, self._waiting = problems, waiting
         self._labels = labels
         self._gauges = gauges
         self._counters = JoinedCounters(
@@ -119,9 +120,8 @@ class WorkerView(ServicesView):
         return None
 
     def health(self) -> AgentHealth:
-        """Return why the worker is not ready, and how many records wait."""
-        waiting = sum(len(owner.queue) for owner in list(self._group.owners.values()))
-        return AgentHealth(problems=tuple(self._problems()), queue_depth=waiting)
+        """Return why the worker is not ready, and how many messages with traces wait."""
+        return AgentHealth(problems=tuple(self._problems()), queue_depth=self._waiting())
 
     def promote(self, service: str | None) -> dict[str, Any]:
         """Make new drift baselines of a service, or of all here; call it in a thread.

@@ -355,6 +355,8 @@ def test_an_owner_outlives_a_rebalance_that_leaves_its_partition() -> None:
         group = ScoreGroup(Settings(), [], build, told, told.fail)
         assert not group.ready
         await group.assign([TP, TopicPartition("rag.traces", 4)])
+        started[0].lag, started[1].lag = 3, 4
+        assert (group.waiting("rag.traces"), group.waiting("rag.feedback")) == (7, 0)
         await group.assign([TP])
         assert len(started) == 2
         assert closed == [started[1]]
