@@ -61,6 +61,7 @@ STAGED = [
     (15.9, 0.4, drifted(service="support")),
 ]
 SERVICES = {"checkout", "search", "support"}
+MANY = ("bot", "search", "shop", "help", "wiki", "desk")
 
 
 Step = tuple[float, Alert | dict[str, str]]
@@ -129,16 +130,25 @@ def test_a_judge_that_is_down_is_one_story_however_many_services_it_judges(tmp_p
     for number, metric in enumerate(("relevance", "answered", "faithfulness", "nugget_all")):
         labels = {"metric": metric, "scorer": "judge", "severity": "critical"}
         steps.append((14.0 + number / 4, {"alertname": "RagUnscoredHigh", **labels}))
-        for service in ("bot", "search", "shop", "help", "wiki", "desk"):
+        for service in MANY:
             one = make(rule="RagUnscoredHigh", metric=metric, scorer="judge", service=service)
             one.id = f"{metric} {service}"
             steps.append((13.0 + number / 4, one))
     listed, held = notifications(tmp_path, steps, 30)
     assert len(listed) <= 3, listed
     assert Counter(listed[-1][1]) == {
-        "RagUnscoredHigh": 28, "RagmeterJudgeDown": 1, "RagmeterJudgeFailing": 1
-    }  # fmt: skip
+        "RagUnscoredHigh": 28,
+        "RagmeterJudgeDown": 1,
+        "RagmeterJudgeFailing": 1,
+    }
     assert held == len(steps)
+
+
+@pytest.mark.real
+def test_a_judge_that_is_slow_is_one_notification(tmp_path: Path) -> None:
+    scaled = {"alertname": "RagmeterSamplingScaledDown", "tier": "judge", **WARNS}
+    listed, _ = notifications(tmp_path, [(1.0, scaled | {"service": one}) for one in MANY], 20)
+    assert [Counter(names) for _, names in listed] == [{"RagmeterSamplingScaledDown": len(MANY)}]
 
 
 @pytest.mark.real
