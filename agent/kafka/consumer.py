@@ -35,7 +35,6 @@ _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
 _FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
 _MAX_RECORDS = 2000
 _LAG_SECONDS = 2.0
-_MEASURE_SECONDS = 6.0  # at the limit of its CPU a worker takes seconds for it
 
 
 class _Seeks:
@@ -302,7 +301,7 @@ async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
     """
     while True:
         with contextlib.suppress(*PASSING):
-            async with asyncio.timeout(_MEASURE_SECONDS):
+            async with asyncio.timeout(3 * _LAG_SECONDS):  # a busy worker takes seconds for it
                 for group in groups:
                     await group.measure()
             answered()

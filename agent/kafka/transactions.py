@@ -216,18 +216,15 @@ class OwnerGroup(ABC):
 
     def gauges(self) -> list[GaugeSample]:
         """Return the lag of each topic, and for how long its oldest message waits."""
-        lags: dict[str, tuple[int, float]] = {}
+        oldest: dict[str, float] = {}
         for tp, owner in list(self.owners.items()):
-            lag, seconds = lags.get(tp.topic, (0, 0.0))
-            lags[tp.topic] = lag + owner.lag, max(seconds, owner.lag_seconds)
-        return [
-            sample
-            for topic, (lag, seconds) in lags.items()
-            for sample in (
-                ("ragmeter_kafka_lag_messages", (("topic", topic),), float(lag)),
-                ("ragmeter_kafka_lag_seconds", (("topic", topic),), seconds),
-            )
-        ]
+            oldest[tp.topic] = max(oldest.get(tp.topic, 0.0), owner.lag_seconds)
+        samples: list[GaugeSample] = []
+        for topic, seconds in oldest.items():
+            label, waiting = (("topic", topic),), float(self.waiting(topic))
+            samples.append(("ragmeter_kafka_lag_messages", label, waiting))
+            samples.append(("ragmeter_kafka_lag_seconds", label, seconds))
+        return samples
 
 
 class PartitionOwner(ABC):
@@ -322,16 +319,12 @@ class PartitionOwner(ABC):
         await self.open(offset)
         self.position = max(offset or 0, first)
         if self.position != offset:
-            # so that the group never reads on from where it happens to stand, and nobody counts
-            # again what was lost
+            # so that the group reads on from here, and nobody counts again what was lost
             await self.commit_step([], self.position)
         if offset is not None and offset < first:
-            log.error(
-                "%s/%d: offsets %d to %d were deleted before they were read (retention)",
-                *(*self.tp, offset, first - 1),
-            )
-            label = ("topic", self.tp.topic)
-            self.group.counters.inc(DELETED_UNREAD, (label,), first - offset)
+            text = "%s/%d: offsets %d to %d were deleted before they were read (retention)"
+            log.error(text, *self.tp, offset, first - 1)
+            self.group.counters.inc(DELETED_UNREAD, (("topic", self.tp.topic),), first - offset)
         self.queue.clear()
         self._written.clear()
         self._queued_bytes, self.expected = 0, self.position

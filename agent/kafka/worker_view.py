@@ -112,12 +112,8 @@ class WorkerView(ServicesView):
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         """Return what is known of a worst trace."""
         with self.lock():
-            for state in self.states():
-                body = state.evidence.get((service, trace_id))
-                if body is not None:
-                    document: dict[str, Any] = json.loads(body)
-                    return document
-        return None
+            bodies = [state.evidence.get((service, trace_id)) for state in self.states()]
+        return next((json.loads(body) for body in bodies if body is not None), None)
 
     def health(self) -> AgentHealth:
         """Return why the worker is not ready, and how many messages with traces wait."""
