@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
-_SILENT_SECONDS = 8.0  # they are asked every 2 to 4 s
+_SILENT_SECONDS = 8.0  # they are asked every 2 s, and have 6 s to answer
 _LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
 
 
@@ -92,6 +92,7 @@ async def run_worker(
             Aggregator(settings, rules, []).windows,
             counters,
             problems=worker.problems,
+            waiting=lambda: app.score.waiting(settings.kafka.topics.traces),
             judges=tiers.instruments.labels,
             gauges=lambda: [*tiers.gauges(), *app.gauges()],
         )

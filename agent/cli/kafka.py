@@ -74,7 +74,7 @@ def dlq_list(
     config: options.ConfigOption = None,
     form: FormatOption = "table",
 ) -> None:
-    """List dead letters: offset, time, reason, where they were read, bytes, whether sent again."""
+    """List dead letters: offset, time (UTC), reason, where they were read, bytes, if sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
 
     with options.connected_settings(config) as settings:

@@ -301,7 +301,7 @@ async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
     """
     while True:
         with contextlib.suppress(*PASSING):
-            async with asyncio.timeout(_LAG_SECONDS):
+            async with asyncio.timeout(3 * _LAG_SECONDS):  # a busy worker takes seconds for it
                 for group in groups:
                     await group.measure()
             answered()

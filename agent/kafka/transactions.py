@@ -154,6 +154,7 @@ class OwnerGroup(ABC):
         self.owners: dict[TopicPartition, PartitionOwner] = {}
         self.fail = fail
         self.counters = counters
+        self.answered_at = time.monotonic()  # when the brokers last did
         self._build = build
         self._dealt = False
 
@@ -209,20 +210,21 @@ class OwnerGroup(ABC):
             if owner is not None and owner.ready:
                 owner.measure(read, end)
 
+    def waiting(self, topic: str) -> int:
+        """Return how many messages of a topic wait in the partitions that are owned."""
+        return sum(owner.lag for tp, owner in list(self.owners.items()) if tp.topic == topic)
+
     def gauges(self) -> list[GaugeSample]:
         """Return the lag of each topic, and for how long its oldest message waits."""
-        lags: dict[str, tuple[int, float]] = {}
+        oldest: dict[str, float] = {}
         for tp, owner in list(self.owners.items()):
-            lag, seconds = lags.get(tp.topic, (0, 0.0))
-            lags[tp.topic] = lag + owner.lag, max(seconds, owner.lag_seconds)
-        return [
-            sample
-            for topic, (lag, seconds) in lags.items()
-            for sample in (
-                ("ragmeter_kafka_lag_messages", (("topic", topic),), float(lag)),
-                ("ragmeter_kafka_lag_seconds", (("topic", topic),), seconds),
-            )
-        ]
+            oldest[tp.topic] = max(oldest.get(tp.topic, 0.0), owner.lag_seconds)
+        samples: list[GaugeSample] = []
+        for topic, seconds in oldest.items():
+            label, waiting = (("topic", topic),), float(self.waiting(topic))
+            samples.append(("ragmeter_kafka_lag_messages", label, waiting))
+            samples.append(("ragmeter_kafka_lag_seconds", label, seconds))
+        return samples
 
 
 class PartitionOwner(ABC):
@@ -314,17 +316,15 @@ class PartitionOwner(ABC):
         self._producer = make_producer(self.group.kafka, self.group.largest, name, self.compression)
         await self._producer.start()
         offset, first = await self.group.offsets(self.tp)
-        if offset is not None and offset < first:
-            log.error(
-                "%s/%d: offsets %d to %d were deleted before they were read (retention)",
-                *(*self.tp, offset, first - 1),
-            )
-            label = ("topic", self.tp.topic)
-            self.group.counters.inc(DELETED_UNREAD, (label,), first - offset)
         await self.open(offset)
         self.position = max(offset or 0, first)
-        if offset is None:  # so that the group never reads on from where it happens to stand
-            await self.commit([], self.position)
+        if self.position != offset:
+            # so that the group reads on from here, and nobody counts again what was lost
+            await self.commit_step([], self.position)
+        if offset is not None and offset < first:
+            text = "%s/%d: offsets %d to %d were deleted before they were read (retention)"
+            log.error(text, *self.tp, offset, first - 1)
+            self.group.counters.inc(DELETED_UNREAD, (("topic", self.tp.topic),), first - offset)
         self.queue.clear()
         self._written.clear()
         self._queued_bytes, self.expected = 0, self.position
@@ -409,6 +409,10 @@ class PartitionOwner(ABC):
         self._queued_bytes -= taken
         return messages
 
+    async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
+        """Commit records, the offset, and what changed of the owner's state, if it has one."""
+        await self.commit(records, position)
+
     async def commit(self, records: Iterable[OutRecord], position: int) -> None:
         """Send records and commit the offset, both or neither.
 
@@ -434,6 +438,7 @@ class PartitionOwner(ABC):
             await producer.send_offsets_to_transaction({self.tp: position}, self.group.name)
             await asyncio.gather(*sent)
             await producer.commit_transaction()
+        self.group.answered_at = time.monotonic()
         self.position = position
         while self._written and self._written[0][0] < position:
             self._written.popleft()

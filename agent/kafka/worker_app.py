@@ -51,7 +51,6 @@ class WorkerApp:
     ) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         self.fatal: str | None = None
-        self._answered_at = time.monotonic()
         self._settings = settings
         self._tiers, self._preparer = tiers, preparer
         self.inspection = LiveInspection(preparer.content)
@@ -105,10 +104,10 @@ class WorkerApp:
     @property
     def silence(self) -> float:
         """Seconds since the brokers last answered."""
-        return time.monotonic() - self._answered_at
+        return time.monotonic() - max(self.score.answered_at, self.state.answered_at)
 
     def _answered(self) -> None:
-        self._answered_at = time.monotonic()
+        self.score.answered_at = time.monotonic()
         self._tiers.set_share(self.score.share(self._settings.kafka.topics.traces))
 
     def marks(self) -> dict[object, object]:

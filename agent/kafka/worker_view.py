@@ -44,13 +44,14 @@ class WorkerView(ServicesView):
         process: Counters,
         *,
         problems: Callable[[], Sequence[str]],
+        waiting: Callable[[], int] = lambda: 0,
         judges: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
     ) -> None:
         self.segments = tuple(settings.segments)
         self._group = group
         self._dedupe = settings.kafka.dedupe_hours * 3600
-        self._problems = problems
+        self._problems, self._waiting = problems, waiting
         self._judges = judges
         self._gauges = gauges
         self._counters = JoinedCounters(
@@ -113,17 +114,12 @@ class WorkerView(ServicesView):
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         """Return what is known of a worst trace."""
         with self.lock():
-            for state in self.states():
-                body = state.evidence.get((service, trace_id))
-                if body is not None:
-                    document: dict[str, Any] = json.loads(body)
-                    return document
-        return None
+            bodies = [state.evidence.get((service, trace_id)) for state in self.states()]
+        return next((json.loads(body) for body in bodies if body is not None), None)
 
     def health(self) -> AgentHealth:
-        """Return why the worker is not ready, and how many records wait."""
-        waiting = sum(len(owner.queue) for owner in list(self._group.owners.values()))
-        return AgentHealth(problems=tuple(self._problems()), queue_depth=waiting)
+        """Return why the worker is not ready, and how many messages with traces wait."""
+        return AgentHealth(problems=tuple(self._problems()), queue_depth=self._waiting())
 
     def promote(self, service: str | None) -> dict[str, Any]:
         """Make new drift baselines of a service, or of all here; call it in a thread.

@@ -30,6 +30,7 @@ FAILURE_REASONS = frozenset(
     {
         *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
         *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
+        "timeout",  # of a judge or model on Kafka
         "embedding_failed",  # of a canary's similarity
         "bad_value",  # of a function of the user's own
         "budget",  # of canaries: all are meant to be judged, and their owner can send fewer

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ragmeter.alerts.alert import TEMPLATE_FIELDS, Alert
+from ragmeter.alerts.rule_sets import load_runbooks
 from ragmeter.alerts.rules import (
     RULE_PROFILES,
     AlertRule,
@@ -19,7 +21,8 @@ from ragmeter.alerts.rules import (
     load_rules,
     parse_rules,
 )
-from ragmeter.windows.failures import FAILURE_REASONS, TRACE_REASONS
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.windows.failures import FAILURE_REASONS, TRACE_REASONS, failure_reason
 from tests.exporters.alerts import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
@@ -49,6 +52,18 @@ def test_every_key_of_latency_is_told() -> None:
         assert name in row
     for name in UnscoredCondition.model_fields:
         assert f"`unscored.{name}`" in section("Keys")
+
+
+def test_the_runbook_has_a_cause_for_every_reason_that_counts_as_a_failure() -> None:
+    causes = " ".join(load_runbooks()["unscored"]["causes"])
+    named = re.findall(r"`([a-z_]+\*?)`", causes)
+    for reason in FAILURE_REASONS:
+        assert any(fnmatch(reason, name) for name in named), reason
+
+
+def test_what_a_tier_does_not_answer_in_time_on_kafka_is_a_failure_with_its_name() -> None:
+    late = Score("grounding", "mini", ScoreState.UNSCORED, reason="timeout")
+    assert failure_reason(late) == "timeout"
 
 
 def test_every_reason_that_counts_as_a_failure_is_told() -> None:

@@ -319,3 +319,15 @@ def test_a_wrong_value_of_an_option_is_named_in_plain_words(arguments: list[str]
     assert found.exit_code == 2
     assert "'xml' is not one of '" in found.stderr
     assert "Value error" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [("kafka lag", "kafka.errors"), ("worker", "faust")]
+)
+def test_a_missing_extra_is_exit_status_2(
+    monkeypatch: pytest.MonkeyPatch, command: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 2
+    assert "pip install 'ragmeter[kafka]'" in done.output

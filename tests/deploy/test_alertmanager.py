@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,53 +61,110 @@ STAGED = [
     (15.9, 0.4, drifted(service="support")),
 ]
 SERVICES = {"checkout", "search", "support"}
+MANY = ("bot", "search", "shop", "help", "wiki", "desk")
 
 
-@pytest.mark.real
-def test_three_causes_are_at_most_four_notifications(tmp_path: Path) -> None:
+Step = tuple[float, Alert | dict[str, str]]
+"""The minute of an alert of the agent, or of the labels of one that Prometheus sends."""
+
+
+def notifications(folder: Path, steps: Sequence[Step], minutes: float) -> tuple[list[Any], int]:
+    """Return the groups that were notified with the names in them, and how many alerts are held."""
     binary = require("alertmanager", "prometheus-alertmanager")
     own = compressed_routes(SETTINGS.read_text("utf-8"), FACTOR)
 
-    async def scenario() -> tuple[list[Any], list[Any]]:
+    async def scenario() -> tuple[list[Any], int]:
         firing: list[Alert] = []
         async with (
             httpx.AsyncClient() as client,
             serve() as pager,
-            alertmanager(binary, tmp_path, pager.url, own) as url,
+            alertmanager(binary, folder, pager.url, own) as url,
         ):
             sender = Alertmanager(
                 client, url, lambda: firing, clock=time.time, count=lambda *_: None, resend=1.0
             )
             running = asyncio.create_task(sender.run())
-            steps: list[tuple[float, Alert, bool]] = []
-            for minute, later, alert in STAGED:
-                steps += [(minute, alert, True), (minute + later, alert, False)]
             begin = time.monotonic()
-            for minute, alert, agent in sorted(steps, key=lambda step: step[0]):
+            for minute, alert in sorted(steps, key=lambda step: step[0]):
                 await asyncio.sleep(max(0.0, begin + minute * 60 / FACTOR - time.monotonic()))
-                if agent:
+                if isinstance(alert, Alert):
                     alert.since = alert.fired_at = time.time()
                     firing.append(alert)
                     sender.wake()
                 else:
-                    labels = alertmanager_labels(alert) | {"sent_by": "prometheus"}
+                    labels = alert | {"sent_by": "prometheus"}
                     await client.post(f"{url}/api/v2/alerts", json=[{"labels": labels}])
-            await asyncio.sleep(max(0.0, begin + 25 * 60 / FACTOR - time.monotonic()))
+            await asyncio.sleep(max(0.0, begin + minutes * 60 / FACTOR - time.monotonic()))
             held = (await client.get(f"{url}/api/v2/alerts")).json()
             await sender.stop()
             await running
-            return list(pager.bodies), held
+            listed = [
+                (body["groupLabels"], [one["labels"]["alertname"] for one in body["alerts"]])
+                for body in pager.bodies
+            ]
+            return listed, len(held)
 
-    bodies, held = asyncio.run(scenario())
-    listed = [
-        (body["groupLabels"]["service"], [one["labels"]["alertname"] for one in body["alerts"]])
-        for body in bodies
-    ]
-    print(listed)
-    assert {service for service, _ in listed} == SERVICES
+    return asyncio.run(scenario())
+
+
+@pytest.mark.real
+def test_three_causes_are_at_most_four_notifications(tmp_path: Path) -> None:
+    steps: list[Step] = []
+    for minute, later, alert in STAGED:
+        steps += [(minute, alert), (minute + later, dict(alertmanager_labels(alert)))]
+    listed, held = notifications(tmp_path, steps, 25)
+    assert {group["service"] for group, _ in listed} == SERVICES
     assert len(listed) <= 4, listed
     # nothing is lost: what is muted is held
-    assert len(held) == 2 * len(STAGED)
+    assert held == 2 * len(STAGED)
+
+
+@pytest.mark.real
+def test_a_judge_that_is_down_is_one_story_however_many_services_it_judges(tmp_path: Path) -> None:
+    """Each service and metric has an alert of the agent, and each metric one of Prometheus."""
+    own = {"job": "ragmeter", "instance": "a:9464", "severity": "warning"}
+    steps: list[Step] = [
+        (6.0, {"alertname": "RagmeterJudgeFailing", "judge": "judge", **own}),
+        (12.5, {"alertname": "RagmeterJudgeDown", "judge": "judge", **own}),
+    ]
+    for number, metric in enumerate(("relevance", "answered", "faithfulness", "nugget_all")):
+        labels = {"metric": metric, "scorer": "judge", "severity": "critical"}
+        steps.append((14.0 + number / 4, {"alertname": "RagUnscoredHigh", **labels}))
+        for service in MANY:
+            one = make(rule="RagUnscoredHigh", metric=metric, scorer="judge", service=service)
+            one.id = f"{metric} {service}"
+            steps.append((13.0 + number / 4, one))
+    listed, held = notifications(tmp_path, steps, 30)
+    assert len(listed) <= 3, listed
+    assert Counter(listed[-1][1]) == {
+        "RagUnscoredHigh": 28,
+        "RagmeterJudgeDown": 1,
+        "RagmeterJudgeFailing": 1,
+    }
+    assert held == len(steps)
+
+
+@pytest.mark.real
+def test_a_judge_that_is_slow_is_one_notification(tmp_path: Path) -> None:
+    scaled = {"alertname": "RagmeterSamplingScaledDown", "tier": "judge", **WARNS}
+    listed, _ = notifications(tmp_path, [(1.0, scaled | {"service": one}) for one in MANY], 20)
+    assert [Counter(names) for _, names in listed] == [{"RagmeterSamplingScaledDown": len(MANY)}]
+
+
+@pytest.mark.real
+def test_an_agent_that_stands_still_is_told_once(tmp_path: Path) -> None:
+    own = {"job": "ragmeter", "instance": "a:9464", "severity": "critical"}
+    names = ("RagmeterNotReady", "RagmeterStalled")
+    steps: list[Step] = [
+        (7.0, {"alertname": names[0], **own}),
+        (15.0, {"alertname": names[1], **own}),
+        (15.0, {"alertname": names[1], **own, "instance": "b:9464"}),
+    ]
+    listed, _ = notifications(tmp_path, steps[:2], 25)
+    assert listed == [({}, ["RagmeterNotReady"])]
+    (tmp_path / "other").mkdir()
+    listed, _ = notifications(tmp_path / "other", steps, 25)
+    assert sorted(listed[-1][1]) == ["RagmeterNotReady", "RagmeterStalled"]
 
 
 def test_the_agents_own_webhook_folds_the_same() -> None:

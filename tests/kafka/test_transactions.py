@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
@@ -15,7 +16,7 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
-from ragmeter.kafka.consumer import ScoreGroup, _Seeks
+from ragmeter.kafka.consumer import ScoreGroup, _Seeks, follow_lag
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, PartitionOwner
 from tests.kafka.messages import message
 from tests.waiting import PATIENCE
@@ -63,6 +64,7 @@ class Group:
 
     def __init__(self, log: list[Any], offset: int | None, first: int = 0) -> None:
         self.log, self.offset, self.first = log, offset, first
+        self.answered_at = 0.0
         self.sought: list[int] = []
         self.lost = 0
         self.counters = self
@@ -203,8 +205,9 @@ def test_what_the_retention_deleted_is_counted(
     async def story(owner: Owner) -> None:
         await until(lambda: owner.ready)
 
-    run(monkeypatch, log, group, lambda: Owner(group), story)
-    assert (group.sought, group.lost) == ([10], 7)
+    run(monkeypatch, log, group, lambda: Owner(group), story, [KafkaConnectionError()])
+    assert (group.sought, group.lost) == ([10], 7), "once, however often the owner begins"
+    assert log[-1] == ([], 10), "so that the next owner does not count it again"
 
 
 @pytest.mark.parametrize("error", [KafkaConnectionError(), ProducerFenced(), BeginAgain()])
@@ -313,6 +316,28 @@ def test_the_lag_is_what_is_not_committed_and_the_end_of_a_transaction_is_nothin
     asyncio.run(go())
 
 
+def test_a_busy_worker_does_not_take_the_brokers_for_away() -> None:
+    """At the limit of its CPU it measures its lag for seconds, or not at all; it commits."""
+
+    class Busy(Group):
+        async def measure(self) -> None:
+            await asyncio.sleep(2.5)
+
+    async def go() -> None:
+        answered = asyncio.Event()
+        following = asyncio.create_task(follow_lag(answered.set, cast(Any, Busy([], 0))))
+        await asyncio.wait_for(answered.wait(), 60)
+        following.cancel()
+        group = Busy([], 0)
+        owner = Owner(group)
+        owner._producer = cast(Any, Producer([], []))
+        before = time.monotonic()
+        await owner.commit([], 1)
+        assert group.answered_at >= before
+
+    asyncio.run(go())
+
+
 def test_an_owner_outlives_a_rebalance_that_leaves_its_partition() -> None:
     class Kept(Owner):
         def start(self) -> None:
@@ -330,6 +355,8 @@ def test_an_owner_outlives_a_rebalance_that_leaves_its_partition() -> None:
         group = ScoreGroup(Settings(), [], build, told, told.fail)
         assert not group.ready
         await group.assign([TP, TopicPartition("rag.traces", 4)])
+        started[0].lag, started[1].lag = 3, 4
+        assert (group.waiting("rag.traces"), group.waiting("rag.feedback")) == (7, 0)
         await group.assign([TP])
         assert len(started) == 2
         assert closed == [started[1]]

@@ -39,8 +39,9 @@ def reading_of(
     kafka = settings.kafka.model_copy(update={"dedupe_hours": 1.0})
     settings = settings.model_copy(update={"kafka": kafka})
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
-    group: Any = Owned(states, waiting=3)
-    return WorkerView(settings, group, empty, process or Counters(), problems=problems)
+    group: Any = Owned(states)
+    functions: Any = {"problems": problems, "waiting": lambda: 3}
+    return WorkerView(settings, group, empty, process or Counters(), **functions)
 
 
 def state_with(*services: str, first: int = 0, count: int = 40, **changes: Any) -> PartitionState:

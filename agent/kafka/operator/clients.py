@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import escape_control
+from ragmeter.console.terminal import UsageError, escape_control
 from ragmeter.core.clocks import Pace
 from ragmeter.core.errors import RagmeterError
 from ragmeter.ingest.files import InputFile
@@ -52,14 +52,13 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
     """Check the connection, and turn the clients' exceptions into one-line errors.
 
     Raises:
+        UsageError: The clients are not installed.
         KafkaCommandError: The brokers are unreachable, or a client failed within the block.
     """
     try:
         from kafka.errors import KafkaError
     except ImportError:
-        raise KafkaCommandError(
-            "the commands need the extra: pip install 'ragmeter[kafka]'"
-        ) from None
+        raise UsageError("this needs the extra: pip install 'ragmeter[kafka]'") from None
     if not logging.getLogger().isEnabledFor(logging.DEBUG):
         for name in ("kafka", "aiokafka"):  # the one line has the cause; -v shows every attempt
             logging.getLogger(name).setLevel(logging.CRITICAL)

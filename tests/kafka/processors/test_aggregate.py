@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,8 @@ import pytest
 from aiokafka import TopicPartition
 
 from ragmeter.core.counters import Counters
+from ragmeter.kafka import transactions
+from ragmeter.kafka.processors import aggregate
 from ragmeter.kafka.processors.aggregate import AggregateOwner, RecordFailed
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_scores
@@ -22,6 +25,7 @@ from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import Owned, record, state_of
 from tests.kafka.state.test_feedback import counted as outcomes
 from tests.kafka.state.test_feedback import label, trace
+from tests.kafka.test_transactions import Group, Producer
 
 
 class Owner(AggregateOwner):
@@ -114,3 +118,33 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
 def test_what_no_record_is_to_blame_for_ends_the_worker(error: Exception) -> None:
     with pytest.raises(type(error)):
         Broken(error).count(*log())
+
+
+def test_a_partition_whose_records_have_all_expired_has_a_state_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After `kafka rebuild`, say: the next owner would take none for one that was lost."""
+    rows: dict[bytes, bytes] = {}
+    committed: list[int] = []
+
+    class Keeps(Owner):
+        async def commit(self, records: Iterable[OutRecord], position: int) -> None:
+            rows.update({one.key or b"": one.value or b"" for one in records})
+            committed.append(position)
+
+    async def read(*_: object) -> dict[bytes, bytes]:
+        return rows
+
+    async def begin() -> None:
+        group = Group([], committed[-1] if committed else None, first=14460)
+        group.lock = threading.RLock()  # type: ignore[attr-defined]
+        parts = SimpleNamespace(settings=settings_of())
+        owner = Keeps(cast(Any, parts), cast(Any, group), TopicPartition("rag.scores", 0))
+        await owner._begin()
+        assert owner.position == 14460
+
+    monkeypatch.setattr(transactions, "make_producer", lambda *_: Producer([], []))
+    monkeypatch.setattr(aggregate, "read_rows", read)
+    for _ in range(2):
+        asyncio.run(begin())
+    assert committed == [14460]

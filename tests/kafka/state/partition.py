@@ -7,7 +7,6 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ragmeter.alerts.alert import Alert
@@ -43,10 +42,9 @@ S = TypeVar("S")
 class Owned:
     """As a state group that owns these states by partition."""
 
-    def __init__(self, held: dict[int, Any] | None = None, waiting: int = 0) -> None:
+    def __init__(self, held: dict[int, Any] | None = None) -> None:
         self.held = {} if held is None else held
         self.lock = threading.RLock()
-        self.owners = {0: SimpleNamespace(queue=range(waiting))}
 
     def states(self, kind: type[S]) -> dict[int, S]:
         return {number: state for number, state in self.held.items() if isinstance(state, kind)}
