@@ -174,8 +174,7 @@ class DriftMonitor:
         if len(self._monitors) >= self.settings.max_series:
             self.refused += 1
             return
-        monitor = kind(*labels)
-        self._set_up(monitor)
+        self._set_up(monitor := kind(*labels))
         # the bucket that has not closed yet, on the grid of its width
         monitor.next_start = now - now % monitor.width - monitor.width
         self._monitors[key] = monitor

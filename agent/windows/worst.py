@@ -30,7 +30,6 @@ UNSCORED_METRIC = "unscored"
 _KEY = b"ragmeter worst traces"
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_decode = json.JSONDecoder().raw_decode  # without looking for encodings and spaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def pack_entries(entries: PackedEntries) -> bytes:
 def unpack_entries(entries: PackedEntries) -> list[WorstEntry]:
     """Undo `pack_entries`; an unpacked list is returned itself, not copied."""
     if isinstance(entries, bytes):
-        return [WorstEntry(*fields) for fields in _decode(entries.decode("ascii"))[0]]
+        return [WorstEntry(*fields) for fields in json.loads(entries)]
     return entries
 
 
