@@ -111,7 +111,7 @@ async def _scrape(services: Mapping[str, float], lines: list[str], folder: Path)
         }
         (folder / "config.json").write_text(json.dumps(config))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ragmeter.cli.main", "run"),
+            *(sys.executable, "-m", "ragmeter", "run"),
             *("-c", str(folder / "config.json"), "--replay", str(folder / "traces.jsonl")),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

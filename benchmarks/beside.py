@@ -62,7 +62,7 @@ class Ragmeter:
         config.write_text(json.dumps({"http": http, "state": state}))
         self.page = f"http://127.0.0.1:{http['metrics_port']}/metrics"
         self.url = f"http://127.0.0.1:{port}{PATH}"
-        command = [sys.executable, "-m", "ragmeter.cli.main", "run", "-c", str(config)]
+        command = [sys.executable, "-m", "ragmeter", "run", "-c", str(config)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self._wait()
 

@@ -199,7 +199,9 @@ class Process:
     def check(self) -> None:
         """Raises when it has ended by itself."""
         if self._popen.poll() is not None:
-            raise RuntimeError(f"it has ended: {self.log.read_text()[-2000:]}")
+            raise RuntimeError(
+                f"it has ended ({self._popen.returncode}): {self.log.read_text()[-2000:]}"
+            )
 
     def end(self, seconds: float = 30) -> int:
         if self._popen.poll() is None:
@@ -228,7 +230,7 @@ def worker(setup: Setup, folder: Path, number: int = 0, profile: Path | None = N
     port = free_port()
     config = folder / f"{setup.name}-{number}.json"
     config.write_text(json.dumps({**setup.settings, "http": {"metrics_port": port}}))
-    command = ["-m", "ragmeter.cli.main", "worker", "--config", str(config)]
+    command = ["-m", "ragmeter", "worker", "--config", str(config)]
     if profile is not None:
         command = ["-m", "cProfile", "-o", str(profile), *command]
     return Process(command, folder / f"{setup.name}-{number}.log", port)
