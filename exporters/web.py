@@ -303,9 +303,11 @@ class _LabelHandlers:
 
     def _text(self, service: str, trace: PoolTrace) -> dict[str, Any] | None:
         """Return a trace to label as it is kept; forget one whose text is gone."""
+        with self._pool(service) as pool:  # before it is looked for: it may come meanwhile
+            waits = pool.awaits_text((service, trace.trace_id))
         kept = self._agent.evidence(service, trace.trace_id)
         content = kept["trace"].get("content") if kept else "gone"
-        if content == "gone":
+        if content == "gone" and not waits:
             with self._pool(service) as pool:
                 pool.forget(service, trace.trace_id)
         return None if content in ("gone", *_UNREAD) else kept

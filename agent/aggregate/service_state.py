@@ -265,3 +265,4 @@ class ServiceState:
     def committed(self) -> None:
         """Release what waits until the last `changes` are durable."""
         self.outbox.settle()
+        self.labels.stored()

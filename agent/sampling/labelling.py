@@ -155,6 +155,7 @@ class LabelPool:
     ) -> None:
         self._most = max(_LEAST_TRACES, _MAX_TRACES // share)
         self._entered: set[EvidenceKey] = set()
+        self._storing: set[EvidenceKey] = set()
         self._rates: Mapping[str, SamplingRates] = settings.services
         self._default = settings
         self._horizon = horizon
@@ -221,8 +222,16 @@ class LabelPool:
 
     def take_entered(self) -> set[EvidenceKey]:
         """Return the traces that have entered since the last call."""
-        entered, self._entered = self._entered, set()
-        return entered
+        self._storing, self._entered = self._entered, set()
+        return self._storing
+
+    def stored(self) -> None:
+        """Note that what `take_entered` gave is durable."""
+        self._storing = set()
+
+    def awaits_text(self, key: EvidenceKey) -> bool:
+        """Return whether a trace has entered so lately that its text is not stored yet."""
+        return key in self._entered or key in self._storing
 
     def state(self, service: str) -> tuple[list[PoolTrace], int, int]:
         """Return what the last draw has left to label, of how many, and how many wait for one."""

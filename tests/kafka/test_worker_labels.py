@@ -87,3 +87,25 @@ def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_
     assert kept["trace"]["answer"] == make_trace(0).answer
     assert desk._text("bot", second) is None
     assert desk._left("bot") == [first]
+
+
+def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "_commit", lambda: None)
+        backend.feed([trace_line(n) for n in range(12)])
+    pool, desk = backend.state.labels, _LabelHandlers(backend.view, backend.view)
+    pool.draw("bot", 5)
+    drawn = desk._left("bot")
+    assert desk._document("bot", "24h")["questions"] == []
+    assert desk._left("bot") == drawn, "their texts are on the way"
+    backend.state.step()
+    assert all(pool.awaits_text(("bot", one.trace_id)) for one in drawn), "until it is durable"
+    backend.state.committed()
+    assert not any(pool.awaits_text(("bot", one.trace_id)) for one in drawn)
+    (first, *_) = drawn
+    backend.state.evidence.save_text(("bot", first.trace_id), None)
+    desk._document("bot", "24h")
+    assert desk._left("bot") == drawn[1:], "gone for good"
