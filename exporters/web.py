@@ -12,6 +12,7 @@ import hmac
 import json
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,8 +158,9 @@ _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
 _NO_LABELS = (
-    "No traces are drawn here: sampling.people is 0. Set it, or label a file of traces (ragmeter"
-    " label FILE) and send its labels to /v1/feedback, or to the topic rag.feedback."
+    "No traces are drawn here: sampling.people or feedback.traces was 0 at the start. Set it, or"
+    " label a file of traces (ragmeter label FILE) and send its labels to /v1/feedback, or to the"
+    " topic rag.feedback."
 )
 _UNREAD = ("pending", "crowded")  # a worker on Kafka has not read the text again
 MAX_DRAW = 1000  # traces of one draw
@@ -265,6 +267,7 @@ class _LabelHandlers:
         self._labels = labels
         self._key = secrets.token_bytes(32)
         self._leases: dict[str, tuple[str, float]] = {}  # by trace: to whom, until when
+        self._leasing = threading.Lock()
 
     def _lease(self, left: Sequence[PoolTrace], person: str) -> Iterator[PoolTrace]:
         """Yield traces, each lent to a person for a while; what is lent to others comes last."""
@@ -326,10 +329,11 @@ class _LabelHandlers:
         view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
         view.waiting, view.agreement = waiting, self.agreement(service)
         view.estimates = people_estimates(self._agent, service, base.windows[-1])
-        for one in self._lease(left, person):
-            if self._text(service, one):
-                view.trace = trace_view(self._agent, service, one.trace_id)
-                break
+        with self._leasing:
+            for one in self._lease(left, person):
+                if self._text(service, one):
+                    view.trace = trace_view(self._agent, service, one.trace_id)
+                    break
         view.token = self._token(service, view.trace.trace_id if view.trace else "")
         return view
 
@@ -378,7 +382,7 @@ class _LabelHandlers:
         """Make the labels of a drawn trace durable; return why they were not, or ""."""
         drawn = {one.trace_id: one.probability for one in self._left(service)}
         if trace_id not in drawn:
-            return "This trace has a label by now. Nothing was stored."
+            return "This trace has a label by now, or was not drawn. Nothing was stored."
         document = self._agent.evidence(service, trace_id) or {}
         feedback = Feedback(
             trace_id=trace_id,
@@ -392,7 +396,7 @@ class _LabelHandlers:
         try:
             self._labels.add_label(service, feedback)
         except (StateUnavailable, QueueFull) as error:
-            return f"Nothing was stored: {error}"
+            return f"Not known to be stored: {error}"
         return ""
 
     def _draw(self, service: str, count: object) -> None:
@@ -413,8 +417,11 @@ class _LabelHandlers:
         try:
             body = await _in_time(request.json())
             assert isinstance(body, dict)
+            assert isinstance(body.get("count", 0), int)
+            assert isinstance(body.get("trace_id", ""), str)
         except (ValueError, AssertionError, RecursionError):
-            return web.json_response({"error": "the body is a JSON object"}, status=400)
+            why = "the body is a JSON object; its count is an integer, its trace_id a string"
+            return web.json_response({"error": why}, status=400)
         base = await asyncio.to_thread(base_view, self._agent)
         names = [name for name in base.services if body.get("service") in (None, name)]
         if len(names) != 1:
@@ -427,7 +434,7 @@ class _LabelHandlers:
                 assert verdict.given
             except (ValidationError, AssertionError):
                 return web.json_response({"error": "the verdict has no labels"}, status=400)
-            store = partial(self._store, names[0], str(body["trace_id"]), verdict)
+            store = partial(self._store, names[0], body["trace_id"], verdict)
             if problem := await asyncio.to_thread(store):
                 return web.json_response({"error": problem}, status=409)
             return web.json_response({"accepted": 1})
@@ -459,6 +466,8 @@ async def _in_time(reading: Coroutine[Any, Any, _T]) -> _T:
         return await asyncio.wait_for(reading, _FORM_SECONDS)
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
+    except LookupError:  # of a charset
+        raise web.HTTPUnsupportedMediaType from None
 
 
 class _MetricsPortHandlers:

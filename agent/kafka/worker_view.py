@@ -170,5 +170,7 @@ class WorkerView(ServicesView):
             if not states <= set(self.states()):
                 raise StateUnavailable("the group rebalances: ask again")
             if time.monotonic() > give_up_at:
-                raise StateUnavailable("applied, but Kafka does not take it yet")
+                raise StateUnavailable(
+                    "applied, but Kafka does not take it yet: lost only if this worker ends before"
+                )
             time.sleep(_POLL_SECONDS)

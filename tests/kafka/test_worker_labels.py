@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from ragmeter.aggregate.evidence import encode_evidence
+from ragmeter.core.feedback import Verdict
 from ragmeter.exporters.web import _LabelHandlers
+from ragmeter.kafka import worker_view
 from ragmeter.kafka.state.partition import PartitionState
 from tests.backends import Partition, settings_of
 from tests.kafka.cluster import Worker, workers
@@ -87,6 +89,20 @@ def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_
     assert kept["trace"]["answer"] == make_trace(0).answer
     assert desk._text("bot", second) is None
     assert desk._left("bot") == [first]
+
+
+def test_a_label_that_kafka_does_not_take_is_not_said_to_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_view, "COMMAND_PATIENCE", 0.1)
+    backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
+    backend.feed([trace_line(0)])
+    desk = _LabelHandlers(backend.view, backend.view)
+    backend.state.labels.draw("bot", 1)
+    said = desk._store("bot", "t0", Verdict(answered=False))
+    assert said.startswith("Not known to be stored: applied, but Kafka does not take it yet")
+    backend._commit()
+    assert backend.metrics()['ragmeter_feedback_total{outcome="joined"}'] == 1, "it was stored"
 
 
 def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
