@@ -171,6 +171,6 @@ class WorkerView(ServicesView):
                 raise StateUnavailable("the group rebalances: ask again")
             if time.monotonic() > give_up_at:
                 raise StateUnavailable(
-                    "applied, but Kafka does not take it yet: lost only if this worker ends before"
+                    "applied, but lost if this worker ends before Kafka takes it"
                 )
             time.sleep(_POLL_SECONDS)

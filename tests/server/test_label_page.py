@@ -258,8 +258,10 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
             labelling(tmp_path) as (agent, base),
             httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
         ):
-            wrong = ({"service": "nobody"}, *({"count": one} for one in ("30", 2.5, None, [3], {})))
-            wrong += ({"service": ["bot"]}, *({"trace_id": one} for one in (5, None, ["t1"], {})))
+            counts: list[Any] = ["30", 2.5, None, [3], {}]
+            ids: list[Any] = [5, None, ["t1"], {}]
+            wrong: list[dict[str, Any]] = [{"service": "nobody"}, {"service": ["bot"]}]
+            wrong += [{"count": one} for one in counts] + [{"trace_id": one} for one in ids]
             for bad in (b"[]", b"{", *(json.dumps(one).encode() for one in wrong)):
                 assert (await client.post("/v1/labels", content=bad)).status_code == 400, bad
             for path, kind in (("/v1/labels", "json"), ("/label/bot", "x-www-form-urlencoded")):
