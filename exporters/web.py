@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import unquote
@@ -159,8 +158,7 @@ _T = TypeVar("_T")
 LABEL_PATH = "/label/{service:[^/]+}"
 _NO_LABELS = (
     "No traces are drawn here: sampling.people or feedback.traces was 0 at the start. Set it, or"
-    " label a file of traces (ragmeter label FILE) and send its labels to /v1/feedback, or to the"
-    " topic rag.feedback."
+    " send labels of a file (ragmeter label FILE) to /v1/feedback, or to the topic rag.feedback."
 )
 _UNREAD = ("pending", "crowded")  # a worker on Kafka has not read the text again
 MAX_DRAW = 1000  # traces of one draw
@@ -307,10 +305,10 @@ class _LabelHandlers:
     def _text(self, service: str, trace: PoolTrace) -> dict[str, Any] | None:
         """Return a trace to label as it is kept; forget one whose text is gone."""
         with self._pool(service) as pool:  # before it is looked for: it may come meanwhile
-            waits = pool.awaits_text((service, trace.trace_id))
+            new = pool.is_new((service, trace.trace_id))
         kept = self._agent.evidence(service, trace.trace_id)
-        content = kept["trace"].get("content") if kept else "gone"
-        if content == "gone" and not waits:
+        content = kept["trace"].get("content") if kept else "pending" if new else "gone"
+        if content == "gone":
             with self._pool(service) as pool:
                 pool.forget(service, trace.trace_id)
         return None if content in ("gone", *_UNREAD) else kept
@@ -434,8 +432,7 @@ class _LabelHandlers:
                 assert verdict.given
             except (ValidationError, AssertionError):
                 return web.json_response({"error": "the verdict has no labels"}, status=400)
-            store = partial(self._store, names[0], body["trace_id"], verdict)
-            if problem := await asyncio.to_thread(store):
+            if problem := await asyncio.to_thread(self._store, names[0], body["trace_id"], verdict):
                 return web.json_response({"error": problem}, status=409)
             return web.json_response({"accepted": 1})
         await asyncio.to_thread(self._draw, names[0], body.get("count", 0))
@@ -451,8 +448,10 @@ class _LabelHandlers:
         return {
             "questions": questions,
             "window": window,
-            "note": "no trace waits to be labelled: traces enter with the share of sampling.people,"
-            " and each is drawn once at most (a worker on Kafka may have to read its text first)",
+            "note": "the texts of the drawn traces are still to be read: ask again in a moment"
+            if self._left(service)
+            else "no trace waits to be labelled: traces enter with the share of sampling.people,"
+            " and each is drawn once at most",
             "estimates": [
                 [spec.name, scorer, one.value, one.lower, one.upper, one.samples]
                 for spec, scorer, one in rows

@@ -267,4 +267,3 @@ class ServiceState:
     def committed(self) -> None:
         """Release what waits until the last `changes` are durable."""
         self.outbox.settle()
-        self.labels.stored()

@@ -158,8 +158,7 @@ class LabelPool:
         self, settings: SamplingSettings, horizon: float, rng: Random, share: int = 1
     ) -> None:
         self._most = max(_LEAST_TRACES, _MAX_TRACES // share)
-        self._entered: set[EvidenceKey] = set()
-        self._storing: set[EvidenceKey] = set()
+        self._entered, self._new = set[EvidenceKey](), set[EvidenceKey]()
         self.resample(settings)
         self._horizon = horizon
         self._rng = rng
@@ -200,9 +199,8 @@ class LabelPool:
         pool.traces.append(PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, probability))
         self._entered.add((scored.service, scored.trace_id))
         self.changed = True
-        traces = [one for pool in self._services.values() for one in pool.traces]
-        chars = sum(len(one.trace_id) for one in traces)
-        if max(len(traces), chars / _ID_CHARS) > self._most:
+        traces = (one for pool in self._services.values() for one in pool.traces)
+        if sum(max(1.0, len(one.trace_id) / _ID_CHARS) for one in traces) > self._most:
             largest = max(self._services.values(), key=lambda one: len(one.traces))
             largest.scale /= 2
             largest.traces = [
@@ -227,17 +225,13 @@ class LabelPool:
         }
 
     def take_entered(self) -> set[EvidenceKey]:
-        """Return the traces that have entered since the last call."""
-        self._storing, self._entered = self._entered, set()
-        return self._storing
+        """Return the traces that have entered since the last call; until the next they are new."""
+        self._new, self._entered = self._entered, set()
+        return self._new
 
-    def stored(self) -> None:
-        """Note that what `take_entered` gave is durable."""
-        self._storing = set()
-
-    def awaits_text(self, key: EvidenceKey) -> bool:
-        """Return whether a trace has entered so lately that its text is not stored yet."""
-        return key in self._entered or key in self._storing
+    def is_new(self, key: EvidenceKey) -> bool:
+        """Return whether a trace has entered so lately that its text may not be stored yet."""
+        return key in self._entered or key in self._new
 
     def state(self, service: str) -> tuple[list[PoolTrace], int, int]:
         """Return what the last draw has left to label, of how many, and how many wait for one."""
