@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -27,17 +26,8 @@ from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.service_state import ServiceState
-from ragmeter.breakdown.breakdown import (
-    DEFAULT_FDR,
-    BreakdownOptions,
-    ComparedWith,
-    NoPastError,
-    build_document,
-)
 from ragmeter.config.reporting import RUNBOOK_PATH
-from ragmeter.core.errors import RagmeterError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.core.metric_specs import find_spec
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
 from ragmeter.exporters.page.rendering import (
@@ -53,104 +43,26 @@ from ragmeter.exporters.page.traces import LabelView, find_trace, trace_view
 from ragmeter.exporters.page.views import (
     PageOptions,
     base_view,
-    default_segment_window,
     people_estimates,
-    service_breakdown,
     service_view,
     status_view,
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
-from ragmeter.exporters.snapshot import windows_json
-from ragmeter.metrics.registry import metric_specs
+from ragmeter.exporters.snapshot import (
+    InvalidSegmentsQuery,
+    SegmentsQuery,
+    quote_sent,
+    segments_json,
+    windows_json,
+)
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.server.client import read_segment, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
-_MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
-_PARAMETERS = ("service", "metric", "window", "against", "fdr")
-
-
-class InvalidSegmentsQuery(RagmeterError, ValueError):
-    """A query that cannot be answered; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentsQuery:
-    """A query for a breakdown; None means all services, all metrics and the default window."""
-
-    service: str | None = None
-    metric: str | None = None
-    window: str | None = None
-    against: ComparedWith | None = None
-    fdr: float = DEFAULT_FDR
-
-    @classmethod
-    def parse(cls, query: Mapping[str, str]) -> Self:
-        """Parse the parameters of a URL.
-
-        Raises:
-            InvalidSegmentsQuery: A parameter is unknown or has an invalid value.
-        """
-        for name in query:
-            if name not in _PARAMETERS:
-                raise InvalidSegmentsQuery(
-                    f"{_shown(name)}: one of {', '.join(_PARAMETERS)} is needed"
-                )
-        metric, against = query.get("metric"), query.get("against")
-        if metric is not None and find_spec(metric_specs(), metric) is None:
-            raise InvalidSegmentsQuery(f"metric {_shown(metric)} is not known")
-        if against is not None and against not in tuple(ComparedWith):
-            raise InvalidSegmentsQuery(f"against: one of {', '.join(ComparedWith)} is needed")
-        try:
-            fdr = float(query.get("fdr", DEFAULT_FDR))
-        except ValueError:
-            fdr = 0.0
-        if not 0 < fdr < 1:
-            raise InvalidSegmentsQuery("fdr: a number between 0 and 1 is needed")
-        compared_with = ComparedWith(against) if against else None
-        return cls(query.get("service"), metric, query.get("window"), compared_with, fdr)
-
-
-def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
-    """Build the breakdown of each service that has segments, or of the one in the query.
-
-    Raises:
-        InvalidSegmentsQuery: The service or window does not exist, or has no past to compare.
-    """
-    with agent.lock():
-        windows = agent.windows
-        names, services, now = tuple(windows.names), windows.services(), windows.now
-    window = query.window or default_segment_window(names)
-    if window not in names:
-        raise InvalidSegmentsQuery(f"window {_shown(window)}: one of {', '.join(names)} is needed")
-    if query.service is not None and query.service not in services:
-        raise InvalidSegmentsQuery(
-            f"service {_shown(query.service)}: no trace of it is in any window"
-        )
-    options = BreakdownOptions(query.metric, query.against, query.fdr)
-    try:
-        documents = [
-            build_document(service_breakdown(agent, service, window, options))
-            for service in (services if query.service is None else [query.service])
-        ]
-    except NoPastError as error:
-        raise InvalidSegmentsQuery(str(error)) from None
-    return {
-        "stream_time": now,
-        "window": window,
-        "windows": list(names),
-        "segments": list(agent.segments),
-        "services": documents,
-    }
-
 
 def _read_name(request: web.Request, name: str) -> str:
     return read_segment(request.match_info[name])
-
-
-def _shown(text: str) -> str:
-    return repr(text[:_MAX_SHOWN_CHARS])
 
 
 _T = TypeVar("_T")
@@ -424,7 +336,7 @@ class _LabelHandlers:
         names = [name for name in base.services if body.get("service") in (None, name)]
         if len(names) != 1:
             known = ", ".join(base.services[:20]) or "none"
-            why = f"name one service that has traces (--service): {_shown(known)}"
+            why = f"name one service that has traces (--service): {quote_sent(known)}"
             return web.json_response({"error": why}, status=400)
         if "trace_id" in body:
             try:
@@ -448,7 +360,7 @@ class _LabelHandlers:
         return {
             "questions": questions,
             "window": window,
-            "note": "the texts of the drawn traces are still to be read: ask again in a moment"
+            "note": "the texts of drawn traces are read first (kafka.evidence_bytes): ask again"
             if self._left(service)
             else "no trace waits to be labelled: traces enter with the share of sampling.people,"
             " and each is drawn once at most",
@@ -528,7 +440,7 @@ class _MetricsPortHandlers:
         async with self._pages:
             service = await asyncio.to_thread(find_trace, self._agent, trace_id)
         if service is None:
-            raise web.HTTPNotFound(text=f"No trace {_shown(trace_id)} is kept. {_NOT_KEPT}")
+            raise web.HTTPNotFound(text=f"No trace {quote_sent(trace_id)} is kept. {_NOT_KEPT}")
         raise web.HTTPFound(trace_path(service, trace_id))
 
     async def runbook(self, request: web.Request) -> web.Response:
