@@ -12,14 +12,13 @@ import hmac
 import json
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -27,17 +26,8 @@ from pydantic import ValidationError
 
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.service_state import ServiceState
-from ragmeter.breakdown.breakdown import (
-    DEFAULT_FDR,
-    BreakdownOptions,
-    ComparedWith,
-    NoPastError,
-    build_document,
-)
 from ragmeter.config.reporting import RUNBOOK_PATH
-from ragmeter.core.errors import RagmeterError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.core.metric_specs import find_spec
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
 from ragmeter.exporters.page.rendering import (
@@ -53,112 +43,34 @@ from ragmeter.exporters.page.traces import LabelView, find_trace, trace_view
 from ragmeter.exporters.page.views import (
     PageOptions,
     base_view,
-    default_segment_window,
     people_estimates,
-    service_breakdown,
     service_view,
     status_view,
 )
 from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
-from ragmeter.exporters.snapshot import windows_json
-from ragmeter.metrics.registry import metric_specs
+from ragmeter.exporters.snapshot import (
+    InvalidSegmentsQuery,
+    SegmentsQuery,
+    quote_sent,
+    segments_json,
+    windows_json,
+)
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.server.client import read_segment, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
-
-_MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
-_PARAMETERS = ("service", "metric", "window", "against", "fdr")
-
-
-class InvalidSegmentsQuery(RagmeterError, ValueError):
-    """A query that cannot be answered; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentsQuery:
-    """A query for a breakdown; None means all services, all metrics and the default window."""
-
-    service: str | None = None
-    metric: str | None = None
-    window: str | None = None
-    against: ComparedWith | None = None
-    fdr: float = DEFAULT_FDR
-
-    @classmethod
-    def parse(cls, query: Mapping[str, str]) -> Self:
-        """Parse the parameters of a URL.
-
-        Raises:
-            InvalidSegmentsQuery: A parameter is unknown or has an invalid value.
-        """
-        for name in query:
-            if name not in _PARAMETERS:
-                raise InvalidSegmentsQuery(
-                    f"{_shown(name)}: one of {', '.join(_PARAMETERS)} is needed"
-                )
-        metric, against = query.get("metric"), query.get("against")
-        if metric is not None and find_spec(metric_specs(), metric) is None:
-            raise InvalidSegmentsQuery(f"metric {_shown(metric)} is not known")
-        if against is not None and against not in tuple(ComparedWith):
-            raise InvalidSegmentsQuery(f"against: one of {', '.join(ComparedWith)} is needed")
-        try:
-            fdr = float(query.get("fdr", DEFAULT_FDR))
-        except ValueError:
-            fdr = 0.0
-        if not 0 < fdr < 1:
-            raise InvalidSegmentsQuery("fdr: a number between 0 and 1 is needed")
-        compared_with = ComparedWith(against) if against else None
-        return cls(query.get("service"), metric, query.get("window"), compared_with, fdr)
-
-
-def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
-    """Build the breakdown of each service that has segments, or of the one in the query.
-
-    Raises:
-        InvalidSegmentsQuery: The service or window does not exist, or has no past to compare.
-    """
-    with agent.lock():
-        windows = agent.windows
-        names, services, now = tuple(windows.names), windows.services(), windows.now
-    window = query.window or default_segment_window(names)
-    if window not in names:
-        raise InvalidSegmentsQuery(f"window {_shown(window)}: one of {', '.join(names)} is needed")
-    if query.service is not None and query.service not in services:
-        raise InvalidSegmentsQuery(
-            f"service {_shown(query.service)}: no trace of it is in any window"
-        )
-    options = BreakdownOptions(query.metric, query.against, query.fdr)
-    try:
-        documents = [
-            build_document(service_breakdown(agent, service, window, options))
-            for service in (services if query.service is None else [query.service])
-        ]
-    except NoPastError as error:
-        raise InvalidSegmentsQuery(str(error)) from None
-    return {
-        "stream_time": now,
-        "window": window,
-        "windows": list(names),
-        "segments": list(agent.segments),
-        "services": documents,
-    }
 
 
 def _read_name(request: web.Request, name: str) -> str:
     return read_segment(request.match_info[name])
 
 
-def _shown(text: str) -> str:
-    return repr(text[:_MAX_SHOWN_CHARS])
-
-
 _T = TypeVar("_T")
 
 LABEL_PATH = "/label/{service:[^/]+}"
 _NO_LABELS = (
-    "No traces are drawn here: sampling.people is 0. Set it, or label a file of traces (ragmeter"
-    " label FILE) and send its labels to /v1/feedback, or to the topic rag.feedback."
+    "No traces are drawn here: sampling.people or feedback.traces was 0 at the start. Set it, or"
+    " send labels of a file (ragmeter label FILE) to /v1/feedback, or to the topic rag.feedback."
 )
 _UNREAD = ("pending", "crowded")  # a worker on Kafka has not read the text again
 MAX_DRAW = 1000  # traces of one draw
@@ -265,6 +177,7 @@ class _LabelHandlers:
         self._labels = labels
         self._key = secrets.token_bytes(32)
         self._leases: dict[str, tuple[str, float]] = {}  # by trace: to whom, until when
+        self._leasing = threading.Lock()
 
     def _lease(self, left: Sequence[PoolTrace], person: str) -> Iterator[PoolTrace]:
         """Yield traces, each lent to a person for a while; what is lent to others comes last."""
@@ -303,8 +216,10 @@ class _LabelHandlers:
 
     def _text(self, service: str, trace: PoolTrace) -> dict[str, Any] | None:
         """Return a trace to label as it is kept; forget one whose text is gone."""
+        with self._pool(service) as pool:  # before it is looked for: it may come meanwhile
+            new = pool.is_new((service, trace.trace_id))
         kept = self._agent.evidence(service, trace.trace_id)
-        content = kept["trace"].get("content") if kept else "gone"
+        content = kept["trace"].get("content") if kept else "pending" if new else "gone"
         if content == "gone":
             with self._pool(service) as pool:
                 pool.forget(service, trace.trace_id)
@@ -324,10 +239,11 @@ class _LabelHandlers:
         view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
         view.waiting, view.agreement = waiting, self.agreement(service)
         view.estimates = people_estimates(self._agent, service, base.windows[-1])
-        for one in self._lease(left, person):
-            if self._text(service, one):
-                view.trace = trace_view(self._agent, service, one.trace_id)
-                break
+        with self._leasing:
+            for one in self._lease(left, person):
+                if self._text(service, one):
+                    view.trace = trace_view(self._agent, service, one.trace_id)
+                    break
         view.token = self._token(service, view.trace.trace_id if view.trace else "")
         return view
 
@@ -376,7 +292,7 @@ class _LabelHandlers:
         """Make the labels of a drawn trace durable; return why they were not, or ""."""
         drawn = {one.trace_id: one.probability for one in self._left(service)}
         if trace_id not in drawn:
-            return "This trace has a label by now. Nothing was stored."
+            return "This trace has a label by now, or was not drawn. Nothing was stored."
         document = self._agent.evidence(service, trace_id) or {}
         feedback = Feedback(
             trace_id=trace_id,
@@ -390,7 +306,7 @@ class _LabelHandlers:
         try:
             self._labels.add_label(service, feedback)
         except (StateUnavailable, QueueFull) as error:
-            return f"Nothing was stored: {error}"
+            return f"Not known to be stored: {error}"
         return ""
 
     def _draw(self, service: str, count: object) -> None:
@@ -411,13 +327,16 @@ class _LabelHandlers:
         try:
             body = await _in_time(request.json())
             assert isinstance(body, dict)
+            assert isinstance(body.get("count", 0), int)
+            assert isinstance(body.get("trace_id", ""), str)
         except (ValueError, AssertionError, RecursionError):
-            return web.json_response({"error": "the body is a JSON object"}, status=400)
+            why = "the body is a JSON object; its count is an integer, its trace_id a string"
+            return web.json_response({"error": why}, status=400)
         base = await asyncio.to_thread(base_view, self._agent)
         names = [name for name in base.services if body.get("service") in (None, name)]
         if len(names) != 1:
             known = ", ".join(base.services[:20]) or "none"
-            why = f"name one service that has traces (--service): {_shown(known)}"
+            why = f"name one service that has traces (--service): {quote_sent(known)}"
             return web.json_response({"error": why}, status=400)
         if "trace_id" in body:
             try:
@@ -425,8 +344,7 @@ class _LabelHandlers:
                 assert verdict.given
             except (ValidationError, AssertionError):
                 return web.json_response({"error": "the verdict has no labels"}, status=400)
-            store = partial(self._store, names[0], str(body["trace_id"]), verdict)
-            if problem := await asyncio.to_thread(store):
+            if problem := await asyncio.to_thread(self._store, names[0], body["trace_id"], verdict):
                 return web.json_response({"error": problem}, status=409)
             return web.json_response({"accepted": 1})
         await asyncio.to_thread(self._draw, names[0], body.get("count", 0))
@@ -442,8 +360,10 @@ class _LabelHandlers:
         return {
             "questions": questions,
             "window": window,
-            "note": "no trace waits to be labelled: traces enter with the share of sampling.people,"
-            " and each is drawn once at most (a worker on Kafka may have to read its text first)",
+            "note": "the texts of drawn traces are read first (kafka.evidence_bytes): ask again"
+            if self._left(service)
+            else "no trace waits to be labelled: traces enter with the share of sampling.people,"
+            " and each is drawn once at most",
             "estimates": [
                 [spec.name, scorer, one.value, one.lower, one.upper, one.samples]
                 for spec, scorer, one in rows
@@ -457,6 +377,8 @@ async def _in_time(reading: Coroutine[Any, Any, _T]) -> _T:
         return await asyncio.wait_for(reading, _FORM_SECONDS)
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
+    except LookupError:  # of a charset
+        raise web.HTTPUnsupportedMediaType from None
 
 
 class _MetricsPortHandlers:
@@ -518,7 +440,7 @@ class _MetricsPortHandlers:
         async with self._pages:
             service = await asyncio.to_thread(find_trace, self._agent, trace_id)
         if service is None:
-            raise web.HTTPNotFound(text=f"No trace {_shown(trace_id)} is kept. {_NOT_KEPT}")
+            raise web.HTTPNotFound(text=f"No trace {quote_sent(trace_id)} is kept. {_NOT_KEPT}")
         raise web.HTTPFound(trace_path(service, trace_id))
 
     async def runbook(self, request: web.Request) -> web.Response:

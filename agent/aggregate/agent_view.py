@@ -150,9 +150,10 @@ class ServicesView(ABC):
         return AnswerComparison(0, 0, {})
 
     def state_of(self, service: str) -> ServiceState | None:
-        """Return the state that counts a service. Hold `lock()`."""
-        states = self.states()
-        return next((one for one in states if service in one.aggregator.windows.services()), None)
+        """Return the state that counts a service, of several one with a draw. Hold `lock()`."""
+        states = [one for one in self.states() if service in one.aggregator.windows.services()]
+        pools = {one: one.labels.state(service) for one in states}
+        return max(states, key=lambda one: (bool(pools[one][0]), pools[one][2]), default=None)
 
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""

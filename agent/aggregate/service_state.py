@@ -33,6 +33,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks, EventClock
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.feedback import Feedback
+from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.sampling.labelling import LabelPool
@@ -192,8 +193,9 @@ class ServiceState:
 
         `evidence` is that of `add_notifications`. The labels themselves count as feedback.
         """
-        trace_id = feedback.trace_id
-        self.labels.label(trace_id, feedback.verdict.given, lambda name: evidence(name, trace_id))
+        # the trace may have come when there were too many services
+        services = self.aggregator.label(feedback.service or ""), OTHER_LABEL
+        self.labels.label(feedback, services, evidence)
 
     def resample(self, settings: SamplingSettings) -> None:
         """Follow other rates and strata from the next trace on."""

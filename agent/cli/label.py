@@ -54,7 +54,7 @@ _MAX_CHARS = 4000  # of a text on the terminal
 _MAX_PASSAGES = 20
 _WITH_YOU = "Agreement with you"
 _MARK = "bold red underline"
-_SECONDS = 30.0  # for a request to the agent
+_SECONDS = 40.0  # for a request to the agent, which tries to store for 30
 
 
 # A trace to label: its native JSON as `trace`, its scores as `results`, and its `probability`.

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
+from ragmeter.aggregate.evidence import scores_in_evidence
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome
 from ragmeter.aggregate.service_state import ServiceState
@@ -343,7 +344,10 @@ class EmbeddedAgent(ServicesView):
         """
         good = [item for item in items if isinstance(item, Feedback)]
         people = [item for item in good if item.scorer == PEOPLE]
-        drawn = self._worker.drawn_among(people) if people else ()
+        drawn: set[str] = set()
+        if people:
+            with self._worker.lock:
+                drawn = self._worker.state.labels.drawn_among(people)
 
         def add() -> Mapping[CounterKey, float]:
             now = self._clock() if live else math.inf
@@ -362,7 +366,10 @@ class EmbeddedAgent(ServicesView):
         self._worker.write(add)
         self._worker.wake()
         for item in people:
-            self._worker.labels_given(item)
+            with self._worker.lock:
+                self._worker.state.label(
+                    item, lambda *key: scores_in_evidence(self._store.evidence(*key))
+                )
         return len(good)
 
     def add_label(self, service: str, feedback: Feedback) -> None:

@@ -125,8 +125,9 @@ class SettingsReload:
         started, last, read = (
             settings.model_dump() for settings in (self._started, self._last, new)
         )
-        waiting = [key for key in _changed_keys(started, read) if not _is_live(key)]
-        applied = [key for key in _changed_keys(last, read) if _is_live(key)]
+        draws = self._started.sampling.draws_people
+        waiting = [key for key in _changed_keys(started, read) if not _is_live(key, draws)]
+        applied = [key for key in _changed_keys(last, read) if _is_live(key, draws)]
         if applied:
             self._target.redact(new.privacy)
             self._target.resample(new.sampling)
@@ -138,7 +139,9 @@ class SettingsReload:
             log.warning("changed, but only after a restart: %s", ", ".join(waiting))
 
 
-def _is_live(key: str) -> bool:
+def _is_live(key: str, draws: bool) -> bool:
+    if key.endswith(".people") and not draws:  # neither scorer nor page is there for it
+        return False
     return any(key == name or key.startswith(f"{name}.") for name in _LIVE)
 
 

@@ -18,7 +18,6 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS, Aggregator
-from ragmeter.aggregate.evidence import scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome
@@ -35,7 +34,6 @@ from ragmeter.core.errors import (
     UnknownVersion,
     process_isolated,
 )
-from ragmeter.core.feedback import Feedback
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
@@ -220,16 +218,6 @@ class Worker:
         with self.lock:
             self._settings = self._settings.model_copy(update={"sampling": settings})
             self.state.resample(settings)
-
-    def drawn_among(self, feedback: Sequence[Feedback]) -> set[str]:
-        """Return the ids of traces that were drawn here, as `LabelPool.drawn_among`."""
-        with self.lock:
-            return self.state.labels.drawn_among(feedback)
-
-    def labels_given(self, feedback: Feedback) -> None:
-        """Remember people's labels, as `ServiceState.label`."""
-        with self.lock:
-            self.state.label(feedback, lambda *key: scores_in_evidence(self._store.evidence(*key)))
 
     def wake(self) -> None:
         """Fetch from the queue now: something was added."""

@@ -166,5 +166,7 @@ class WorkerView(ServicesView):
             if not states <= set(self.states()):
                 raise StateUnavailable("the group rebalances: ask again")
             if time.monotonic() > give_up_at:
-                raise StateUnavailable("applied, but Kafka does not take it yet")
+                raise StateUnavailable(
+                    "applied, but lost if this worker ends before Kafka takes it"
+                )
             time.sleep(_POLL_SECONDS)

@@ -10,7 +10,7 @@ of the traffic.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import accumulate
 from random import Random
@@ -35,6 +35,10 @@ LABELS_PER_DRAW = 30  # asked for without a number: an hour of work
 # 30 is enough for slices; each takes up to `limits.evidence_bytes`. Several pools share them, but
 # each has room for four draws.
 _MAX_TRACES, _LEAST_TRACES = 600, 120
+
+# Characters of their ids, on average; with longer ids there are fewer. Up to twice as many are one
+# row of a Kafka worker's state, of a megabyte at most, and a character of them may be 12 bytes.
+_ID_CHARS = 50
 
 _MAX_LABELLED = 500  # whose labels are remembered, to compare them with the scorers
 _POOL, _LABELLED = "label_pool", "labelled"  # of what is saved
@@ -154,9 +158,8 @@ class LabelPool:
         self, settings: SamplingSettings, horizon: float, rng: Random, share: int = 1
     ) -> None:
         self._most = max(_LEAST_TRACES, _MAX_TRACES // share)
-        self._entered: set[EvidenceKey] = set()
-        self._rates: Mapping[str, SamplingRates] = settings.services
-        self._default = settings
+        self._entered, self._new = set[EvidenceKey](), set[EvidenceKey]()
+        self.resample(settings)
         self._horizon = horizon
         self._rng = rng
         self._services: dict[str, _ServicePool] = {}
@@ -165,7 +168,8 @@ class LabelPool:
 
     def resample(self, settings: SamplingSettings) -> None:
         """Let traces enter by other shares from now on."""
-        self._rates, self._default = settings.services, settings
+        self._rates: Mapping[str, SamplingRates] = settings.services
+        self._default = settings
 
     def offer(self, scored: ScoredTrace) -> bool:
         """Let a counted trace enter by chance; return whether its text is to be kept.
@@ -195,7 +199,8 @@ class LabelPool:
         pool.traces.append(PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, probability))
         self._entered.add((scored.service, scored.trace_id))
         self.changed = True
-        if sum(len(one.traces) for one in self._services.values()) > self._most:
+        traces = (one for pool in self._services.values() for one in pool.traces)
+        if sum(max(1.0, len(one.trace_id) / _ID_CHARS) for one in traces) > self._most:
             largest = max(self._services.values(), key=lambda one: len(one.traces))
             largest.scale /= 2
             largest.traces = [
@@ -220,9 +225,13 @@ class LabelPool:
         }
 
     def take_entered(self) -> set[EvidenceKey]:
-        """Return the traces that have entered since the last call."""
-        entered, self._entered = self._entered, set()
-        return entered
+        """Return the traces that have entered since the last call; until the next they are new."""
+        self._new, self._entered = self._entered, set()
+        return self._new
+
+    def is_new(self, key: EvidenceKey) -> bool:
+        """Return whether a trace has entered so lately that its text may not be stored yet."""
+        return key in self._entered or key in self._new
 
     def state(self, service: str) -> tuple[list[PoolTrace], int, int]:
         """Return what the last draw has left to label, of how many, and how many wait for one."""
@@ -252,26 +261,25 @@ class LabelPool:
 
     def drawn_among(self, feedback: Iterable[Feedback]) -> set[str]:
         """Return the ids of traces that were drawn here, with the probability of these labels."""
-        drawn = {one.trace_id: one for pool in self._services.values() for one in pool.drawn}
-        return {
-            one.trace_id
-            for one in feedback
-            if one.trace_id in drawn and drawn[one.trace_id].probability == one.probability
-        }
+        pools = self._services.values()
+        drawn = {(one.trace_id, one.probability) for pool in pools for one in pool.drawn}
+        return {one.trace_id for one in feedback if (one.trace_id, one.probability) in drawn}
 
     def label(
-        self, trace_id: str, labels: Mapping[str, bool | str], results: Callable[[str], Results]
+        self, given: Feedback, services: Container[str], results: Callable[[str, str], Results]
     ) -> None:
-        """Remember the labels of a trace; `results` gives its scores in a service."""
+        """Remember the labels of a trace of some services, all if it names none."""
+        trace_id, labels = given.trace_id, given.verdict.given
         for service, pool in self._services.items():
             for one in (*pool.traces, *pool.drawn):
-                if one.trace_id == trace_id:
+                if one.trace_id == trace_id and (service in services or given.service is None):
                     self.forget(service, trace_id)
-                    scores = list(results(service))
+                    scores = list(results(service, trace_id))
                     # what was drawn upstream stands for more
                     whole = (one for one in scores if one["scorer"] in (PEOPLE, BUILTIN_SCORER))
                     own = (item["probability"] for item in whole if "probability" in item)
-                    row = LabelledTrace(service, trace_id, dict(labels), scorer_values(scores))
+                    name = trace_id[:_ID_CHARS]
+                    row = LabelledTrace(service, name, labels, scorer_values(scores))
                     weight = 1 / (one.probability * next(own, 1.0))
                     self.labelled.append(row._replace(weight=weight))
                     del self.labelled[:-_MAX_LABELLED]

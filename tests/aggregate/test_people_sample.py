@@ -216,6 +216,42 @@ def test_a_label_that_comes_before_the_score_counts_once_it_has_come(tmp_path: P
         assert size(agent) == pytest.approx(20)
 
 
+def test_each_label_weighs_by_the_draw_that_it_is_of(tmp_path: Path) -> None:
+    scored_at, filed = 0.5, 0.2
+
+    def weight(agent: EmbeddedAgent) -> float:
+        with agent.lock():
+            cell = agent.windows.cell("bot", "", "grounding", NAME, "24h")
+        assert cell is not None
+        assert cell.strata is not None
+        return sum(sums.w for sums in cell.strata.values()) / 2**24
+
+    with running(tmp_path, people=scored_at, model=0.1) as agent:
+        feed(agent, range(100))
+        with agent.lock():
+            pool = agent.states()[0].labels
+            entered = pool.keys()
+            waiting = sorted(trace_id for _, trace_id in entered)
+        # a file knows nothing of the model, also where the trace could have been drawn here
+        say(agent, 1, dict.fromkeys(waiting[:4], (True, filed)))
+        assert weight(agent) == pytest.approx(4 / (filed * scored_at))
+        with agent.lock():
+            pool.draw("bot", 10)
+            drawn, _, _ = pool.state("bot")
+        (probability,) = {one.probability for one in drawn}
+        say(agent, 2, {one.trace_id: (True, probability) for one in drawn})
+        both = 4 / (filed * scored_at) + 10 / probability
+        assert weight(agent) == pytest.approx(both)
+        # a trace of both counts once, by the later label
+        say(agent, 3, {drawn[0].trace_id: (False, filed)})
+        say(agent, 1, {drawn[1].trace_id: (False, filed)})
+        moved = 1 / (filed * scored_at) - 1 / probability
+        assert weight(agent) == pytest.approx(both + moved)
+        found = estimate(agent, NAME)
+        assert found is not None
+        assert found.samples == 14
+
+
 def test_a_row_of_a_trace_keeps_the_score_and_rows_without_one_load() -> None:
     trace = FeedbackTrace("t", "bot", (), 0.0, 1.0, None, cheap={"grounding": 0.5})
     assert FeedbackTrace.load(trace.dump()) == trace

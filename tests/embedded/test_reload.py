@@ -64,6 +64,19 @@ def test_what_needs_a_restart_is_named(tmp_path: Path, caplog: pytest.LogCapture
     assert "sampling" not in caplog.text.split("restart:")[1]
 
 
+@pytest.mark.parametrize(("before", "live"), [("{people: 0}", False), ("{people: 0.1}", True)])
+def test_traces_for_people_begin_with_a_restart_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, before: str, live: bool
+) -> None:
+    after = "{model: 0.2, people: 0.3, services: {bot: {people: 0.5}}}"
+    taken, again = reload(tmp_path, f"sampling: {before}", f"sampling: {after}")
+    again()
+    assert len(taken) == 1
+    (said, *_) = [one.getMessage() for one in caplog.records if "from now on" in one.message]
+    assert ("people" in said) == live
+    assert ("after a restart: sampling.people" in caplog.text) == (not live)
+
+
 def test_redaction_follows_the_file_and_a_broken_rule_changes_nothing(tmp_path: Path) -> None:
     taken, again = reload(tmp_path, "{}", "privacy: {redact: [email]}")
     again()

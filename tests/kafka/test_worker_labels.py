@@ -5,16 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragmeter.aggregate.evidence import encode_evidence
+from ragmeter.core.feedback import Feedback, Verdict
 from ragmeter.exporters.web import _LabelHandlers
+from ragmeter.kafka import worker_view
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.sampling.labelling import PoolTrace
 from tests.backends import Partition, settings_of
 from tests.kafka.cluster import Worker, workers
 from tests.kafka.place import Place, page
-from tests.traces import make_trace, trace_line
+from tests.traces import START, make_trace, trace_line
 from tests.waiting import PATIENCE, until
 
 TRACES, DRAWN = 12, 4
@@ -29,6 +33,11 @@ def label(worker: Worker, keys: str) -> tuple[int, str, str]:
         [*command, *address], input=keys, capture_output=True, text=True, timeout=PATIENCE
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def label_of(one: PoolTrace, service: str) -> dict[str, Any]:
+    named = {"trace_id": one.trace_id, "service": service, "timestamp": START, "scorer": "people"}
+    return {**named, "probability": one.probability, "verdict": {"answered": False}}
 
 
 def people(worker: Worker) -> dict[str, float]:
@@ -87,3 +96,63 @@ def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_
     assert kept["trace"]["answer"] == make_trace(0).answer
     assert desk._text("bot", second) is None
     assert desk._left("bot") == [first]
+
+
+def test_a_label_that_kafka_does_not_take_is_not_said_to_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_view, "COMMAND_PATIENCE", 0.1)
+    backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
+    backend.feed([trace_line(0)])
+    desk = _LabelHandlers(backend.view, backend.view)
+    backend.state.labels.draw("bot", 1)
+    said = desk._store("bot", "t0", Verdict(answered=False))
+    assert said.startswith("Not known to be stored: applied, but lost if this worker ends")
+    backend._commit()
+    assert backend.metrics()['ragmeter_feedback_total{outcome="joined"}'] == 1, "it was stored"
+
+
+def test_services_that_are_too_many_are_drawn_from_partition_after_partition(
+    tmp_path: Path,
+) -> None:
+    limits = {"services": 1}
+    own = settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}, limits=limits)
+    first, second = Partition(own), Partition(own)
+    for backend, count in ((first, 2), (second, 3)):
+        backend.feed([trace_line(9, service="bot")])
+        backend.feed([trace_line(n, service=f"s{n}") for n in range(count)])
+    view = first.view
+    view._group.held[1] = second.state
+    for _ in range(2):
+        state = view.state_of("__other__")
+        state.labels.draw("__other__", 2)
+        assert view.state_of("__other__") is state, "until all of it is labelled"
+        for one in state.labels.state("__other__")[0]:
+            state.add_label(Feedback.model_validate(label_of(one, service=f"s{one.trace_id[1:]}")))
+        assert state.labels.state("__other__")[0] == []
+    assert {len(one.state.labels.labelled) for one in (first, second)} == {2}
+
+
+def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "_commit", lambda: None)
+        backend.feed([trace_line(n) for n in range(12)])
+    pool, desk = backend.state.labels, _LabelHandlers(backend.view, backend.view)
+    pool.draw("bot", 5)
+    drawn = desk._left("bot")
+    document = desk._document("bot", "24h")
+    assert document["questions"] == []
+    assert "ask again" in document["note"]
+    assert desk._left("bot") == drawn, "their texts are on the way"
+    backend.state.step()
+    assert all(pool.is_new(("bot", one.trace_id)) for one in drawn), "it may not be durable yet"
+    backend.state.committed()
+    backend.state.step()
+    assert not any(pool.is_new(("bot", one.trace_id)) for one in drawn)
+    (first, *_) = drawn
+    backend.state.evidence.save_text(("bot", first.trace_id), None)
+    desk._document("bot", "24h")
+    assert desk._left("bot") == drawn[1:], "gone for good"

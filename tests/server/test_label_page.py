@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +20,14 @@ import pytest
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.exporters.web import _LabelHandlers
+from ragmeter.sampling.labelling import PoolTrace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
+from tests.backends import Embedded, settings_of
 from tests.exporters.browser import browser
 from tests.real import require
-from tests.traces import good
+from tests.traces import good, trace_line
+from tests.waiting import PATIENCE
 
 TOKEN = "a-token-of-some-length"
 LOGIN = {"Authorization": f"Bearer {TOKEN}"}
@@ -98,6 +105,38 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
             assert await shown("d"), "all are lent: one of them again"
 
     asyncio.run(run())
+
+
+def test_two_people_who_ask_at_once_get_different_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Embedded(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
+    backend.feed([trace_line(number) for number in range(4)])
+    desk = _LabelHandlers(backend.view, backend.view)
+    desk._draw("bot", 4)
+    entered, go_on = threading.Event(), threading.Event()
+    texts, asked = desk._text, list[str]()
+
+    def text(service: str, one: PoolTrace) -> dict[str, Any] | None:
+        asked.append(one.trace_id)
+        if len(asked) == 1:  # the text of the first is not here yet, and it takes long to know
+            entered.set()
+            go_on.wait(PATIENCE)
+            return None
+        return texts(service, one)
+
+    monkeypatch.setattr(desk, "_text", text)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(desk._view, "bot", "a")
+        assert entered.wait(PATIENCE)
+        second = threads.submit(desk._view, "bot", "b")
+        with suppress(TimeoutError):
+            second.result(0.2)
+        go_on.set()
+        shown = [done.result(PATIENCE) for done in (first, second)]
+    backend.stop()
+    ids = [view.trace.trace_id for view in shown if view and view.trace]
+    assert len(set(ids)) == 2
 
 
 def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
@@ -219,8 +258,15 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
             labelling(tmp_path) as (agent, base),
             httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
         ):
-            for bad in (b"[]", b"{", b'{"service": "nobody"}'):
-                assert (await client.post("/v1/labels", content=bad)).status_code == 400
+            counts: list[Any] = ["30", 2.5, None, [3], {}]
+            ids: list[Any] = [5, None, ["t1"], {}]
+            wrong: list[dict[str, Any]] = [{"service": "nobody"}, {"service": ["bot"]}]
+            wrong += [{"count": one} for one in counts] + [{"trace_id": one} for one in ids]
+            for bad in (b"[]", b"{", *(json.dumps(one).encode() for one in wrong)):
+                assert (await client.post("/v1/labels", content=bad)).status_code == 400, bad
+            for path, kind in (("/v1/labels", "json"), ("/label/bot", "x-www-form-urlencoded")):
+                odd = {"Content-Type": f"application/{kind}; charset=none"}
+                assert (await client.post(path, content=b"{}", headers=odd)).status_code == 415
             document = (await client.post("/v1/labels", json={"count": 10})).json()
             assert len(document["questions"]) == 10
             assert {one["probability"] for one in document["questions"]} == {0.25}
@@ -239,7 +285,7 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
                 assert (await client.post("/v1/labels", json=given)).json() == {"accepted": 1}
                 repeated = await client.post("/v1/labels", json=given)
                 assert repeated.status_code == 409
-                assert repeated.json()["error"].startswith("This trace has a label by now.")
+                assert repeated.json()["error"].startswith("This trace has a label by now")
             for verdict in (None, {}, {"grounded": "perhaps"}):
                 given = {"trace_id": labels[5]["trace_id"], "verdict": verdict}
                 assert (await client.post("/v1/labels", json=given)).status_code == 400
