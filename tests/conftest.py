@@ -83,3 +83,11 @@ def install_metric(monkeypatch: pytest.MonkeyPatch) -> Callable[[CustomMetric], 
         monkeypatch.setattr(registry, "metric_catalogue", lambda: catalogue)
 
     return install
+
+
+@pytest.fixture(autouse=True)
+def garbage_collector() -> Iterator[None]:
+    """What runs an agent in this process lets the collector run rarely: not for the next test."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
