@@ -87,7 +87,7 @@ def install_metric(monkeypatch: pytest.MonkeyPatch) -> Callable[[CustomMetric], 
 
 @pytest.fixture(autouse=True)
 def garbage_collector() -> Iterator[None]:
-    """What runs an agent in this process lets the collector run rarely: not for the next test."""
+    """Restore the thresholds of the garbage collector, which an agent in this process raises."""
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)

@@ -318,7 +318,7 @@ class FeedbackJoin:
         ranked = labels_by_rank(trace, labels)
         scores = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         new.counted = tuple(scores.items())
-        new.weighed = trace.probability * (new.probability[1] if new.probability else 1.0)
+        new.weighed = trace.probability * (new.probability.probability if new.probability else 1.0)
         alike = (old.weighed, old.drawn_here) == (new.weighed, new.drawn_here)
         same = set(old.counted) & set(new.counted) if alike else set()
 

@@ -121,7 +121,7 @@ def _passage_key(passage_id: str) -> str:
 
 
 class LabelProbability(NamedTuple):
-    """With which a trace was chosen to be labelled, as of Unix time `at`.
+    """The probability with which a trace was chosen to be labelled, as of Unix time `at`.
 
     `drawn_here`: from a pool that a trace enters once a local model has scored it, so that the
     model's probability is in it.

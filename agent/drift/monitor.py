@@ -168,7 +168,7 @@ class DriftMonitor:
         self._sharing = max(1, sum(map(bool, self._streams.values())))
 
     def _begin(self, kind: type[SeriesMonitor], now: float, *labels: Any) -> None:
-        key = (*labels[:3], kind.__name__)
+        key = _key(kind, *labels[:3])
         if key in self._monitors:
             return
         if len(self._monitors) >= self.settings.max_series:
@@ -383,7 +383,9 @@ class DriftMonitor:
         for item in state["trackers"]:
             monitor = load_monitor(item)
             self._set_up(monitor)
-            self._monitors[_key(monitor)] = monitor
+            self._monitors[_key(type(monitor), monitor.service, monitor.metric, monitor.scorer)] = (
+                monitor
+            )
         self._scores.load(state["scores"])
         self._judged_alarms.load(state["verdicts"])
         self._alarms = {alarm.key: alarm for alarm in (Alarm(**item) for item in state["alarms"])}
@@ -393,5 +395,5 @@ class DriftMonitor:
         self._count_streams()
 
 
-def _key(monitor: SeriesMonitor) -> _MonitorKey:
-    return monitor.service, monitor.metric, monitor.scorer, type(monitor).__name__
+def _key(kind: type[SeriesMonitor], service: str, metric: str, scorer: str) -> _MonitorKey:
+    return service, metric, scorer, kind.__name__

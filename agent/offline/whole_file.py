@@ -105,7 +105,7 @@ class FileFeedback:
         labels = feedback.labels()
         probability = joined.probability
         if feedback.probability:
-            probability *= feedback.probability[1]
+            probability *= feedback.probability.probability
         ranked = labels_by_rank(joined, labels)
         values = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         return label_results(values.items(), scorer, probability)

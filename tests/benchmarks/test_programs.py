@@ -1,4 +1,4 @@
-"""What a benchmark starts by `python -m` can be started so."""
+"""Benchmarks start only modules that `python -m` can run."""
 
 from __future__ import annotations
 
