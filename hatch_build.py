@@ -1,4 +1,4 @@
-"""Compile `agent/metrics/compiled.pyx` when the package is built or installed.
+"""Compile `agent/ragmeter/metrics/compiled.pyx` when the package is built or installed.
 
 Without a C++ compiler the package is built all the same, of Python alone: the built-in scorers then
 take 2.7 times as long and give the same numbers. `RAGMETER_COMPILE=required` makes that an error,
@@ -38,7 +38,7 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
         wish = os.environ.get("RAGMETER_COMPILE", "")
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         target = Path("ragmeter", "metrics", f"compiled{suffix}")
-        beside = Path(self.root, target) if version == "editable" else None
+        beside = Path(self.root, "agent", target) if version == "editable" else None
         if wish == "no":
             _remove(beside)
             return
@@ -79,11 +79,13 @@ def compile_module(root: Path, folder: Path) -> Path:
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
 
-    source = root / "ragmeter" / "metrics" / "compiled.pyx"
+    source = root / "agent" / "ragmeter" / "metrics" / "compiled.pyx"
     copy = folder / "compiled.pyx"  # nothing is written beside the source
     shutil.copy(source, copy)
     extension = Extension(MODULE, [str(copy)], language="c++", extra_compile_args=FLAGS)
-    modules = cythonize([extension], quiet=True, build_dir=str(folder), force=True)
+    modules = cythonize(  # type: ignore[no-untyped-call]
+        [extension], quiet=True, build_dir=str(folder), force=True
+    )
     command = Distribution({"name": "ragmeter", "ext_modules": modules}).get_command_obj(
         "build_ext"
     )

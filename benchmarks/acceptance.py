@@ -36,6 +36,20 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from ragmeter.config.scoring import JudgeBudgetSettings, SamplingRatios, SamplingSettings
+from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE, weight_units
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.series import FingerprintRegistry
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.control import ControlLearner
+from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, StratumClassifier, drawn_stratum
+from ragmeter.scoring.scorer import Scorer, complete_results
+from ragmeter.trace import Trace
+from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.sums import WIDTH, ScoreSums, StrataSums, StratumSums, add_strata, stratum_key
+from ragmeter.windows.windows import Windows
 
 from benchmarks.acceptance_cases import (
     MEAN_SIZES,
@@ -51,20 +65,6 @@ from benchmarks.acceptance_cases import (
     real_cases,
     tuning_cases,
 )
-from ragmeter.config.scoring import JudgeBudgetSettings, SamplingRatios, SamplingSettings
-from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE, weight_units
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.core.series import FingerprintRegistry
-from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.builtin import PreparedTrace
-from ragmeter.sampling.budget_controller import BudgetController
-from ragmeter.sampling.control import ControlLearner
-from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, StratumClassifier, drawn_stratum
-from ragmeter.scoring.scorer import Scorer, complete_results
-from ragmeter.trace import Trace
-from ragmeter.windows.intervals import estimate_interval
-from ragmeter.windows.sums import WIDTH, ScoreSums, StrataSums, StratumSums, add_strata, stratum_key
-from ragmeter.windows.windows import Windows
 
 __all__ = ["Cell", "Report", "main", "measure", "uniform_width"]
 

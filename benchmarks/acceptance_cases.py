@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from benchmarks.devdata import rows, to_trace
 from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.registry import metric_specs
+
+from benchmarks.devdata import rows, to_trace
 
 __all__ = [
     *("MEAN_SIZES", "RATE_SIZES", "Case", "Floats", "Generator", "Population", "Traffic"),

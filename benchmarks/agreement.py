@@ -16,6 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from ragmeter.metrics.abstention import abstains
+from ragmeter.metrics.answer_text import parse_answer
+from ragmeter.metrics.citation_support import measure_support
+from ragmeter.metrics.relevance import grade_passages
+from ragmeter.metrics.text import content_stems, tokenize
+from ragmeter.metrics.text_index import PassageIndex, find_positions
 
 from benchmarks.devdata import (
     Floats,
@@ -29,12 +35,6 @@ from benchmarks.devdata import (
 )
 from benchmarks.fit_grounding import calibrate, cross_validate, leave_one_set_out, matrix
 from benchmarks.fitting import sigmoid
-from ragmeter.metrics.abstention import abstains
-from ragmeter.metrics.answer_text import parse_answer
-from ragmeter.metrics.citation_support import measure_support
-from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.text import content_stems, tokenize
-from ragmeter.metrics.text_index import PassageIndex, find_positions
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""Makes `agent/metrics/background.json`: how rare a word stem is, from openly licensed texts.
+"""Makes `background.json` of `ragmeter.metrics`: the rarity of word stems in openly licensed texts.
 
     python -m benchmarks.background --data DIR
 
@@ -18,7 +18,9 @@ from ragmeter.metrics.text import content_stems, tokenize
 
 __all__ = ["main"]
 
-TARGET = Path(__file__).resolve().parent.parent / "agent" / "metrics" / "background.json"
+TARGET = (
+    Path(__file__).resolve().parent.parent / "agent" / "ragmeter" / "metrics" / "background.json"
+)
 PASSAGES = (
     "abstention_mtrag_un",
     "grounding_mtrag_human",

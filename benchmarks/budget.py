@@ -16,6 +16,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.sampler import Sampler
+from ragmeter.trace import Trace
+from ragmeter.windows.windows import Windows
+
 from benchmarks.budget_traffic import (
     BOT,
     DAYS,
@@ -27,13 +35,6 @@ from benchmarks.budget_traffic import (
     Scenario,
     simulate,
 )
-from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.tiers import ScoringCost
-from ragmeter.sampling.budget_controller import BudgetController
-from ragmeter.sampling.sampler import Sampler
-from ragmeter.trace import Trace
-from ragmeter.windows.windows import Windows
 
 __all__ = ["Freshness", "cost_of_a_draw", "coverage", "freshness", "main"]
 

@@ -5,7 +5,7 @@
 Simulated traffic in 30 s buckets: Poisson events, binomial errors. Prints minutes from the start
 of an incident to the first page (median over seeds), false pages per month while errors stay at
 half of what the objective allows, how often a page comes and goes at its very threshold, and what
-the rings cost. The rules are the shipped ones (`agent/alerts/error_budgets.py`), evaluated every
+the rings cost. The rules are the shipped ones (`ragmeter.alerts.error_budgets`), evaluated every
 30 s.
 
 Then young services: the bundled traces drawn at random and counted by the aggregator as `ragmeter
@@ -28,7 +28,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, ErrorBudgets, Objective

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from ragmeter.metrics.abstention import abstains, has_further_claims
 from ragmeter.trace import Trace
 

@@ -18,6 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.drift.baseline import Baseline, BaselineLearner
+from ragmeter.drift.detectors import DriftStream, ScorePart
+from ragmeter.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin
+from ragmeter.windows.windows import Windows
 
 from benchmarks.devdata import TASKS, rows, to_trace
 from benchmarks.drift_acceptance import (
@@ -30,13 +37,6 @@ from benchmarks.drift_acceptance import (
 )
 from benchmarks.drift_acceptance import table as _table
 from benchmarks.drift_streams import NULLS, SHIFTS, Minutes, null, shifted
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.drift.baseline import Baseline, BaselineLearner
-from ragmeter.drift.detectors import DriftStream, ScorePart
-from ragmeter.drift.monitor import DriftMonitor, DriftSettings
-from ragmeter.metrics.builtin import PreparedTrace, score_builtin
-from ragmeter.windows.windows import Windows
 
 __all__ = ["main"]
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-
-from benchmarks.devdata import Floats
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.baseline import DAY, MINUTE
 from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.drift.series import DetectorSpec, DriftSeries, SeriesAlarm, milestones_for
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.windows import Windows
+
+from benchmarks.devdata import Floats
 
 __all__ = ["counterexample", "flapping", "installation", "speed", "table", "weekends"]
 

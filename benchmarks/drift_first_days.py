@@ -14,7 +14,6 @@ from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
-
 from ragmeter.drift.baseline import Baseline, BaselineLearner
 from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries
 from ragmeter.drift.series_monitors import LATENCY_LEVELS, LATENCY_RHYTHM

@@ -10,6 +10,7 @@ import argparse
 import statistics
 
 from ragmeter.drift.alarms import Alarm
+
 from tests.drift.test_judge_drift import CHANGE, play
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""Fits the built-in grounding score and writes `agent/metrics/grounding_model.json`.
+"""Fits the built-in grounding score and writes `grounding_model.json` of `ragmeter.metrics`.
 
     python -m benchmarks.fit_grounding --data DIR [--dry-run]
 
@@ -23,15 +23,15 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
-from benchmarks.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
-from benchmarks.fitting import Boosted, Logistic, fit_boosted, fit_logistic, sigmoid
 from ragmeter.metrics.grounding import (
     combine_log_odds,
     grounding_features,
     weigh_contradictions,
 )
 from ragmeter.metrics.grounding_features import ANSWER_FEATURES, SENTENCE_FEATURES
+
+from benchmarks.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
+from benchmarks.fitting import Boosted, Logistic, fit_boosted, fit_logistic, sigmoid
 
 __all__ = [
     "Fitted",
@@ -44,7 +44,13 @@ __all__ = [
     "matrix",
 ]
 
-TARGET = Path(__file__).resolve().parent.parent / "agent" / "metrics" / "grounding_model.json"
+TARGET = (
+    Path(__file__).resolve().parent.parent
+    / "agent"
+    / "ragmeter"
+    / "metrics"
+    / "grounding_model.json"
+)
 FOLDS = 5
 Mask = npt.NDArray[np.bool_]
 

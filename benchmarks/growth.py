@@ -23,21 +23,21 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-
-from benchmarks.memory import resident_megabytes
-from benchmarks.scrape import BenchReading
 from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.process import collect_rarely
 from ragmeter.core.score import ScoredTrace
-from ragmeter.exporters.page.rendering import status_page
-from ragmeter.exporters.page.views import status_view
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.windows.state import BucketRow
+from ragmeter_exporters.page.rendering import status_page
+from ragmeter_exporters.page.views import status_view
+from ragmeter_exporters.prometheus import PrometheusExporter
+
+from benchmarks.memory import resident_megabytes
+from benchmarks.scrape import BenchReading
 
 __all__ = ["main"]
 

@@ -25,8 +25,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from safetensors.numpy import save_file
-
 from ragmeter.scorers.hhem.conversion.checkpoint import EncoderShape
 from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import (
@@ -35,6 +33,7 @@ from ragmeter.scorers.hhem.model import (
     HhemModel,
     consistency_probability,
 )
+from safetensors.numpy import save_file
 
 __all__ = ["main", "random_checkpoint"]
 

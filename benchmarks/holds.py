@@ -33,9 +33,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 import ragmeter.embedded.worker
+from prometheus_client import CollectorRegistry
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.reporting import DriftDetectionSettings
@@ -45,10 +44,10 @@ from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.drift.baseline import HOUR, MINUTE
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.scoring.scorer import Scorer, TraceScores
 from ragmeter.store.rows import QueuedTrace
+from ragmeter_exporters.prometheus import PrometheusExporter
 
 __all__ = ["main", "measure", "prepare"]
 

@@ -32,9 +32,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ragmeter.core.score import Score
+
 from benchmarks.judge_ours import Observed, depth, judge, traces
 from benchmarks.judge_workload import Workload, workload
-from ragmeter.core.score import Score
 
 __all__ = ["main"]
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judge_workload import Workload
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
@@ -22,6 +21,8 @@ from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 from ragmeter.store.state_file import open_state
 from ragmeter.trace import Trace
+
+from benchmarks.judge_workload import Workload
 
 __all__ = ["Observed", "depth", "judge", "traces"]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-
 from ragmeter.config.loader import load_settings
 from ragmeter.kafka.operator.administration import provision
+
 from tests.ports import free_port
 
 __all__ = [

@@ -18,7 +18,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.kafka_cluster import grown
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
@@ -27,6 +26,8 @@ from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.scoring.scorer import Scorer
+
+from benchmarks.kafka_cluster import grown
 
 __all__ = ["main"]
 

@@ -17,11 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.kafka_cluster import Setup, counted_by, grown, produce, running, until, worker
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_scores
 from ragmeter.scoring.scorer import Scorer
+
+from benchmarks.kafka_cluster import Setup, counted_by, grown, produce, running, until, worker
 from tests.kafka_server import kafka_server
 
 __all__ = ["main"]

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from benchmarks.per_trace import traffic
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
@@ -29,6 +28,8 @@ from ragmeter.windows.buckets import SeriesSlots
 from ragmeter.windows.saved_buckets import decode_bucket, encode_bucket
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
+
+from benchmarks.per_trace import traffic
 
 __all__ = ["Partial", "direct", "empty", "main", "merged", "rows_of", "split"]
 

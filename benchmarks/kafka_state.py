@@ -33,9 +33,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-
-from benchmarks.kafka_cluster import START, Setup, ready_after, running, worker
-from benchmarks.memory import resident_megabytes
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
@@ -45,6 +42,9 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.scoring.scorer import Scorer
+
+from benchmarks.kafka_cluster import START, Setup, ready_after, running, worker
+from benchmarks.memory import resident_megabytes
 from tests.kafka_server import kafka_server
 
 __all__ = ["main"]

@@ -30,15 +30,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from ragmeter.core.feedback import Verdict
+from ragmeter.offline.whole_file import estimate_people
+from ragmeter.sampling.labelling import draw_chances, draw_slices
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 
 from benchmarks.agreement import table
 from benchmarks.devdata import Floats, grounding_rows
 from benchmarks.fit_grounding import FOLDS, calibrate, cross_validate, matrix
 from benchmarks.fitting import fit_logistic, sigmoid
-from ragmeter.core.feedback import Verdict
-from ragmeter.offline.whole_file import estimate_people
-from ragmeter.sampling.labelling import draw_chances, draw_slices
-from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 from training.fit import Table, apply, fit_rule, read_answers, score_lexical, score_model
 
 SETS = {

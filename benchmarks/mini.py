@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.devdata import grounding_rows
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, AnswerRows, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace, draw_passages, grade_by_words
 from ragmeter.trace import Trace
+
+from benchmarks.devdata import grounding_rows
 
 __all__ = ["main", "read_windows"]
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic_core import from_json, to_json
-
-from benchmarks import otlp_stages
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.stored_spans import dump_span, load_span
+
+from benchmarks import otlp_stages
 
 __all__ = ["main"]
 

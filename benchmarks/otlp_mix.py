@@ -12,7 +12,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
-
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.spans import AttributeValue, Span
 from ragmeter.offline.inspection import _bodies

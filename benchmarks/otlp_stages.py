@@ -14,8 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-from benchmarks.otlp_mix import START, cases
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
@@ -27,6 +25,8 @@ from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace, serialise_spans
 from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
+
+from benchmarks.otlp_mix import START, cases
 
 __all__ = ["run"]
 

@@ -46,7 +46,7 @@ class Run:
 
 def replay(checkout: Path, traces: Path, settings: dict[str, Any], cores: set[int] | None) -> Run:
     """Replay the traces once by the code of a checkout."""
-    own = (checkout / "agent/cli/main.py").exists()
+    own = (checkout / "agent/ragmeter/cli/main.py").exists()
     command = "from ragmeter.cli import start" if own else "from agent.cli import main as start"
     with tempfile.TemporaryDirectory() as folder:
         state = {"path": f"{folder}/state.sqlite", "dead_letters": f"{folder}/dead.jsonl"}

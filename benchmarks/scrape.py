@@ -28,7 +28,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
@@ -37,15 +36,15 @@ from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
-from ragmeter.exporters.exposition import MetricFamily
-from ragmeter.exporters.families import LATENCY, quality_families
-from ragmeter.exporters.page.rendering import status_page
-from ragmeter.exporters.page.views import status_view
-from ragmeter.exporters.prometheus import PrometheusExporter, _latency
-from ragmeter.exporters.snapshot import Snapshot, take_snapshot
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
+from ragmeter_exporters.exposition import MetricFamily
+from ragmeter_exporters.families import LATENCY, quality_families
+from ragmeter_exporters.page.rendering import status_page
+from ragmeter_exporters.page.views import status_view
+from ragmeter_exporters.prometheus import PrometheusExporter, _latency
+from ragmeter_exporters.snapshot import Snapshot, take_snapshot
 
 __all__ = ["BenchReading", "filled", "main"]
 

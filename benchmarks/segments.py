@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from ragmeter.breakdown.breakdown import DEFAULT_FDR, adjust_p_values
 from ragmeter.breakdown.contrasts import SeriesKind, estimate_sample, p_values
 from ragmeter.breakdown.segment_rows import (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 
 from benchmarks.devdata import TASKS, Floats, rows, to_trace
-from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 
 __all__ = ["SIGNALS", "SWAPS", "Pools", "Streams", "Swap", "draw", "pools"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-
-from benchmarks.devdata import Floats
 from ragmeter.drift.baseline import HOUR, MINUTE, Baseline, BaselineLearner
 from ragmeter.drift.detectors import DriftStream, ScorePart
 from ragmeter.drift.score_histograms import SCORE_CELLS
 from ragmeter.drift.series_monitors import SharesMonitor
+
+from benchmarks.devdata import Floats
 
 __all__ = ["BUCKET", "OURS", "PLAIN", "Alarms", "Method"]
 

@@ -46,6 +46,7 @@ from ragmeter.metrics.text import compiled
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
+
 from tests.scorers.judge.stub_process import stub_judge
 
 __all__ = ["main"]

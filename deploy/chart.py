@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from ragmeter.config.loader import load_meanings
 from ragmeter.config.settings import Settings
 

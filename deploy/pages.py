@@ -19,20 +19,19 @@ from typing import Any
 
 import typer
 import yaml
-
 from ragmeter.alerts.rule_sets import Runbook, describe_rule, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 from ragmeter.cli.main import SECTIONS, app
 from ragmeter.config.loader import render_reference
 from ragmeter.core.metric_specs import base_name
-from ragmeter.exporters.families import all_families
-from ragmeter.exporters.rules.rule_file import (
+from ragmeter.metrics.registry import metric_specs
+from ragmeter_exporters.families import all_families
+from ragmeter_exporters.rules.rule_file import (
     DRIFT_RULES,
     HEALTH_RULES,
     WINDOW,
     HealthRule,
 )
-from ragmeter.metrics.registry import metric_specs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -166,7 +165,7 @@ def formats_table() -> str:
 def version_of(name: str) -> str:
     """The value of `module:CONSTANT`, or the text itself where it names no constant."""
     module, colon, constant = name.partition(":")
-    value = getattr(import_module(f"ragmeter.{module}"), constant) if colon else name
+    value = getattr(import_module(module), constant) if colon else name
     return str(value) if isinstance(value, int) else f"`{value}`"
 
 
@@ -229,7 +228,7 @@ def runbook_page(runbook: Runbook, rules: Rules) -> str:
         f"# {runbook['title']}",
         mark(
             "generated",
-            "from agent/alerts/runbooks.yaml and the rules, by `python -m deploy.pages`",
+            "from agent/ragmeter/alerts/runbooks.yaml and the rules, by `python -m deploy.pages`",
         ),
         table(("alert", "severity", "fires when", "for", "keeps firing for"), rows),
     ]

@@ -17,7 +17,6 @@ from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
 from ragmeter.kafka.score_records import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState
@@ -25,6 +24,8 @@ from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.trace import Trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.kafka.messages import Processing, message
 from tests.kafka.state.partition import Owned, apply, commit, notify
 from tests.samples import samples

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-
 from ragmeter.cli.main import app
 
 

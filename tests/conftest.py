@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import TierScorer
 from ragmeter.metrics import registry
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.scoring import slow_tiers
+
 from tests.fork_server import forking
 from tests.kafka_server import KafkaServer, kafka_server
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.scoring import processes
 
 ROOT = Path(__file__).parents[1]

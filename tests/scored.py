@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from ragmeter.offline.scored_lines import ScoredLine, decode_scored_line
+
 from tests.traces import START
 
 __all__ = ["line_dict", "line_of", "result"]

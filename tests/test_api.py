@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import ragmeter
 from ragmeter.core.errors import RagmeterError
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.metrics.registry import metric_specs
+
 from tests.crash import RAGMETER
 from tests.traces import START, make_trace, trace_dict
 

@@ -10,12 +10,12 @@ from typing import get_args
 
 import pytest
 import yaml
-
-from deploy.pages import main, replaced
 from ragmeter.config.loader import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.scorers.llm.questions import JudgeFailureReason
 from ragmeter.trace import MISSING_REASONS, Trace
+
+from deploy.pages import main, replaced
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -197,15 +197,20 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     given |= {
         "old_schema",
         "not_configured",
-    }  # agent/embedded/tier_worker.py, where a tier gave nothing
-    given |= {"budget"}  # agent/scoring/scorer.py, of canaries that had no room left
-    given |= {"judged"}  # agent/metrics/canary/specs.py, of what a reference leaves to a judge
+    }  # agent/ragmeter/embedded/tier_worker.py, where a tier gave nothing
+    given |= {"budget"}  # agent/ragmeter/scoring/scorer.py, of canaries that had no room left
+    given |= {
+        "judged"
+    }  # agent/ragmeter/metrics/canary/specs.py, of what a reference leaves to a judge
     given |= {"cannot_tell"}  # of people: ragmeter.core.feedback
-    given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judge_agreement.py, probes
+    given |= {
+        "no_verdict",
+        "first_run",
+    }  # of comparisons: agent/ragmeter/metrics/judge_agreement.py, probes
     given |= set(get_args(JudgeFailureReason))
     given |= MISSING_REASONS  # what a trace itself may say
     for part in ("core", "metrics", "scorers"):
-        for path in (ROOT / "agent" / part).rglob("*.py"):
+        for path in (ROOT / "agent" / "ragmeter" / part).rglob("*.py"):
             given |= reasons(path)
     text = (ROOT / "docs" / "metrics.md").read_text()
     section = text[text.index("\n## Reasons") : text.index("\n## Names")]

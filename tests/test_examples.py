@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ragmeter.trace import Trace
 
 from benchmarks import make_example
 from examples import demo
-from ragmeter.trace import Trace
 from tests.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

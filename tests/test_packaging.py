@@ -11,8 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
 from ragmeter.metrics.text import compiled
+
 from tests.real import unavailable
 from tests.waiting import PATIENCE
 
@@ -70,18 +70,46 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_wheel_installs_one_package_and_nothing_of_the_tests(wheel: Path) -> None:
+def test_wheel_installs_two_packages_and_nothing_of_the_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"ragmeter"}
-    assert "ragmeter/exporters/prometheus.py" in names
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
+        "ragmeter",
+        "ragmeter_exporters",
+    }
+    assert "ragmeter_exporters/prometheus.py" in names
     assert "ragmeter/py.typed" in names
-    assert "ragmeter/exporters/page/runbooks/drift.md" in names
+    assert "ragmeter_exporters/page/runbooks/drift.md" in names
     sources = {
-        path.relative_to(ROOT / "agent").as_posix()
-        for path in (ROOT / "agent").rglob("*")
+        path.relative_to(root).as_posix()
+        for root in (ROOT / "agent", ROOT / "exporters")
+        for path in root.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {f"ragmeter/{name}" for name in sources} <= set(names)
+    assert sources <= set(names)
+
+
+def test_a_clone_without_symbolic_links_builds_the_same_wheel(tmp_path: Path) -> None:
+    """As Windows clones by default."""
+    contents = []
+    for links in ("true", "false"):
+        clone = tmp_path / links
+        run("git", "-c", f"core.symlinks={links}", "clone", "--quiet", "--no-local", ROOT, clone)
+        assert not [path for path in clone.rglob("*") if path.is_symlink()]
+        build = (UV, "build", "--quiet", "--wheel", "--no-build-isolation")
+        run(
+            *build,
+            "--python",
+            sys.executable,
+            "--out-dir",
+            clone / "dist",
+            clone,
+            RAGMETER_COMPILE="no",
+        )
+        (made,) = (clone / "dist").glob("*.whl")
+        with zipfile.ZipFile(made) as archive:
+            contents.append({name: archive.read(name) for name in archive.namelist()})
+    assert contents[0] == contents[1]
+    assert "ragmeter/trace.py" in contents[0]
 
 
 def test_wheel_brings_the_compiled_module(wheel: Path) -> None:

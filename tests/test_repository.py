@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.metrics.registry import metric_specs
 
@@ -41,10 +40,15 @@ REGISTRY_HOSTS = re.compile(
 )
 
 PURE = (
-    "agent/trace.py",
-    *("agent/metrics", "agent/windows", "agent/drift", "agent/sampling"),
-    *("agent/alerts", "agent/breakdown", "agent/aggregate"),
-    "agent/kafka/state",
+    "agent/ragmeter/trace.py",
+    *(
+        "agent/ragmeter/metrics",
+        "agent/ragmeter/windows",
+        "agent/ragmeter/drift",
+        "agent/ragmeter/sampling",
+    ),
+    *("agent/ragmeter/alerts", "agent/ragmeter/breakdown", "agent/ragmeter/aggregate"),
+    "agent/ragmeter/kafka/state",
 )
 IMPURE_MODULES = {
     *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
@@ -233,9 +237,11 @@ def test_runtime_imports_are_declared_dependencies() -> None:
 
 
 def source_folder(test_folder: Path) -> Path:
-    """tests/windows -> agent/windows, tests/exporters -> exporters, tests -> agent."""
+    """tests/windows -> agent/ragmeter/windows, tests/exporters -> exporters/ragmeter_exporters."""
     inner = test_folder.relative_to("tests")
-    return inner if inner.parts[:1] == ("exporters",) else Path("agent") / inner
+    if inner.parts[:1] == ("exporters",):
+        return Path("exporters/ragmeter_exporters").joinpath(*inner.parts[1:])
+    return Path("agent/ragmeter") / inner
 
 
 def test_tests_mirror_the_tree() -> None:
@@ -259,8 +265,10 @@ def test_tests_mirror_the_tree() -> None:
     ]
     assert stray == []
     mirrored = {source_folder(folder) for folder in test_folders}
-    if Path("exporters") in mirrored:  # the page's parts are tested beside the page
-        mirrored.add(Path("exporters/page"))
+    if (
+        Path("exporters/ragmeter_exporters") in mirrored
+    ):  # the page's parts are tested beside the page
+        mirrored.add(Path("exporters/ragmeter_exporters/page"))
     with_code = {path.parent for path in python_files(*PACKAGES) if has_code(path)}
     assert {str(folder) for folder in with_code - mirrored} == set()
 

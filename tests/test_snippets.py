@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
+
 from tests.command_lines import commands_in, unknown
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +74,7 @@ def load_yaml(text: str, folder: Path) -> None:
     if isinstance(tree, dict) and set(tree) <= set(Settings.model_fields):
         load_settings(environ={}, overrides=with_files(tree, folder))
     elif isinstance(tree, dict) and "rules" in tree:
-        defaults = ROOT / "agent" / "alerts" / "default_rules.yaml"
+        defaults = ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
         parse_rules([yaml.safe_load(defaults.read_text("utf-8")), tree])
     elif isinstance(tree, dict) and set(tree) & OTHERS:
         pass  # of another program, or the chart's

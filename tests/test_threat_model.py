@@ -55,7 +55,7 @@ def test_only_the_fetching_of_models_follows_redirects() -> None:
         if isinstance(node, ast.keyword) and node.arg in ("follow_redirects", "allow_redirects")
         if not (isinstance(node.value, ast.Constant) and node.value.value is False)
     ]
-    assert followers == ["agent/scorers/hhem/conversion/download.py"]
+    assert followers == ["agent/ragmeter/scorers/hhem/conversion/download.py"]
 
 
 def test_every_open_path_is_said_to_be_open() -> None:

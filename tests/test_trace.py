@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-
 from ragmeter.trace import Calculation, Reference, SpanRef, Trace
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

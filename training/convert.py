@@ -21,9 +21,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from safetensors.numpy import load_file
-
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, MANIFEST_NAME
+from safetensors.numpy import load_file
 
 HEADS = 12
 FUSED = "com.microsoft"  # attention in one operator: half of the time of the separate ones

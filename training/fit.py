@@ -26,11 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks.devdata import Floats, Labelled, fold_of, grounding_rows
-from benchmarks.fit_grounding import FOLDS, Mask, calibrate, fit, matrix
-from benchmarks.fitting import fit_logistic, sigmoid
-from benchmarks.mini import read_windows
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
     MANIFEST_NAME,
@@ -41,6 +36,11 @@ from ragmeter.scorers.mini.model import (
 )
 from ragmeter.scorers.mini.tier import LexicalFacts, combine, lexical_facts, unsupported_spans
 from ragmeter.trace import Trace
+
+from benchmarks.devdata import Floats, Labelled, fold_of, grounding_rows
+from benchmarks.fit_grounding import FOLDS, Mask, calibrate, fit, matrix
+from benchmarks.fitting import fit_logistic, sigmoid
+from benchmarks.mini import read_windows
 
 L2 = 1.0
 # Of the model in the evidence: set, not fitted. Shares that were fitted lay between 0.5 and 0.7

@@ -24,11 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks.devdata import Floats, auroc, fold_of, rows
-from benchmarks.fit_grounding import FOLDS
-from benchmarks.fitting import fit_logistic, sigmoid
-from benchmarks.mini import read_windows
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citation_support import measure_support
 from ragmeter.metrics.relevance import grade_passages
@@ -40,6 +35,11 @@ from ragmeter.scorers.mini.model import (
     TokenModel,
     load_model,
 )
+
+from benchmarks.devdata import Floats, auroc, fold_of, rows
+from benchmarks.fit_grounding import FOLDS
+from benchmarks.fitting import fit_logistic, sigmoid
+from benchmarks.mini import read_windows
 from training.fit import calibration_error
 
 JUDGED = ("NovelEval", "ClapNQ")

@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.devdata import fold_of
-from benchmarks.mini import read_windows
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace, lexical_facts
 from ragmeter.trace import Trace
+
+from benchmarks.devdata import fold_of
+from benchmarks.mini import read_windows
 from training.fit import read_answers
 
 MOST = 45  # answers of a set and a kind of error

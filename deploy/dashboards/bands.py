@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
+from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
+from ragmeter.metrics.canary.specs import is_canary_scorer
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.windows.intervals import ASSISTED_SUFFIX
 
 from deploy.dashboards import thresholds
 from deploy.dashboards.panels import fixed, lines, on_page
 from deploy.dashboards.promql import INTERVAL, of_service, target, whole
 from deploy.dashboards.thresholds import Lines
-from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
-from ragmeter.metrics.canary.specs import is_canary_scorer
-from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.intervals import ASSISTED_SUFFIX
 
 __all__ = ["Estimate", "band", "beside", "latency_band", "metric_band", "scorers"]
 

@@ -23,7 +23,7 @@ from deploy.dashboards.variables import DATASOURCE
 
 __all__ = ["BOARDS", "DASHBOARDS", "generated", "text"]
 
-DASHBOARDS = Path(__file__).parent.parent / "grafana" / "dashboards"
+DASHBOARDS = Path(__file__).parents[2] / "helm" / "ragmeter" / "files" / "dashboards"
 BOARDS: tuple[Board, ...] = (
     overview.BOARD, quality.BOARD, retrieval.BOARD, judge.BOARD, agent_health.BOARD,
 )  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, max_error_ratio
+from ragmeter.config.settings import Settings
+
 from deploy.dashboards import thresholds
 from deploy.dashboards.bands import latency_band, metric_band
 from deploy.dashboards.board import Board, Row
@@ -10,8 +13,6 @@ from deploy.dashboards.panels import Column, Panel, columns, lines, link, number
 from deploy.dashboards.promql import INTERVAL, RANGE, of_service, target
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
-from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, max_error_ratio
-from ragmeter.config.settings import Settings
 
 __all__ = ["BOARD", "MAIN"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragmeter.exporters.rules.promql import hold_last_value, series_selector
+from ragmeter_exporters.rules.promql import hold_last_value, series_selector
 
 __all__ = ["INTERVAL", "PLAIN", "RANGE", "of_service", "rate", "target", "whole"]
 

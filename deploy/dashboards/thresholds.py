@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.core.metric_specs import base_name
-from ragmeter.exporters.rules.rule_file import HEALTH_RULES
+from ragmeter_exporters.rules.rule_file import HEALTH_RULES
 
 __all__ = ["Line", "Lines", "health", "latency", "metric", "pages"]
 

@@ -9,10 +9,10 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
     VariableSort,
 )
-
-from deploy.dashboards.promql import target
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
+
+from deploy.dashboards.promql import target
 
 __all__ = ["DATASOURCE", "PAGE", "agents", "cutoff", "places", "scorer", "service", "window"]
 

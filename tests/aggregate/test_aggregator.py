@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
@@ -17,6 +16,7 @@ from ragmeter.core.series import CONFIRMING_SCORES
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
+
 from tests.traces import START, make_trace
 
 SCORER = Scorer()

@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.answer_similarity import MAX_ANSWERS, THIN_SECONDS, group_questions
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.wordings import WordingBuilder
@@ -16,6 +15,7 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.score import HashedWording
+
 from tests.traces import make_trace
 
 NOW = 1_790_000_000.0

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.core.feedback import PEOPLE, Feedback
-from ragmeter.exporters.page.rendering import service_page
-from ragmeter.exporters.page.views import service_view
 from ragmeter.sampling.labelling import LabelPool
+from ragmeter_exporters.page.rendering import service_page
+from ragmeter_exporters.page.views import service_view
+
 from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_answer_embedding import MEAN, lines, table

@@ -7,7 +7,6 @@ from hashlib import blake2b
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.answer_similarity import MAX_ANSWERS, THIN_SECONDS
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.wordings import WordingBuilder
@@ -15,6 +14,7 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.consistency import similarity_spread
+
 from tests.metrics.help import lexical_similarities
 from tests.traces import make_trace
 

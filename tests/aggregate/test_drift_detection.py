@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
@@ -18,6 +17,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.score_histograms import _SCORE_GRAIN, _SCORE_SLOTS
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
+
 from tests.traces import START
 
 HOUR = 3600

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
@@ -15,6 +14,7 @@ from ragmeter.alerts.rules import load_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.scoring.scorer import Scorer
+
 from tests.traces import START, make_trace
 
 SCORER = Scorer()

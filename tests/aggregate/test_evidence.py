@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.aggregate.evidence import CUT_MARK, EvidenceKeeper, encode_evidence
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
+
 from tests.traces import make_trace
 
 SCORER = Scorer()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.core.feedback import HUMAN, Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.store.pending import FeedbackTable
+
 from tests.traces import START, good
 from tests.waiting import stop_agent
 

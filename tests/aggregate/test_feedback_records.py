@@ -6,7 +6,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-
 from ragmeter.aggregate.feedback_records import (
     FeedbackTrace,
     TimedLabels,

@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.index_events import (
     MAX_BYTES,
     MAX_EVENTS,
@@ -16,6 +15,7 @@ from ragmeter.aggregate.index_events import (
     is_index_event,
 )
 from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure
+
 from tests.aggregate.index_event_samples import event_dict, event_line
 from tests.traces import trace_line
 

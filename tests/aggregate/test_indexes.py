@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.indexes import KEPT_IDS, KEPT_SECONDS, KEPT_VERSIONS, Indexes
+
 from tests.aggregate.index_event_samples import event
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.aggregate.objective_events import (
     JUDGED_LAG,
     ObjectiveEvent,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.feedback_records import (
     FeedbackTrace,
     LabelProbability,
@@ -28,6 +27,7 @@ from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
+
 from tests.traces import START, good
 from tests.waiting import stop_agent
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.wordings import (
     MAX_WORDS,
     WordingBuilder,
@@ -15,6 +14,7 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.consistency import answer_similarities
+
 from tests.metrics.help import lexical_similarities
 from tests.traces import make_trace
 

@@ -12,6 +12,7 @@ from ragmeter.alerts.error_budgets import ErrorBudgets, Objective
 from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.windows.state import BucketRow
+
 from tests.alerts.fakes import FakeWindows
 
 START = 1_760_054_400  # a whole multiple of 3 days: bucket edges are easy to see

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.alerts.alert import (
     TEMPLATE_FIELDS,
     Alert,
@@ -15,6 +14,7 @@ from ragmeter.alerts.alert import (
     template_values,
 )
 from ragmeter.alerts.engine import AlertEngine
+
 from tests.alerts.fakes import FakeWindows, around, rule
 
 

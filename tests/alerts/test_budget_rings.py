@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.alerts.budget_rings import COARSE, FINE, BudgetRings, BudgetSums, ring_width
 from ragmeter.alerts.error_budgets import ErrorBudgets, Objective
 from ragmeter.core.arithmetic import WEIGHT_ONE, weight_units

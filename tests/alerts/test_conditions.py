@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.alerts.conditions import condition_holds, read_condition
+
 from tests.alerts.fakes import FakeWindows, make_estimate, make_quantile, rule
 
 

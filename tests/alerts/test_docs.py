@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from ragmeter.alerts.alert import TEMPLATE_FIELDS, Alert
 from ragmeter.alerts.rule_sets import load_runbooks
 from ragmeter.alerts.rules import (
@@ -23,6 +22,7 @@ from ragmeter.alerts.rules import (
 )
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.windows.failures import FAILURE_REASONS, TRACE_REASONS, failure_reason
+
 from tests.exporters.alerts import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ RULES = PAGE[: PAGE.index("\n## Objectives and error budgets")]
 
 @pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", RULES, re.S))
 def test_examples_are_valid_rules(text: str) -> None:
-    defaults = Path(__file__).parents[2] / "agent" / "alerts" / "default_rules.yaml"
+    defaults = Path(__file__).parents[2] / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
     assert parse_rules([yaml.safe_load(defaults.read_text()), yaml.safe_load(text)])
 
 

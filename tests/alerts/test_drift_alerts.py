@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.alerts import drift_alerts
 from ragmeter.alerts.alert import format_days
 from ragmeter.alerts.drift_alerts import DriftAlerts, expected_cheap_move, has_not_followed
@@ -16,6 +15,7 @@ from ragmeter.core.arithmetic import WEIGHT_ONE, value_units
 from ragmeter.drift.alarms import Alarm, with_state
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 from ragmeter.windows.windows import Windows
+
 from tests.drift.test_alarms import FIELDS
 
 

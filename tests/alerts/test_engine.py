@@ -6,10 +6,10 @@ import json
 import time
 
 import pytest
-
 from ragmeter.alerts.alert import alert_id
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.config.loader import load_settings
+
 from tests.alerts.fakes import FakeWindows, Worst, around, look, make_quantile, play, rule
 
 NO_DATA = {"no_data_for": "3m"}

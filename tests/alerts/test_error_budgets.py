@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.budget_rings import COARSE, FINE
 from ragmeter.alerts.error_budgets import (
@@ -16,6 +15,7 @@ from ragmeter.alerts.error_budgets import (
 )
 from ragmeter.core.arithmetic import WEIGHT_ONE, weight_units
 from ragmeter.core.errors import UnknownVersion
+
 from tests.alerts.burn_rates import (
     DAY,
     FAST,

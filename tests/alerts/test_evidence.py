@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.error_budgets import ErrorBudgets, Objective, ObjectiveEvidence
@@ -14,6 +13,7 @@ from ragmeter.alerts.rules import AlertRule, UnscoredCondition, load_rules
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.windows import Windows
+
 from tests.alerts.fakes import rule
 from tests.windows.helpers import BASE, SPECS
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.folding import NotificationFolder
+
 from tests.exporters.alerts import burning, drifted, make, slow, unscored
 
 FAMILIES = {"grounding": "quality", "faithfulness": "quality"}

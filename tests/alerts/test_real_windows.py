@@ -20,6 +20,7 @@ from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Status, Trace
 from ragmeter.windows.windows import Windows
+
 from tests.alerts.fakes import rule
 
 START = 1_700_000_000.0

@@ -6,9 +6,9 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
+
 from tests.alerts.fakes import READINGS, FakeWindows, Worst, rule
 
 SERVICES = ("a", "b")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.alerts.error_budgets import MIN_ERRORS, STANDARD_BURN_RATES
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules, parse_rules
 from ragmeter.core.clocks import parse_whole_seconds

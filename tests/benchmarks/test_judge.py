@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ragmeter.core.score import ScoreState
+
 from benchmarks.judge import stub
 from benchmarks.judge_ours import depth, judge, traces
 from benchmarks.judge_workload import NUGGETS, workload
-from ragmeter.core.score import ScoreState
 
 
 def test_a_trace_takes_sixteen_calls_in_at_most_four_round_trips_and_none_again() -> None:

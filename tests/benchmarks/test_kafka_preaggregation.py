@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_score
 
 from benchmarks.kafka_preaggregation import direct, empty, merged, rows_of, split
 from benchmarks.per_trace import traffic
-from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_score
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])

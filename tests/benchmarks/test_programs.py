@@ -19,7 +19,7 @@ STARTED = sorted(
 
 @pytest.mark.parametrize(("benchmark", "module"), STARTED)
 def test_a_module_that_is_started_is_a_program(benchmark: str, module: str) -> None:
-    folder, _, rest = module.partition(".")
-    path = (ROOT / ("agent" if folder == "ragmeter" else folder)).joinpath(*rest.split("."))
+    source = ROOT / "agent" if module.startswith("ragmeter") else ROOT
+    path = source.joinpath(*module.split("."))
     found = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
     assert '__name__ == "__main__"' in found.read_text() or found.name == "__main__.py"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from ragmeter_exporters.snapshot import take_snapshot
+
 from benchmarks.scrape import compare_with_the_library, filled, measure
-from ragmeter.exporters.snapshot import take_snapshot
 
 
 def test_the_benchmark_measures_full_windows() -> None:

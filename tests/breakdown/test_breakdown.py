@@ -6,7 +6,6 @@ import math
 import random
 
 import pytest
-
 from ragmeter.breakdown.breakdown import (
     BreakdownOptions,
     ComparedWith,
@@ -20,6 +19,7 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.scoring.scorer import Scorer, summarise_trace
 from ragmeter.trace import Trace
 from ragmeter.windows.windows import Windows
+
 from tests.breakdown.traffic import NOW, busy
 
 KINDS = ["kind=a", "kind=b", "kind="]

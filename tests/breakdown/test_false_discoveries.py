@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.breakdown.breakdown import adjust_p_values
 
 BENJAMINI = (

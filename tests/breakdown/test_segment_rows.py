@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.breakdown.segment_rows import SeriesBreakdown, build_series_breakdown
+
 from tests.breakdown.cells import MEAN, RATE, period, rate
 
 

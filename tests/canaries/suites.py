@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-
 from ragmeter.canaries.suite import CanarySuite
 
 __all__ = ["replying", "suite"]

@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.canaries.client import (
     MAX_REPLY_BYTES,
     CanaryAttempt,
@@ -15,6 +14,7 @@ from ragmeter.canaries.client import (
 )
 from ragmeter.canaries.suite import CanarySuite
 from ragmeter.trace import CANARY, Trace
+
 from tests.canaries.suites import replying, suite
 
 REPLY = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.trace import Trace
+
 from tests.traces import make_trace
 
 OK = {"accepted": 1, "duplicates": 0, "rejected": 0, "errors": []}

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.canary.specs import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import AGREEMENT_METRICS
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import DrawTerms, Scorer
 from ragmeter.trace import CANARY
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.canaries.test_population import GOLD, RULE, canary
 from tests.embedded.test_slow_tiers import mismatch, states
 from tests.scorers.judge.stub_process import stub_judge

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
 from ragmeter.canaries.verdicts import evaluate_canary
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
@@ -25,6 +23,8 @@ from ragmeter.sampling.sampler import Sampler
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
+from typer.testing import CliRunner
+
 from tests.canaries.suites import suite
 from tests.scorers.judge.fakes import FakeJudge
 from tests.traces import make_trace

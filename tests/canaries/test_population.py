@@ -18,6 +18,7 @@ from ragmeter.offline.scored_lines import decode_scored_line
 from ragmeter.offline.scoring import score_file
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
+
 from tests.kafka.state.partition import record, state_of
 from tests.traces import START, make_trace, trace_line
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-
 from ragmeter.trace import Trace
+
 from tests.crash import RAGMETER, settings_file, start
 from tests.ports import free_port
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.canaries.client import CanaryClient
 from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.runner import CanaryRound, CanaryRunner, CanarySchedule
@@ -16,6 +15,7 @@ from ragmeter.canaries.suite import CanarySuite
 from ragmeter.core.score import Score
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
+
 from tests.canaries.suites import Respond, suite
 from tests.waiting import until_async
 

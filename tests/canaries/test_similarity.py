@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.canaries.verdicts import AnswerSimilarity
 from ragmeter.trace import Trace
+
 from tests.traces import make_trace
 
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from ragmeter.canaries.suite import SuiteError, read_suite
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "canaries.yaml"

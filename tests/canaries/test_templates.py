@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
-
 from ragmeter.canaries.suite import (
     MISSING,
     JsonPath,

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.canaries.suite import SuiteError
 from ragmeter.canaries.verdicts import (
     CanaryVerdict,
@@ -13,6 +12,7 @@ from ragmeter.canaries.verdicts import (
 )
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.scoring.scorer import Scorer
+
 from tests.canaries.suites import suite
 from tests.traces import make_trace
 

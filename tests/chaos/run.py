@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
+
 from tests.chaos.clock import Clock
 from tests.chaos.disk import Disk, disk
 from tests.chaos.faults import JUDGE, JUMP, Fault, Kind, plan, suffered

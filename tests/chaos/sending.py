@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
-
 from ragmeter.ingest.files import HEAD
+
 from tests.chaos.traffic import POISON, native, spans
 
 __all__ = ["FileWriter", "HttpSender", "OtlpSender", "Overload", "Sender", "Taken"]

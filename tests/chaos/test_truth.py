@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
 from ragmeter.sampling import sampler
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.trace import Trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.chaos.judge import QUALITY
 from tests.chaos.traffic import native
 from tests.chaos.truth import JUDGED, Sent, differences, intervals, labels_of

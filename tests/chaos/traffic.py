@@ -16,6 +16,7 @@ from typing import Any
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
+
 from tests.ingest.building import T0, Run, documents, messages
 from tests.kafka.otlp_bodies import as_proto
 

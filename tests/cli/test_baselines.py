@@ -14,8 +14,8 @@ from threading import Thread
 
 import httpx
 import pytest
-
 from ragmeter.cli.running_agent import _baseline_lines
+
 from tests.crash import RAGMETER, settings_file, start
 from tests.exporters.fakes import everything
 from tests.ports import free_port

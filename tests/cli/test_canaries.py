@@ -7,9 +7,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from typer.testing import CliRunner, Result
-
 from ragmeter.cli.main import app
+from typer.testing import CliRunner, Result
 
 SUITE = Path(__file__).parents[2] / "examples" / "canaries.yaml"
 NOBODY = "http://127.0.0.1:9"  # the port "discard"

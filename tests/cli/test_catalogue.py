@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from typer.testing import CliRunner
-
 from ragmeter.alerts.rules import load_rules
 from ragmeter.cli.main import app
 from ragmeter.metrics.registry import metric_specs
+from typer.testing import CliRunner
 
 
 def metrics(*arguments: str) -> Any:

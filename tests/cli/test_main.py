@@ -17,11 +17,11 @@ from typing import Any
 import httpx
 import pytest
 import typer.main
-from typer.testing import CliRunner
-
 from ragmeter import __version__
 from ragmeter.cli.main import SECTIONS, app
 from ragmeter.trace import Trace
+from typer.testing import CliRunner
+
 from tests.crash import RAGMETER
 from tests.ports import free_port
 from tests.traces import trace_dict, trace_line

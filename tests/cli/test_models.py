@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
-
 from ragmeter.cli.models import model_app
 from ragmeter.scorers.hhem import model
 from ragmeter.scorers.hhem.conversion.checkpoint import CONFIG
 from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, require_module
+from typer.testing import CliRunner, Result
+
 from tests.scorers.mini.folders import write_folder
 from tests.waiting import PATIENCE
 

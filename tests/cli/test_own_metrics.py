@@ -17,11 +17,11 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-
 from ragmeter.alerts.rule_sets import load_default_rules
 from ragmeter.alerts.rules import RuleError
 from ragmeter.metrics.custom import CustomMetric, metric
 from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
+
 from tests.crash import RAGMETER
 from tests.ports import free_port
 from tests.traces import trace_dict

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ragmeter.cli.main import app
 from typer.testing import CliRunner, Result
 
-from ragmeter.cli.main import app
 from tests.crash import RAGMETER, start
 from tests.offline.taking import Taking, taking
 from tests.ports import free_port

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner, Result
-
 from ragmeter.breakdown.terminal_table import build_segments_table
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
 from ragmeter.offline.whole_file import fill_windows
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
 from tests.exporters.broken_down import fallen
 from tests.exporters.server import serving
 from tests.scored import line_dict, result

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from rich.console import Console, RenderableType
-
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.cli.tables import (
     alerts_table,
@@ -22,6 +20,8 @@ from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
 from ragmeter.offline.report.tables import agreement_table
 from ragmeter.sampling.people_agreement import ScorerAgreement
+from rich.console import Console, RenderableType
+
 from tests.breakdown.traffic import busy
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
 

@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 
 import pytest
-
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import (
     ConfigError,

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.kafka import TOPIC_KINDS
 from ragmeter.config.loader import ConfigError, dump_settings, load_settings
 from ragmeter.config.settings import Settings

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import ConfigError, dump_settings, load_settings
 
 HERE = "http://collector:4318"

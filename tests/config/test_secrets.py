@@ -22,10 +22,10 @@ from typing import Any, get_args
 import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-
 from ragmeter.config.loader import ConfigError, dump_settings, load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.server.access import AccessPolicy
+
 from tests.crash import RAGMETER, start
 from tests.ports import free_port
 from tests.waiting import PATIENCE

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from ragmeter.console.terminal import (
     LogFormatter,
     StderrHandler,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.arithmetic import MAX_WEIGHT, VALUE_ONE, WEIGHT_ONE, value_units, weight_units
 
 

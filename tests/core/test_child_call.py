@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-
 from ragmeter.core.child_call import ChildCallFailed, call_in_child
 from ragmeter.ingest.native import MAX_VALUES, BodyLimitExceeded, iterate_lines
+
 from tests.waiting import PATIENCE
 
 

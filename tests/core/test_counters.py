@@ -6,7 +6,7 @@ import random
 from fractions import Fraction
 
 from ragmeter.core.counters import Counters, add_counts
-from ragmeter.exporters.exposition import format_number
+from ragmeter_exporters.exposition import format_number
 
 COST = "rag_cost_usd_total"
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-
 from ragmeter.core.feedback import (
     ANSWER_LABELS,
     HUMAN,

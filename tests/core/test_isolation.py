@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Sequence
 
 import pytest
-
 from ragmeter.core.errors import process_isolated
 
 

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.core.judging import (
     JudgeInstrument,
     JudgeUse,

@@ -4,7 +4,6 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, NameAdmission, bound_label
 
 

@@ -7,8 +7,8 @@ from email.utils import format_datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.core.clocks import MAX_RETRY_AFTER, Pace, backoff_seconds, parse_retry_after
+
 from tests.offline.hand import Hand
 
 NOW = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from ragmeter.core.redaction_rules import (
     _MAX_TIMEOUTS,
     REST_SECONDS,

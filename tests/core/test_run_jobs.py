@@ -6,8 +6,8 @@ import asyncio
 import time
 
 import pytest
-
 from ragmeter.core.process import run_jobs
+
 from tests.waiting import until_async
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.score import NoScore, ScoreState, make_score, most_common_reason
+
 from tests.metrics.help import trace
 
 

@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterable
 
 import pytest
-
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.series import (
     CONFIRMING_SCORES,

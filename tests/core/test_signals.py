@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from ragmeter.core.process import SignalHandlers
+
 from tests.waiting import PATIENCE
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from ragmeter.core.tiers import ScoringCost, SingleFlight
 from ragmeter.scorers.llm.questions import JudgeFailed
 

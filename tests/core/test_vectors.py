@@ -4,7 +4,6 @@ import math
 import random
 
 import pytest
-
 from ragmeter.core.arithmetic import cosine_similarity, is_same_space, pack_vector, packed_cosine
 
 

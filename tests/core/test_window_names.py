@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.clocks import bucket_seconds, parse_window
 
 

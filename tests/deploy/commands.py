@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import typer
-
 from ragmeter.cli.main import app
 
 __all__ = ["check"]

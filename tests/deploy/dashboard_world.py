@@ -29,7 +29,7 @@ from tests.waiting import until
 
 __all__ = ["World", "sample", "scraped", "watched"]
 
-RULES = ROOT / "deploy" / "prometheus" / "ragmeter.rules.yaml"
+RULES = ROOT / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 SPANS = ROOT / "tests" / "data" / "otlp" / "langfuse-langfuse-sdk-generation.otlp.json"
 CONFIG = """
 global: {{scrape_interval: {interval}s, evaluation_interval: {interval}s}}

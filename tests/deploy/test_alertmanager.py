@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.aggregate.objective_events import build_objectives
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.alertmanager import Alertmanager, alertmanager_labels
+from ragmeter_exporters.alertmanager import Alertmanager, alertmanager_labels
+
 from tests.exporters.alerts import burning, drifted, make, slow
 from tests.exporters.real_alertmanager import alertmanager
 from tests.exporters.stub import serve

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-
 from ragmeter.alerts.alert import Alert
-from ragmeter.exporters.alertmanager import Alertmanager
+from ragmeter_exporters.alertmanager import Alertmanager
+
 from tests.deploy.receivers import mail_parts, mailbox, receiver_settings
 from tests.exporters.alerts import drifted, make
 from tests.exporters.real_alertmanager import alertmanager

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ragmeter.config.settings import Settings
 
 from deploy import chart
-from ragmeter.config.settings import Settings
 
 VALUES = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -33,17 +33,6 @@ def test_generated_files_are_in_step() -> None:
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     assert stale == [], "run `python -m deploy.chart`"
-
-
-def test_chart_takes_rules_and_dashboards_from_where_they_are_written() -> None:
-    files, deploy = chart.CHART / "files", chart.ROOT / "deploy"
-    links = {path.name: path.resolve() for path in files.iterdir() if path.is_symlink()}
-    assert links == {
-        "ragmeter.rules.yaml": deploy / "prometheus" / "ragmeter.rules.yaml",
-        "dashboards": deploy / "grafana" / "dashboards",
-    }
-    assert len(list(files.iterdir())) == len(links)
-    assert all(path.exists() for path in links.values())
 
 
 def test_every_value_is_described() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ragmeter.config.loader import load_settings
 
 from deploy.chart import CHART
-from ragmeter.config.loader import load_settings
 from tests.deploy.charts import (
     LOADER,
     NEWEST,

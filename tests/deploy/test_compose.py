@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-
 from ragmeter.aggregate.objective_events import build_objectives
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.rules.rule_file import build_rule_file
 from ragmeter.ingest.native import DecodedTrace, decode_trace
+from ragmeter_exporters.rules.rule_file import build_rule_file
+
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT, python_of_tools

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from ragmeter.config.loader import load_settings
+
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import DOCKERFILE, stages
 from tests.deploy.tools import ROOT, python_of_tools

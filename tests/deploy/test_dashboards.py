@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from ragmeter.alerts.rule_sets import runbook_pages
+from ragmeter.alerts.rules import load_rules
+from ragmeter.metrics.registry import metric_specs
+from ragmeter_exporters.families import all_families
 
 from deploy.dashboards import files, thresholds
 from deploy.dashboards.__main__ import main
 from deploy.dashboards.files import DASHBOARDS, generated
-from ragmeter.alerts.rule_sets import runbook_pages
-from ragmeter.alerts.rules import load_rules
-from ragmeter.exporters.families import all_families
-from ragmeter.metrics.registry import metric_specs
 from tests.deploy.dashboard_queries import boards, panels, queries
 from tests.deploy.tools import ROOT
 
@@ -193,7 +193,7 @@ def test_every_name_is_exported() -> None:
 
 
 def test_every_alert_is_told_of_where_its_number_is() -> None:
-    rules = yaml.safe_load((ROOT / "deploy/prometheus/ragmeter.rules.yaml").read_text())
+    rules = yaml.safe_load((ROOT / "helm/ragmeter/files/ragmeter.rules.yaml").read_text())
     alerts = {
         rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule
     }
@@ -255,7 +255,7 @@ def test_variables(name: str) -> None:
 def test_exemplars_lead_to_the_page_of_their_trace() -> None:
     (source,) = yaml.safe_load(DATASOURCE.read_text())["datasources"]
     (found,) = source["jsonData"]["exemplarTraceIdDestinations"]
-    assert found["name"] == "trace_id"  # as ragmeter.exporters.prometheus names it
+    assert found["name"] == "trace_id"  # as ragmeter_exporters.prometheus names it
     assert re.sub(r"\$\$\{[^}]+\}", "X", found["url"]) == "http://127.0.0.1:9464/trace/X/X"
     exemplars = [
         panel["title"]

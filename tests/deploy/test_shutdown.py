@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.loader import load_settings
+
 from tests.deploy.charts import pod, render
 from tests.patched import running
 from tests.traces import trace_dict

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.drift.alarms import Alarm
 from ragmeter.drift.series import SeriesAlarm
 from ragmeter.windows.estimators import wilson_interval

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from ragmeter.drift.baseline import Baseline
 from ragmeter.drift.detectors import BucketDeviation, DriftStream, ScorePart, find_change
 

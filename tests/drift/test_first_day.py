@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-
 from ragmeter.drift.baseline import DAY, HOUR
 from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries
 

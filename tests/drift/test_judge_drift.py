@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 
 import pytest
-
 from ragmeter.core.arithmetic import value_units, weight_units
 from ragmeter.drift.alarms import HOLD_SECONDS, Alarm
 from ragmeter.drift.judge_drift import JudgedSteps
 from ragmeter.drift.monitor import DriftMonitor
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
+
 from tests.drift.fakes import QUICK, SPECS, Fake, judged, run
 
 CHANGE = 600  # minutes: ten hours

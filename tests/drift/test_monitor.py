@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.alarms import Alarm
 from ragmeter.drift.monitor import DriftMonitor
 from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.windows import Windows
+
 from tests.drift.fakes import QUICK, SPECS, Fake, run
 
 CHANGE = 600  # minutes

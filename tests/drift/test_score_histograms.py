@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.score_histograms import MAX_OPEN_BUCKETS, SCORE_CELLS, ScoreHistograms
+
 from tests.drift.fakes import SPECS
 
 

@@ -7,7 +7,6 @@ import math
 import random
 
 import pytest
-
 from ragmeter.drift.baseline import DAY, HOUR
 from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries, SeriesAlarm, milestones_for
 

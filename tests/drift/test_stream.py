@@ -6,7 +6,6 @@ import json
 import random
 
 import pytest
-
 from ragmeter.drift.baseline import Baseline
 from ragmeter.drift.detectors import DriftStream, ScorePart
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
@@ -30,6 +29,7 @@ from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
+
 from tests.traces import START, good
 from tests.waiting import stop_agent, until
 

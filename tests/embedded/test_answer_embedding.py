@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.page.rendering import service_page
-from ragmeter.exporters.page.views import service_view
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
+from ragmeter_exporters.page.rendering import service_page
+from ragmeter_exporters.page.views import service_view
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.scorers.llm.stub_embedding_server import Stub, stub_embeddings
 from tests.traces import START, trace_line
 from tests.waiting import stop_agent, until

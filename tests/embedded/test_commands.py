@@ -4,9 +4,9 @@ import threading
 from typing import Any
 
 import pytest
-
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
+
 from tests.waiting import PATIENCE
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.page.rendering import service_page
-from ragmeter.exporters.page.views import service_view
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
 from ragmeter.kafka.score_records import BadRecord, ScoreRecord, decode_score, encode_score
+from ragmeter_exporters.page.rendering import service_page
+from ragmeter_exporters.page.views import service_view
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
 from tests.traces import START, make_trace, trace_line
 from tests.waiting import stop_agent

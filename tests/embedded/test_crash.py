@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.windows.windows import Windows
+
 from tests.crash import left_behind, settings_file, start, traffic
 from tests.ports import free_port
 from tests.scorers.judge.stub_process import stub_judge

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.score import ScoredTrace
@@ -16,6 +15,7 @@ from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.store.rows import StateCommit
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
+
 from tests.traces import START, good
 
 

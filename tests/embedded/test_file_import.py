@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import ImportResult, import_traces
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.files import ReadAhead
 from ragmeter.store import sqlite
+
 from tests.traces import good, trace_line
 from tests.waiting import PATIENCE, stop_agent, until
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.intake import QueueFull

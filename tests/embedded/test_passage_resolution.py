@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.native import decode_trace
 from ragmeter.store.pending import HeldTraceTable
 from ragmeter.store.sqlite import SqliteStore
+
 from tests.traces import trace_dict
 from tests.waiting import stop_agent, until
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import ConfigError, dump_settings, load_settings
 from ragmeter.config.settings import Settings
@@ -22,6 +21,7 @@ from ragmeter.embedded.endpoints.otlp import decode_batch
 from ragmeter.embedded.open_traces import TRACES
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.offline.scoring import score_file
+
 from tests.traces import trace_dict
 from tests.waiting import stop_agent
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.tiers import Tier, TierScorer
@@ -26,6 +25,7 @@ from ragmeter.ingest.native import DecodedTrace
 from ragmeter.sampling.sampler import ReplayBudget
 from ragmeter.scoring.processes import ScorerPool
 from ragmeter.scoring.slow_tiers import SlowTiers
+
 from tests.crash import left_behind, start
 from tests.embedded.test_slow_tiers import Fake, mismatch
 from tests.scoring.test_processes import own_metric, pids  # noqa: F401

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
@@ -25,12 +24,13 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.tier_draws import TierDraws
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.scoring.scorer import CheapScores
 from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.store.rows import OutboxItem, QueuedTrace, TierDraw
 from ragmeter.trace import Trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.traces import START, good
 from tests.waiting import PATIENCE, accept_in_turn, stop_agent, until
 

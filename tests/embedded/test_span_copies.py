@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
 from ragmeter.embedded.open_traces import SpanCopies
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import (

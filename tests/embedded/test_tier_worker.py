@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
-
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.tier_worker import TierWorker
 from ragmeter.store.rows import StoredDraw, TierDraw
 from ragmeter.trace import Trace
+
 from tests.traces import trace_line
 from tests.waiting import PATIENCE, until
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -19,6 +18,7 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 from ragmeter.store.pending import OpenSpanTable
+
 from tests.traces import START, make_trace
 
 

@@ -24,8 +24,8 @@ from typing import Protocol
 
 import httpx
 from kafka.errors import KafkaError
-
 from ragmeter.kafka.operator.administration import PartitionLag, read_lag
+
 from tests.crash import settings_file, start
 from tests.kafka.cluster import by_service
 from tests.kafka.place import Place

@@ -6,6 +6,7 @@ from typing import Any
 
 from ragmeter.offline.report.run import TraceText
 from ragmeter.offline.report.summary import ScoreReport, build_report
+
 from tests.offline.report.runs import run_of
 
 __all__ = ["ESCAPE", "hostile", "usual"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
+from ragmeter_exporters.web import metrics_app
 
-from ragmeter.exporters.web import metrics_app
 from tests.exporters.fakes import FakeAgent, as_agent_view
 from tests.waiting import PATIENCE
 

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-
 from ragmeter.alerts.alert import Alert
-from ragmeter.exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
 from ragmeter.server.client import service_path
+from ragmeter_exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
+
 from tests.exporters.alerts import absent, burning, drifted, make, unscored
 from tests.exporters.stub import Stub, serve
 from tests.waiting import PATIENCE, until_async

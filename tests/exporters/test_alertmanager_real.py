@@ -15,10 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
-from ragmeter.exporters.alertmanager import Alertmanager
+from ragmeter_exporters.alertmanager import Alertmanager
+
 from tests.alerts.fakes import FakeWindows, Worst, around, rule
 from tests.exporters.real_alertmanager import alertmanager, notified
 from tests.exporters.stub import serve

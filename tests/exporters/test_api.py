@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from ragmeter_exporters.page.views import default_segment_window, service_breakdown
+from ragmeter_exporters.snapshot import InvalidSegmentsQuery, SegmentsQuery, segments_json
 
-from ragmeter.exporters.page.views import default_segment_window, service_breakdown
-from ragmeter.exporters.snapshot import InvalidSegmentsQuery, SegmentsQuery, segments_json
 from tests.exporters.broken_down import fallen
 from tests.exporters.fakes import FakeAgent, as_agent_view
 from tests.exporters.test_web import ask

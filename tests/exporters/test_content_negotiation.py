@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from ragmeter.exporters.exposition import accepts_gzip, prefers_openmetrics
+from ragmeter_exporters.exposition import accepts_gzip, prefers_openmetrics
 
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"

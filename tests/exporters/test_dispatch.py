@@ -12,15 +12,15 @@ from typing import Any
 
 import httpx
 import pytest
-
-from ragmeter.exporters.dispatch import (
+from ragmeter.store.rows import OutboxItem
+from ragmeter_exporters.dispatch import (
     DeliveryEndpoint,
     DeliveryOutcome,
     DeliveryPolicy,
     Dispatcher,
     classify_status,
 )
-from ragmeter.store.rows import OutboxItem
+
 from tests.exporters.memory_outbox import MemoryOutbox
 from tests.waiting import PATIENCE, until_async
 

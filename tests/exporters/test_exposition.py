@@ -9,8 +9,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-
-from ragmeter.exporters.exposition import (
+from ragmeter_exporters.exposition import (
     MetricFamily,
     family_header,
     format_labels,

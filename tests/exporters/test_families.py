@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from ragmeter.metrics.registry import metric_specs
+from ragmeter_exporters.families import all_families
+from ragmeter_exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 
 from deploy.pages import mark
-from ragmeter.exporters.families import all_families
-from ragmeter.exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
-from ragmeter.metrics.registry import metric_specs
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
 from tests.real import require
 

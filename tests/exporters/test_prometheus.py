@@ -9,12 +9,12 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.core.counters import Exemplar
-from ragmeter.exporters.families import all_families
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.registry import metric_specs
+from ragmeter_exporters.families import all_families
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate, everything
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]

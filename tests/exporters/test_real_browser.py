@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from ragmeter_exporters.report_page import render_report_page
 
-from ragmeter.exporters.report_page import render_report_page
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.core.counters import DURATION_EDGES, Exemplar
+
 from tests.exporters.fakes import everything
 from tests.exporters.server import serving
 from tests.prometheus_server import prometheus

@@ -8,16 +8,16 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-
-from ragmeter.exporters.report_page import (
+from ragmeter.offline.report.run import ScoredRun
+from ragmeter.offline.report.summary import build_report
+from ragmeter_exporters.report_page import (
     BoxPlotLane,
     axis_domain,
     describe_lane,
     draw_box_plots,
     render_report_page,
 )
-from ragmeter.offline.report.run import ScoredRun
-from ragmeter.offline.report.summary import build_report
+
 from tests.exporters.browser import browser
 from tests.exporters.hostile_report import ESCAPE, hostile, usual
 from tests.offline.report.runs import run_of, series_of

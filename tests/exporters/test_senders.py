@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.counters import Counters
-from ragmeter.exporters.senders import AlertSenders
 from ragmeter.store.rows import OutboxItem
+from ragmeter_exporters.senders import AlertSenders
+
 from tests.exporters.memory_outbox import MemoryOutbox
 from tests.waiting import until_async
 

@@ -10,14 +10,14 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
-
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.cli.tables import windows_table
 from ragmeter.core.series import OTHER_FINGERPRINT
-from ragmeter.exporters.page import views
-from ragmeter.exporters.page.views import service_view
-from ragmeter.exporters.snapshot import segment_labels, split_segment, take_snapshot, windows_json
+from ragmeter_exporters.page import views
+from ragmeter_exporters.page.views import service_view
+from ragmeter_exporters.snapshot import segment_labels, split_segment, take_snapshot, windows_json
+from rich.console import Console
+
 from tests.exporters.fakes import NAMES, as_agent_view, estimate, everything
 
 

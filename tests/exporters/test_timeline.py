@@ -8,14 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.timeline import GUTTER, MAX_LANES, PLOT, render_timeline
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import MAX_POINTS, EstimatePoint, EstimateTracks
 from ragmeter.offline.backtest_report import Timeline, TimelineLane, build_timeline
 from ragmeter.windows.windows import Windows
+from ragmeter_exporters.timeline import GUTTER, MAX_LANES, PLOT, render_timeline
+
 from tests.exporters.alerts import make
 from tests.exporters.browser import browser
 from tests.offline.test_backtest import outage, rules, run

@@ -17,14 +17,14 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.alerts.rule_sets import runbook_pages
-from ragmeter.exporters.page.rendering import DOCS_URL, trace_page
-from ragmeter.exporters.page.traces import trace_view
-from ragmeter.exporters.page.views import PageOptions
-from ragmeter.exporters.web import metrics_app
 from ragmeter.windows.worst import RankedTrace
+from ragmeter_exporters.page.rendering import DOCS_URL, trace_page
+from ragmeter_exporters.page.traces import trace_view
+from ragmeter_exporters.page.views import PageOptions
+from ragmeter_exporters.web import metrics_app
+
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
 from tests.waiting import PATIENCE
 

@@ -11,10 +11,10 @@ from collections import Counter
 import httpx
 import pytest
 from aiohttp import web
-
-from ragmeter.exporters.dispatch import DeliveryOutcome, DeliveryPolicy, Dispatcher
-from ragmeter.exporters.senders import WebhookSender, build_notification
 from ragmeter.store.rows import OutboxItem
+from ragmeter_exporters.dispatch import DeliveryOutcome, DeliveryPolicy, Dispatcher
+from ragmeter_exporters.senders import WebhookSender, build_notification
+
 from tests.exporters.alerts import make
 from tests.exporters.memory_outbox import MemoryOutbox
 from tests.exporters.stub import Answer, ok, serve

@@ -4,7 +4,6 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.assembler import (
     Assembler,

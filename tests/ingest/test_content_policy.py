@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.ingest.content_policy import ContentPolicy
@@ -16,6 +15,7 @@ from ragmeter.scorers.judge import answers
 from ragmeter.scorers.judge.nuggets import NuggetFindings, nuggets_detail
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
+
 from tests.metrics.help import KB
 
 WORDS = ("reset", "Gandalf", "hobbit", "tenant-7", "1954", "ancient", "Rivendell", "boom")

@@ -6,7 +6,6 @@ import resource
 from pathlib import Path
 
 import pytest
-
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure
 

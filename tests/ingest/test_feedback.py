@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.core.feedback import Feedback
 from ragmeter.ingest.files import MAX_BYTES, MAX_ITEMS, decode_feedback_body
 from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure

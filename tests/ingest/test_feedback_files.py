@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from ragmeter.core.feedback import Feedback
 from ragmeter.ingest.files import MAX_BYTES, read_feedback
 

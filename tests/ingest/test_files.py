@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
+
 from tests.traces import trace_dict, trace_line
 from tests.waiting import PATIENCE
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.ingest.native import (
     BodyLimitExceeded,
     DecodedTrace,
@@ -14,6 +13,7 @@ from ragmeter.ingest.native import (
     decode_trace_body,
     has_values_over,
 )
+
 from tests.traces import trace_dict, trace_line
 
 LIMIT = 2**20

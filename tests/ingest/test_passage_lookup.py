@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import ValidationError
-
 from ragmeter.config.inputs import ResolverSettings, ResolverSource
 from ragmeter.ingest.passage_resolver import (
     FileLookup,

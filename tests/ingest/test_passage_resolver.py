@@ -7,7 +7,6 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-
 from ragmeter.config.inputs import ResolverSettings
 from ragmeter.ingest import passage_resolver as module
 from ragmeter.ingest.passage_resolver import (
@@ -21,6 +20,7 @@ from ragmeter.ingest.passage_resolver import (
     PassageTooLarge,
 )
 from ragmeter.trace import Trace
+
 from tests.metrics.help import trace
 
 ONLY = {"passages": "passages_id_only"}

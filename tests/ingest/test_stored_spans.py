@@ -4,7 +4,6 @@ import random
 from collections import Counter
 
 import pytest
-
 from ragmeter.ingest import stored_spans
 from ragmeter.ingest.native import BodyLimitExceeded
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent

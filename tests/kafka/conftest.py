@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.settings import Settings
+
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 

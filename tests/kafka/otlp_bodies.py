@@ -11,12 +11,12 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import Trace
+
 from tests.ingest.building import DATA, Run, documents, messages
 
 __all__ = ["as_json", "as_proto", "expected_natives", "rag_run", "samples_spans", "spread"]

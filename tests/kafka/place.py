@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import provision
 from ragmeter.kafka.operator.clients import guarded
+
 from tests.kafka.cluster import SETTINGS, Worker
 from tests.kafka_server import KafkaServer
 from tests.waiting import until

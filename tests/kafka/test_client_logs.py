@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import ProducerFenced
-
 from ragmeter.kafka.connection import _RepeatFilter, limit_client_logs
 
 

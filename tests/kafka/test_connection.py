@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.connection import probe_brokers
 from ragmeter.kafka.operator.administration import provision

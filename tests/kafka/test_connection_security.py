@@ -13,7 +13,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from kafka import KafkaAdminClient
-
 from ragmeter.config.kafka import KafkaSecurity, KafkaSettings
 from ragmeter.kafka.connection import (
     BrokersUnreachable,
@@ -24,6 +23,7 @@ from ragmeter.kafka.connection import (
     read_password,
     tls_context,
 )
+
 from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer
 

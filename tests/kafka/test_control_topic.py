@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.control_topic import ControlRecords, _take_in, encode_control
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import StratumClassifier
+
 from tests.kafka.state.partition import apply, record, state_of
 from tests.traces import START, make_trace
 

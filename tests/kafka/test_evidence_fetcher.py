@@ -7,17 +7,17 @@ import json
 from typing import Any, cast
 
 import pytest
-
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.exporters.page.traces import TraceView, trace_parts
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import EvidenceRows
+from ragmeter_exporters.page.traces import TraceView, trace_parts
+
 from tests.embedded.test_privacy import MAIL
 from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import Owned, apply, commit, record, reloaded, state_of

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.kafka.score_records import (
     BadRecord,
     IndexRecord,
@@ -16,6 +15,7 @@ from ragmeter.kafka.score_records import (
     encode_score,
 )
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
+
 from tests.aggregate.index_event_samples import event, event_line
 from tests.kafka.cluster import workers
 from tests.kafka.messages import Processing, message

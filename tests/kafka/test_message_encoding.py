@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.kafka.span_records import MessageEncoding, detect_encoding, is_logs, message_encoding
+
 from tests.ingest.building import DATA
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run
 from tests.traces import trace_line

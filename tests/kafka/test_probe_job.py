@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
-
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
@@ -18,6 +17,7 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner, ProbeSet, load_probes
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scoring.inline_tiers import InlineTiers
+
 from tests.kafka.state.partition import Owned, apply, commit, record, reloaded, state_of
 from tests.scorers.judge.fakes import FakeJudge
 from tests.scorers.judge.test_probes import SETTINGS

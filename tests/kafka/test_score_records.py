@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
@@ -27,6 +26,7 @@ from ragmeter.kafka.score_records import (
 )
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import GUESSED_FIELDS
+
 from tests.traces import make_trace
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.ingest.spans import LogEvent, SpanEvent
 from ragmeter.ingest.stored_spans import (
@@ -23,6 +22,7 @@ from ragmeter.kafka.span_records import (
     decode_spans,
     encode_spans,
 )
+
 from tests.kafka.otlp_bodies import rag_run, samples_spans
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from ragmeter.config.inputs import FeedbackSettings
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.topics import (

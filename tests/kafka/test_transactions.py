@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, ProducerFenced
-
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
 from ragmeter.kafka.consumer import ScoreGroup, _Seeks, follow_lag
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, PartitionOwner
+
 from tests.kafka.messages import message
 from tests.waiting import PATIENCE
 

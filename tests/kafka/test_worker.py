@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.kafka.cluster import SERVICES, SETTINGS, Worker, quality, traffic, workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
@@ -15,6 +14,7 @@ from ragmeter.embedded.commands import UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import WorkerView
+
 from tests.kafka.state.partition import Owned, apply, record, state_of
 from tests.traces import START
 from tests.waiting import until_async

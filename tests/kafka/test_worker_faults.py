@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
-from typer.testing import CliRunner
-
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.kafka.topics import state_topic
+from typer.testing import CliRunner
+
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import PARTITIONS, Place, page
 from tests.kafka_security import PASSWORD, USER

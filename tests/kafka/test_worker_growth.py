@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
-from typer.testing import CliRunner
-
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.kafka.operator.administration import read_lag
 from ragmeter.kafka.operator.clients import guarded
+from typer.testing import CliRunner
+
 from tests.kafka.cluster import SERVICES, Worker, workers
 from tests.kafka.place import PARTITIONS, Place
 from tests.traces import trace_line

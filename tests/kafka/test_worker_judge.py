@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
-
 from ragmeter.scoring.inline_tiers import TIMEOUT_POLICY
+
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import Place
 from tests.scorers.judge.stub_process import stub_judge

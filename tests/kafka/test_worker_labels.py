@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.feedback import Feedback, Verdict
-from ragmeter.exporters.web import _LabelHandlers
 from ragmeter.kafka import worker_view
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.sampling.labelling import PoolTrace
+from ragmeter_exporters.web import _LabelHandlers
+
 from tests.backends import Partition, settings_of
 from tests.kafka.cluster import Worker, workers
 from tests.kafka.place import Place, page

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.open_traces import SpanBatch
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import serialise_spans
 from ragmeter.trace import Trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.kafka.cluster import SERVICES, SETTINGS, Worker, quality, traffic, workers
 from tests.kafka.otlp_bodies import (
     as_json,

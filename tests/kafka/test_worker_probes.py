@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.scorers.judge.probes import load_probes
+
 from tests.kafka.cluster import SERVICES, Worker, workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer

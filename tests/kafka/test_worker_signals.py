@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-
 from ragmeter.kafka.operator.administration import read_lag
 from ragmeter.kafka.operator.clients import guarded
+
 from tests.kafka.cluster import SERVICES, Worker, workers
 from tests.kafka.place import Place
 from tests.scorers.judge.stub_process import stub_judge

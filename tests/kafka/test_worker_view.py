@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.breakdown.breakdown import build_document
 from ragmeter.core.counters import Counters
-from ragmeter.exporters.page.views import service_breakdown
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import SeenIdRows
 from ragmeter.kafka.worker_view import WorkerView
 from ragmeter.store.rows import OutboxItem
+from ragmeter_exporters.page.views import service_breakdown
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.cluster import quality

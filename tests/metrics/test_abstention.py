@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.metrics.abstention import abstains, has_further_claims
+
 from tests.metrics.help import outcome
 
 

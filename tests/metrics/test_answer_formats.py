@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
 from ragmeter.metrics.answer_text import parse_answer
+
 from tests.metrics.help import outcome
 
 DATA = Path(__file__).parents[1] / "data"

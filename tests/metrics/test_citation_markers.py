@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 import pytest
-
 from ragmeter.metrics.citations import MAX_MARKS, resolve_citations
+
 from tests.metrics.help import trace
 
 

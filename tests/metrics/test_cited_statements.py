@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citations import resolve_citations
@@ -21,6 +20,7 @@ from ragmeter.metrics.cited_statements import (
     f1_score,
     list_citation_instances,
 )
+
 from tests.metrics.help import trace
 
 LOST = NoScore("judge_timeout")

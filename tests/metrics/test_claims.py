@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.claims_and_nuggets import (
     JudgedClaim,
@@ -9,6 +8,7 @@ from ragmeter.metrics.claims_and_nuggets import (
     faithfulness,
     groundedness,
 )
+
 from tests.metrics.peers import recorded
 
 

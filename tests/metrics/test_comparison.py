@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.metrics import answer_text, comparison, text
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.comparison import (
@@ -22,6 +21,7 @@ from ragmeter.metrics.comparison import (
 )
 from ragmeter.metrics.grounding import _load_model
 from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
+
 from tests.real import unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -40,9 +40,7 @@ WORDS = VOCABULARY.split()
 @pytest.fixture(autouse=True)
 def _needs_the_module() -> None:
     if text.compiled is None:
-        unavailable(
-            "agent/metrics/compiled.pyx is not compiled: no C++ compiler when this was installed"
-        )
+        unavailable("compiled.pyx is not compiled: no C++ compiler when this was installed")
 
 
 def real_texts() -> Iterator[Texts]:

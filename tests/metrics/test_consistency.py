@@ -3,13 +3,13 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.consistency import (
     SimilaritySpread,
     normalise_query,
     similarity_spread,
 )
+
 from tests.metrics.help import lexical_similarities
 
 FEW = NoScore("too_few_answers", applies=False)

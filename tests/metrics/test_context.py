@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.ranking import context_recall, context_scores
+
 from tests.metrics.peers import recorded
 
 TIMEOUT = NoScore("judge_timeout")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.coverage import HALF_COVERED, Coverage, find_best_position, measure_coverage
 from ragmeter.metrics.text_index import PassageIndex, find_positions

@@ -5,10 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.core.score import NoScore, Score, ScoreState
-from ragmeter.exporters.families import all_families
 from ragmeter.metrics.builtin import PreparedTrace, score_cheap
 from ragmeter.metrics.canary.scores import reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import is_canary_scorer
@@ -21,6 +19,8 @@ from ragmeter.metrics.custom import (
 from ragmeter.metrics.registry import custom_metrics, metric_specs
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
+from ragmeter_exporters.families import all_families
+
 from tests.metrics.help import trace
 
 Install = Callable[[CustomMetric], None]

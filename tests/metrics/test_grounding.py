@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import pytest
-
 from ragmeter.metrics import grounding
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.grounding_features import (
@@ -16,6 +15,7 @@ from ragmeter.metrics.grounding_features import (
     extract_features,
 )
 from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions
+
 from tests.metrics.help import outcome, score_of, trace
 
 EXTRACT = Path(__file__).parents[1] / "data" / "mtrag_grounding.jsonl.gz"

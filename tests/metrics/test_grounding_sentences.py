@@ -3,12 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from ragmeter.metrics import grounding
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.coverage import measure_coverage
 from ragmeter.metrics.grounding_features import SENTENCE_FEATURES, sentence_features
 from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions
+
 from tests.metrics.help import score_of
 
 PASSAGE = (

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.text import MAX_TEXT_CHARS
 from ragmeter.trace import Trace
+
 from tests.metrics.help import trace
 
 SHORT = 8_000  # characters of the answer, a third of those of the passage; twice that is read whole

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.ranking import Hits, any_hit, hit_share, reciprocal_rank_at
+
 from tests.metrics.peers import recorded
 
 LOST, LONG = NoScore("not_labelled"), NoScore("too_long")

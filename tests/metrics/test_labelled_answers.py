@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.feedback import ANSWER_LABELS, AnswerLabels
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.labelled import LABEL_BY_METRIC, score_answer_labels

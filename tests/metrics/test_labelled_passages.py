@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from ragmeter.core.feedback import PassageLabels
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.labelled import (
@@ -15,6 +14,7 @@ from ragmeter.metrics.labelled import (
     score_passage_labels,
 )
 from ragmeter.metrics.registry import metric_families, metric_specs
+
 from tests.metrics.peers import recorded
 
 NOT_LABELLED = NoScore("not_labelled")

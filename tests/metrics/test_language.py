@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from ragmeter.metrics.abstention import abstains
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
@@ -15,6 +14,7 @@ from ragmeter.metrics.language import (
     identify_language,
     identify_passage,
 )
+
 from tests.metrics.help import outcome, trace
 
 DATA = Path(__file__).parents[1] / "data"

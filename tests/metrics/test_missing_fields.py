@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
@@ -16,6 +15,7 @@ from ragmeter.sampling.sampler import StratumClassifier
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import MISSING_REASONS, Trace
+
 from tests.metrics.help import KB, outcome, trace
 
 HIDDEN = "content_hidden"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.claims_and_nuggets import (
     NUGGET_IMPORTANCE,

@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.ranking import (
     average_precision,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.feedback import ANNOTATION, HUMAN
 from ragmeter.core.score import REFERENCE_SCORER, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.specs import canary_scorer
 from ragmeter.metrics.registry import metric_specs
+
 from tests.metrics.help import trace
 
 PIECES = st.sampled_from(

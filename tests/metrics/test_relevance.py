@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.metrics.relevance import grade_passages
 from ragmeter.metrics.text import content_stems, tokenize
 from ragmeter.metrics.text_index import PassageIndex
+
 from tests.metrics.help import KB, outcome, score_of
 
 

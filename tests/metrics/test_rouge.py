@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.metrics.consistency import (
     RougeOverlap,
     lcs_length,
@@ -14,6 +13,7 @@ from ragmeter.metrics.consistency import (
     rouge_n,
 )
 from ragmeter.metrics.text import tokenize
+
 from tests.metrics.peers import recorded
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=20)

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.metrics.abstention import answered_value
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citations import resolve_citations
@@ -12,6 +11,7 @@ from ragmeter.metrics.cited_statements import (
     attach_citations,
     missing_citation_reason,
 )
+
 from tests.metrics.help import trace
 
 FIRST, SECOND = "Open Settings and click Forgot password", "Refunds take 14 days"

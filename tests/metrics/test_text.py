@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from ragmeter.metrics.text import (
     content_stems,
     detect_script,

@@ -4,7 +4,6 @@ import random
 import tracemalloc
 
 import pytest
-
 from ragmeter.metrics.text_index import (
     _CACHE_ENTRY_CHARS,
     _MAX_CACHED_TEXT,

@@ -12,6 +12,7 @@ from typing import Any
 
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.server.client import TRACES_PATH
+
 from tests.ports import free_port
 
 __all__ = ["Taking", "taking"]

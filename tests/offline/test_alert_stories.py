@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.loader import load_settings
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import decode_scored_line
 from ragmeter.windows.estimators import wilson_interval
+
 from tests.cli.test_main import ragmeter
 from tests.scored import result
 

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule, parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.timeline import render_timeline
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.offline import backtest as module
@@ -26,6 +24,8 @@ from ragmeter.offline.backtest import Backtest, EstimateTracks
 from ragmeter.offline.backtest_report import backtest_document, build_timeline
 from ragmeter.offline.scored_lines import MAX_STRATA, decode_scored_line
 from ragmeter.offline.scoring import score_file
+from ragmeter_exporters.timeline import render_timeline
+
 from tests.cli.test_main import ROOT, ragmeter
 from tests.scored import line_dict, line_of, result
 from tests.traces import START, trace_dict

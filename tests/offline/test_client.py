@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.settings import Settings
 from ragmeter.ingest.files import InputFile
 from ragmeter.offline.replay import (
@@ -23,6 +22,7 @@ from ragmeter.offline.replay import (
     TraceShift,
     replay_to_agent,
 )
+
 from tests.offline.hand import Hand
 from tests.offline.taking import Taking, taking
 from tests.ports import free_port

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
-
 from ragmeter.cli.main import app
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.content_policy import ContentPolicy
@@ -28,6 +25,9 @@ from ragmeter.ingest.live_inspection import (
 )
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.offline.inspection import inspect_files, inspection_to_dict, print_inspection
+from rich.console import Console
+from typer.testing import CliRunner
+
 from tests.crash import RAGMETER, start
 from tests.ports import free_port
 from tests.waiting import PATIENCE

@@ -10,12 +10,12 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.offline.scoring import ScoringSummary, score_file
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
+
 from tests.cli.test_main import ragmeter
 from tests.embedded.test_slow_tiers import mismatch, states
 from tests.scorers.judge.stub_judge import StubJudge

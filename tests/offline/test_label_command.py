@@ -7,12 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
 from ragmeter.cli.main import app
 from ragmeter.core.feedback import Verdict
 from ragmeter.offline.whole_file import estimate_people
 from ragmeter.sampling.labelling import draw_slices
+from typer.testing import CliRunner
+
 from tests.traces import trace_dict
 
 REFUSAL = "I don't know."

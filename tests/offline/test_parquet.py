@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.core.judging import JudgeUse, TraceJudging
 from ragmeter.core.score import ScoredTrace
 from ragmeter.offline.parquet import ParquetError, ParquetWriter
 from ragmeter.offline.scored_lines import decode_scored_line, read_scored_lines
+
 from tests.offline.report.test_gate import run_command
 from tests.scored import line_of, result
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
 from ragmeter.scoring.scorer import summarise_trace
+
 from tests.scored import line_dict, line_of, result
 from tests.traces import make_trace
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import shlex
 
 import pytest
-
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.offline.replay import SHIFT_TO_LAST, SHIFT_TO_SENT, TraceShift, parse_shift
 from ragmeter.trace import MAX_ID
+
 from tests.traces import START, good
 
 LIMIT = 2**20

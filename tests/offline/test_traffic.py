@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from ragmeter.core.clocks import Pace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.offline.replay import (
@@ -18,6 +17,7 @@ from ragmeter.offline.replay import (
     read_traffic,
     resume_hint,
 )
+
 from tests.offline.hand import Hand
 from tests.traces import START, trace_line
 

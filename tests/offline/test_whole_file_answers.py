@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.offline.scoring import ScoringSummary, score_file
+
 from tests.scorers.llm.stub_embedding_server import Stub, stub_embeddings
 from tests.traces import START, trace_line
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.cli.main import app
 from typer.testing import CliRunner
 
-from ragmeter.cli.main import app
 from tests.traces import START, trace_line
 
 LABELS: list[dict[str, Any]] = [

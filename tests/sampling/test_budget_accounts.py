@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.sampling.budget_accounts import (
     BUDGET_DEPTH,
     DAY,

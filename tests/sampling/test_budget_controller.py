@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings, JudgeSettings
 from ragmeter.core.tiers import ScoringCost

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_accounts import DAY, HOUR, START_SECONDS, CanaryShare

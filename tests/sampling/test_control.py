@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState

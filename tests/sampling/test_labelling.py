@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
 from ragmeter.core.score import Score, ScoredTrace, ScoreState

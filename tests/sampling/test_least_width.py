@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from ragmeter.sampling.budget_accounts import _STEADY_FILL, BUDGET_DEPTH, HOUR
 
 

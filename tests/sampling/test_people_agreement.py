@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.sampling.people_agreement import (
     LabelledScores,
     _Pair,

@@ -5,13 +5,13 @@ import math
 import statistics
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_controller import MAX_SERVICES, BudgetController
 from ragmeter.sampling.sampler import RATE_FLOOR, ReplayBudget, Sampler, uniform_fraction
 from ragmeter.trace import Trace
+
 from tests.traces import START, make_trace
 
 

@@ -5,7 +5,6 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.sampling.service_demand import ServiceDemand, divide_fairly
 
 AMOUNT = st.floats(0, 1e6)

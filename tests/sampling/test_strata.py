@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.arithmetic import VALUE_ONE
@@ -16,6 +15,7 @@ from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.windows.windows import Windows
+
 from tests.traces import START, make_trace
 
 PAIRS: tuple[MetricScorer, ...] = (("answered", "judge"), ("citation_f1", "judge"))

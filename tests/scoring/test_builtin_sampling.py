@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterator
 
 import pytest
-
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -16,6 +15,7 @@ from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import Sampler, StratumClassifier, overload_scale
 from ragmeter.scoring.scorer import Scorer, TraceScores, complete_results
 from ragmeter.windows.windows import Windows
+
 from tests.traces import START, make_trace
 
 JUDGED = (("relevance", "umbrela"),)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.core.process import memory_limit, usable_cores
@@ -35,6 +34,7 @@ from ragmeter.scoring.processes import (
     dump_scores,
 )
 from ragmeter.scoring.scorer import Scorer, TraceScores
+
 from tests.traces import make_trace, trace_dict, trace_line
 from tests.waiting import PATIENCE, until
 

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoreState
@@ -15,6 +14,7 @@ from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.trace import Trace
+
 from tests.traces import START, make_trace
 
 JUDGED: tuple[MetricScorer, ...] = (("grounding", "judge"), ("answered", "judge"))

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.hhem.workers import NICENESS
 from ragmeter.scorers.llm.served_model import ServedModel
@@ -24,6 +22,8 @@ from ragmeter.scoring.slow_tiers import (
     _log_served_model,
     build_slow_tiers,
 )
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.embedded.test_slow_tiers import mismatch, states
 from tests.scorers.judge.stub_process import StubProcess, stub_judge
 from tests.scorers.mini.folders import write_folder

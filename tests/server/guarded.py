@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.web import metrics_app
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
+from ragmeter_exporters.web import metrics_app
+
 from tests.exporters.fakes import FakeAgent, as_agent_view
 from tests.server.ports import Loop
 from tests.waiting import PATIENCE

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 from aiohttp import web
-
 from ragmeter.config.loader import load_settings
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.server.access import AccessPolicy, is_loopback, is_own_name
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yarl import URL
-
 from ragmeter.server.client import read_segment, service_path, trace_path
+from yarl import URL
 
 
 @pytest.mark.parametrize(

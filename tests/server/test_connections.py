@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-
 from ragmeter.server import connections as module
+
 from tests.server.ports import Port, asked_on
 from tests.waiting import PATIENCE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 
 import pytest
-
 from ragmeter.server.listener import SECURITY_HEADERS
+
 from tests.server.ports import POSTS, Port, asked
 
 TOKENS = {"token": "t" * 16, "send_token": "s" * 16, "scrape_token": "m" * 16}

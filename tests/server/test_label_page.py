@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.web import _LabelHandlers
 from ragmeter.sampling.labelling import PoolTrace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
+from ragmeter_exporters.web import _LabelHandlers
+
 from tests.backends import Embedded, settings_of
 from tests.exporters.browser import browser
 from tests.real import require

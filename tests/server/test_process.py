@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 import pytest
+from ragmeter.cli.main import app
 from typer.testing import CliRunner
 
-from ragmeter.cli.main import app
 from tests.crash import RAGMETER, settings_file, start
 from tests.kafka_security import make_certificates
 from tests.ports import free_port

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-
 from ragmeter.config.loader import ConfigError
 from ragmeter.server.access import BearerTokens, parse_authorization
 

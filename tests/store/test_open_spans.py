@@ -4,7 +4,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-
 from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow, OpenSpanTable
 from ragmeter.store.rows import TraceArrival
 from ragmeter.store.sqlite import SqliteStore

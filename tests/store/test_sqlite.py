@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.core.dedupe import CONSECUTIVE_TRACES
 from ragmeter.core.errors import StateError
 from ragmeter.store import sqlite
@@ -19,6 +18,7 @@ from ragmeter.store.rows import (
 )
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.store.state_file import remove_state_file
+
 from tests.traces import make_trace
 
 KEY = ("ragmeter_traces_received_total", (("source", "test"),))

@@ -9,7 +9,7 @@ import yaml
 
 from tests.system.compressed import BY_THE_CLOCK, compressed, faster
 
-RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "ragmeter.rules.yaml"
+RULES = Path(__file__).parents[2] / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 DURATION = re.compile(r"\b\d+(?:ms|[smhdw])\b")
 
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 import yaml
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+
 from tests.ports import free_port
 from tests.real import require
 from tests.system.story import configured, rules_for_prometheus

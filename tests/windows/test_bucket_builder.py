@@ -4,12 +4,12 @@ import math
 import random
 
 import pytest
-
 from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import Bucket, SeriesSlots
 from ragmeter.windows.saved_buckets import encode_bucket
+
 from tests.windows.helpers import SPECS, score, trace
 
 STATES = [ScoreState.SCORED] * 6 + [

@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-
 from ragmeter.windows.estimators import (
     Cell,
     join_limits,

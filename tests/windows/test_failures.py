@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.failures import (
     FAILURE_REASONS,
@@ -18,6 +17,7 @@ from ragmeter.windows.failures import (
     failed_worst_key,
     failure_reason,
 )
+
 from tests.windows.helpers import BASE, Store, score, trace, windows
 
 METRICS_PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 
 import pytest
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.sampling.sampler import drawn_stratum
 from ragmeter.windows.estimators import wilson_interval
@@ -15,6 +14,7 @@ from ragmeter.windows.intervals import assisted_scorer, is_assisted, unassisted_
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.sums import upstream_stratum
 from ragmeter.windows.windows import Windows
+
 from tests.windows.helpers import BASE, windows
 
 

@@ -6,7 +6,6 @@ import json
 import random
 
 import pytest
-
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import ScoredTrace
 from ragmeter.windows import state
@@ -19,6 +18,7 @@ from ragmeter.windows.saved_buckets import (
     encode_clock,
 )
 from ragmeter.windows.windows import Windows
+
 from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
 
 

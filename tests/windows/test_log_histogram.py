@@ -6,7 +6,6 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.arithmetic import WEIGHT_ONE, weight_units
 from ragmeter.windows.log_histogram import (
     HIGH,

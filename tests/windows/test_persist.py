@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import SeriesSlots
 from ragmeter.windows.saved_buckets import (
@@ -13,6 +12,7 @@ from ragmeter.windows.saved_buckets import (
     encode_bucket,
     encode_clock,
 )
+
 from tests.windows.helpers import SPECS, trace
 
 TRACES = [

@@ -6,9 +6,9 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.score import ScoredTrace
 from ragmeter.windows.windows import Windows
+
 from tests.windows.helpers import SPECS, Store, read_all, trace, windows
 from tests.windows.test_bucket_builder import some_score
 

@@ -4,9 +4,9 @@ import random
 from collections.abc import Sequence
 
 import pytest
-
 from ragmeter.core.score import ScoredTrace, ScoreState
 from ragmeter.windows.windows import Windows
+
 from tests.windows.helpers import BASE, score, trace, windows
 
 SEGMENTS = ("model=a", "tenant=x")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import Bucket, BucketRing, SeriesSlots, WindowSpan
+
 from tests.windows.helpers import SPECS, trace
 
 OWNER = ("bot", "")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.arithmetic import WEIGHT_ONE, value_units, weight_units
 from ragmeter.windows.sums import (
     DEFAULT_STRATUM,

@@ -6,10 +6,10 @@ import math
 from itertools import pairwise
 
 import pytest
-
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.score import ScoreState
 from ragmeter.windows.windows import Windows
+
 from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
 
 

@@ -6,7 +6,6 @@ from hashlib import blake2b
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import (
@@ -19,6 +18,7 @@ from ragmeter.windows.worst import (
     unpack_entries,
     worst_direction,
 )
+
 from tests.windows.helpers import SPECS
 
 entries = st.lists(

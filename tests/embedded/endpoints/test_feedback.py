@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import FeedbackEndpoint

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import MAX_REJECTED
+
 from tests.aggregate.index_event_samples import event_dict, event_line
 from tests.traces import trace_line
 

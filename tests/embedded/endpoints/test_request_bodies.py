@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -32,6 +31,7 @@ from ragmeter.embedded.endpoints.request_bodies import (
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
+
 from tests.embedded.endpoints.test_traces import BODY_LIMIT, TRACE_LIMIT, Server, run
 from tests.system.hostile_senders import BODIES, post
 from tests.traces import trace_line

@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader
+
 from tests.traces import trace_dict, trace_line
 
 BODY_LIMIT = 100_000

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from ragmeter.exporters.otel import exporter
+from ragmeter_exporters.otel import exporter
 
 
 @pytest.fixture(autouse=True)

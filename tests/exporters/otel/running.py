@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-
 from ragmeter.config.reporting import ResultsExportSettings
-from ragmeter.exporters.otel.exporter import ResultsExporter
+from ragmeter_exporters.otel.exporter import ResultsExporter
+
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
 from tests.waiting import until_async

@@ -8,9 +8,9 @@ from typing import Any
 
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.exporters.otel.exporter import EXPORTED_COUNTER
 from ragmeter.scoring.scorer import summarise_trace
 from ragmeter.trace import Trace
+from ragmeter_exporters.otel.exporter import EXPORTED_COUNTER
 
 __all__ = ["SPAN", "TRACE", "Agent", "done", "score"]
 

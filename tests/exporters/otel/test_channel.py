@@ -8,8 +8,8 @@ import time
 
 import pytest
 from aiohttp import web
+from ragmeter_exporters.otel import exporter as channel
 
-from ragmeter.exporters.otel import exporter as channel
 from tests.exporters.otel.collector import plain, serve
 from tests.exporters.otel.running import answering, awaited, exporting
 from tests.exporters.otel.scores import done
@@ -122,7 +122,7 @@ async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixtur
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
         await until_async(lambda: agent.counted() == {"sent": 1})
-    lines = [r.getMessage() for r in caplog.records if r.name.startswith("ragmeter.exporters")]
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("ragmeter_exporters")]
     assert len(lines) == 2
     assert "HTTP 503" in lines[0]
     assert "again" in lines[1]

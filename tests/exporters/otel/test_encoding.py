@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-
 from ragmeter import __version__
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.exporters.otel.encoding import (
+from ragmeter_exporters.otel.encoding import (
     ExportedResult,
     ResultSelection,
     encode_logs,
     encode_spans,
 )
+
 from tests.exporters.otel.collector import LOGS, TRACES, Collector, plain
 from tests.exporters.otel.scores import SPAN, TRACE, done, score
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.score import ScoredTrace
-from ragmeter.exporters.otel.exporter import ResultsExporter
 from ragmeter.trace import Trace
+from ragmeter_exporters.otel.exporter import ResultsExporter
+
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve
 from tests.exporters.otel.running import awaited, exporting
 from tests.exporters.otel.scores import Agent, done, score

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-
 from ragmeter.config.loader import ConfigError
-from ragmeter.exporters.otel.exporter import ReceiverHeaders
+from ragmeter_exporters.otel.exporter import ReceiverHeaders
 
 
 def of(text: str) -> dict[str, str]:

@@ -7,18 +7,18 @@ from collections import Counter
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.reporting import ResultsExportSettings
-from ragmeter.exporters.otel.encoding import (
+from ragmeter.ingest.otlp import decode_logs, decode_traces
+from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
+from ragmeter_exporters.otel.encoding import (
     ExportedResult,
     ResultSelection,
     encode_logs,
     encode_spans,
 )
-from ragmeter.ingest.otlp import decode_logs, decode_traces
-from ragmeter.ingest.requests.extraction import extract_requests
-from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
+
 from tests.exporters.otel.scores import done, score
 
 

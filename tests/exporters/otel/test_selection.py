@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.exporters.otel.encoding import MODEL_SCORERS, ResultSelection, tier_of_scorer
 from ragmeter.scorers.hhem import tier
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, read_manifest
+from ragmeter_exporters.otel.encoding import MODEL_SCORERS, ResultSelection, tier_of_scorer
+
 from tests.exporters.otel.scores import done, score
 
 SCORES = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ragmeter.alerts.alert import Alert
-from ragmeter.exporters.page.alerts import alerts_view
-from ragmeter.exporters.page.rendering import render
+from ragmeter_exporters.page.alerts import alerts_view
+from ragmeter_exporters.page.rendering import render
+
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 
 

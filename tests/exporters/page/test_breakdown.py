@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from ragmeter.exporters.page.rendering import service_page, status_page
-from ragmeter.exporters.page.views import service_view, status_view
 from ragmeter.windows.windows import Windows
+from ragmeter_exporters.page.rendering import service_page, status_page
+from ragmeter_exporters.page.views import service_view, status_view
+
 from tests.exporters.broken_down import fallen
 from tests.exporters.fakes import FakeAgent, as_agent_view, everything
 from tests.exporters.page.test_pages import Page
@@ -55,7 +55,7 @@ def test_without_sums_nothing_is_compared() -> None:
 def test_many_segments_are_left_to_the_page_of_the_service(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ragmeter.exporters.page.views.BROKEN_DOWN", 1)
+    monkeypatch.setattr("ragmeter_exporters.page.views.BROKEN_DOWN", 1)
     text = status(fallen())
     assert "Which of them moved a mean is on the service's page." in text
     assert "Which segment moved a mean" in service(fallen())

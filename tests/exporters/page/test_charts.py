@@ -3,9 +3,10 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from ragmeter.exporters.page.rendering import make_environment
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
+from ragmeter_exporters.page.rendering import make_environment
+
 from tests.exporters.fakes import alert, estimate
 
 Points = list[tuple[float, Estimate | None]]

@@ -3,9 +3,8 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from ragmeter.exporters.page import numbers
 from ragmeter.metrics.registry import metric_specs
+from ragmeter_exporters.page import numbers
 
 
 def plain(text: str) -> str:

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-
 from ragmeter import __version__
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.exporters.page.rendering import (
+from ragmeter.windows.worst import RankedTrace
+from ragmeter_exporters.page.rendering import (
     DOCS_URL,
     error_page,
     label_page,
@@ -17,14 +17,14 @@ from ragmeter.exporters.page.rendering import (
     status_page,
     trace_page,
 )
-from ragmeter.exporters.page.traces import LabelView, trace_view
-from ragmeter.exporters.page.views import (
+from ragmeter_exporters.page.traces import LabelView, trace_view
+from ragmeter_exporters.page.views import (
     FULL_SERVICES,
     PageOptions,
     service_view,
     status_view,
 )
-from ragmeter.windows.worst import RankedTrace
+
 from tests.exporters.fakes import (
     NOW,
     FakeAgent,

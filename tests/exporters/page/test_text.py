@@ -6,9 +6,8 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from ragmeter.exporters.page.numbers import clip, one_line, visible
-from ragmeter.exporters.page.rendering import make_environment
+from ragmeter_exporters.page.numbers import clip, one_line, visible
+from ragmeter_exporters.page.rendering import make_environment
 
 
 class Reader(HTMLParser):

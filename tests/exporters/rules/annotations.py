@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from ragmeter.core.clocks import parse_duration
 
 __all__ = ["FILES", "HEAD", "TESTS", "filled", "promtool"]
@@ -24,7 +23,7 @@ __all__ = ["FILES", "HEAD", "TESTS", "filled", "promtool"]
 TESTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "tests"
 FILES = sorted(TESTS.glob("*.test.yaml"))
 HEAD = """\
-# Unit tests of ../ragmeter.rules.yaml: `promtool test rules FILE`. exp_annotations are filled in by
+# Unit tests of the chart's ragmeter.rules.yaml: `promtool test rules FILE`. exp_annotations by
 # `python -m tests.exporters.rules.annotations`; the rest is written by hand.
 """
 

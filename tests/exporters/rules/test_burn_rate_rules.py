@@ -23,20 +23,20 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.budget_rings import COARSE
 from ragmeter.alerts.error_budgets import Objective
 from ragmeter.alerts.rules import AlertRule, load_rules, parse_rules
 from ragmeter.core.arithmetic import weight_units
-from ragmeter.exporters.rules.promql import glob_to_regex
-from ragmeter.exporters.rules.rule_file import (
+from ragmeter_exporters.rules.promql import glob_to_regex
+from ragmeter_exporters.rules.rule_file import (
     BAD,
     BAD_SQUARES,
     EVENTS,
     INTERVAL,
     burn_rate_rules,
 )
+
 from tests.alerts.burn_rates import (
     BURN_RULES,
     FAST,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from ragmeter.alerts.error_budgets import Objective
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.exporters.rules.rule_file import build_rule_file
+from ragmeter_exporters.rules.rule_file import build_rule_file
+
 from tests.exporters.rules.annotations import FILES, TESTS, promtool
 from tests.real import require
 
-RULES = TESTS.parent / "ragmeter.rules.yaml"
-DEFAULTS = Path(__file__).parents[3] / "agent" / "alerts" / "default_rules.yaml"
+RULES = TESTS.parents[2] / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
+DEFAULTS = Path(__file__).parents[3] / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
 
 
 @pytest.mark.real

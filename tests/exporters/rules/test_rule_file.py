@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
-
 from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.rule_sets import (
     RUNBOOK_BASE,
@@ -19,23 +17,25 @@ from ragmeter.alerts.rule_sets import (
 )
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
-from ragmeter.exporters.families import all_families
-from ragmeter.exporters.rules.promql import HOLD
-from ragmeter.exporters.rules.rule_file import HEALTH_RULES, build_rule_file
-from ragmeter.exporters.rules.service import failure_recordings
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.estimators import wilson_interval
+from ragmeter_exporters.families import all_families
+from ragmeter_exporters.rules.promql import HOLD
+from ragmeter_exporters.rules.rule_file import HEALTH_RULES, build_rule_file
+from ragmeter_exporters.rules.service import failure_recordings
+from typer.testing import CliRunner
+
 from tests.command_lines import unknown
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
-COMMITTED = FOLDER / "ragmeter.rules.yaml"
+COMMITTED = ROOT / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 CALL = ["rules", "prometheus", "--config", "{}/objectives.yaml", "--rules", "{}/absence.yaml"]
 
 WRITTEN = (
     "ragmeter rules prometheus --config deploy/prometheus/objectives.yaml "
-    "--rules deploy/prometheus/absence.yaml > deploy/prometheus/ragmeter.rules.yaml"
+    "--rules deploy/prometheus/absence.yaml > helm/ragmeter/files/ragmeter.rules.yaml"
 )
 SECTIONS = [
     *("What it means", "Who is hurt", "How to look", "Likely causes", "What to do"),
@@ -66,7 +66,7 @@ def test_the_committed_file_is_what_the_command_writes() -> None:
 
 def test_every_default_rule_of_the_agent_is_there_and_every_drift_alert() -> None:
     names = {entry["name"] for entry in yaml.safe_load(
-        (ROOT / "agent" / "alerts" / "default_rules.yaml").read_text("utf-8"))["rules"]
+        (ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml").read_text("utf-8"))["rules"]
     }  # fmt: skip
     health = {rule.name for rule in HEALTH_RULES}
     assert set(alerts()) == names | {DRIFT_RULE, JUDGE_CHANGED_RULE} | health

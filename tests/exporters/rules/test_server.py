@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-RULES = TESTS.parent / "ragmeter.rules.yaml"
+RULES = TESTS.parents[2] / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 CONFIG = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [rules.yml]

@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.ingest.conventions import otel_genai
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.spans import AttributeValue, SpanEvent
+
 from tests.ingest.conventions.samples import span, wire_spans
 
 

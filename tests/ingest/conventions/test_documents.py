@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.conventions.documents import (
     read_document,
     read_documents,

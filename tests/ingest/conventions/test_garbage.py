@@ -11,7 +11,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from ragmeter.ingest.conventions import registry
 from ragmeter.ingest.conventions.registry import (
     CONVENTIONS,
@@ -26,6 +25,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
 )
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import span
 
 

@@ -5,6 +5,7 @@ import json
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.spans import AttributeValue
+
 from tests.ingest.conventions.samples import span
 
 

@@ -6,6 +6,7 @@ from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.registry import matching_conventions
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import AttributeValue
+
 from tests.ingest.conventions.samples import span
 
 CONTENTS = [

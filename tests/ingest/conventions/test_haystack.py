@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+
 from tests.ingest.conventions.samples import matches, span
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from ragmeter.ingest.conventions import platforms
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanRole
+
 from tests.ingest.conventions.samples import span, wire_spans
 
 OBS = "langfuse.observation."

@@ -4,6 +4,7 @@ import json
 
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+
 from tests.ingest.conventions.samples import span
 
 

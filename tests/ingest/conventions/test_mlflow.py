@@ -6,6 +6,7 @@ from ragmeter.ingest.conventions import platforms
 from ragmeter.ingest.conventions.registry import matching_conventions
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import span
 
 

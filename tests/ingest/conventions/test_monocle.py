@@ -4,6 +4,7 @@ from ragmeter.ingest.conventions import platforms, values
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import matches, printed_spans, span
 
 

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.conventions import instrumentors
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import (
@@ -16,6 +15,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
 )
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import matches, span
 
 KIND = "openinference.span.kind"

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.conventions import instrumentors
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import matches, span
 
 NODES = json.dumps(

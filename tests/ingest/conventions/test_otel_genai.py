@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.conventions import otel_genai
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import matches, span
 
 OPERATION = "gen_ai.operation.name"

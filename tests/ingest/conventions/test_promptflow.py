@@ -5,6 +5,7 @@ import json
 from ragmeter.ingest.conventions import platforms
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.conventions.samples import matches, span
 
 

@@ -4,6 +4,7 @@ from ragmeter.ingest.conventions import frameworks
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.spans import AttributeValue
+
 from tests.ingest.conventions.samples import span
 
 STORE: dict[str, AttributeValue] = {

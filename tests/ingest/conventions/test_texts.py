@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.conventions.span_content import ContentGap
 from ragmeter.ingest.conventions.texts import (
     ChatMessage,

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions import instrumentors
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.spans import AttributeValue, SpanEvent
+
 from tests.ingest.conventions.samples import span
 
 

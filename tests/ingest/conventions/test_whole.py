@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import AttributeValue, Span, SpanEvent
 from ragmeter.trace import Trace
+
 from tests.ingest.conventions.samples import printed_spans, wire_spans
 
 DATA = Path(__file__).parents[2] / "data" / "otlp"

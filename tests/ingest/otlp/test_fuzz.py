@@ -10,12 +10,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue
 from ragmeter.ingest.stored_spans import dump_log_event, dump_span, load_log_event, load_span
+
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, WIRE
 
 LIMITS = OtlpLimits(spans=50, values=2_000, span_values=500, attributes=40, events=20, depth=5)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json as jsonlib
 
 import pytest
-
 from ragmeter.ingest.otlp import decode_logs, decode_traces, json_format, protobuf
 from ragmeter.ingest.otlp.json_format import MAX_TREE
 from ragmeter.ingest.otlp.protobuf import MAX_GROUPS, MAX_MESSAGES, MAX_SPAN_MESSAGES
 from ragmeter.ingest.otlp.reader import DecodedRequest, OtlpLimits, UndecodableBody
+
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces
 from tests.ingest.otlp.test_protobuf import frame
 

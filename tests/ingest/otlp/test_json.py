@@ -8,11 +8,11 @@ import math
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
+
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces, proto_traces
 
 

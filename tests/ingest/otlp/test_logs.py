@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-
 from ragmeter.ingest.otlp import decode_logs
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue, LogEvent, SpanEvent
+
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_logs, proto_logs
 
 CHOICE = "gen_ai.choice"

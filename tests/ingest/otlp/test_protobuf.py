@@ -15,10 +15,10 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
-
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.otlp.reader import OtlpLimits, UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
+
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, proto_span, proto_traces
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
+
 from tests.ingest.otlp.bodies import WIRE
 
 

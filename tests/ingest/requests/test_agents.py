@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.documents import read_tool_documents
 from ragmeter.ingest.conventions.texts import cut_prompt, find_answer
@@ -16,6 +15,7 @@ from ragmeter.ingest.requests.tree import ToolUse, classify_tool
 from ragmeter.ingest.spans import Span, SpanEvent
 from ragmeter.offline.inspection import inspect_files
 from ragmeter.trace import Trace
+
 from tests.ingest.building import Run, documents, messages, only, read
 
 KIND = "openinference.span.kind"

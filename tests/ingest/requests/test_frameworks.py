@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.building import T0, Run, documents, messages, only, read
 
 KIND = "openinference.span.kind"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.registry import CONVENTIONS, matching_conventions
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span, SpanEvent
 from ragmeter.trace import Trace
+
 from tests.ingest.building import T0, sample
 from tests.ingest.conventions.test_garbage import ATTRIBUTES, EVENTS, VALUES
 

@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.requests.fields import hash_identity
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import Trace
+
 from tests.ingest.building import DATA, expected, only, read, sample
 
 FILES = {

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from ragmeter.ingest.spans import SpanEvent
+
 from tests.ingest.building import T0, Run, documents, exception, messages, only, read
 
 KIND = "openinference.span.kind"

@@ -14,11 +14,11 @@ from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
-
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import provision, read_lag
 from ragmeter.kafka.operator.clients import guarded
+
 from tests.kafka.chaos.faults import Fault, missed, plan
 from tests.kafka.chaos.outage import Watch, watched
 from tests.kafka.chaos.plan import Plan, Report

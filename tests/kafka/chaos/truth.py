@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.exporters.prometheus import PrometheusExporter
-from ragmeter.exporters.senders import AlertSenders
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter_exporters.prometheus import PrometheusExporter
+from ragmeter_exporters.senders import AlertSenders
+
 from tests.kafka.chaos.traffic import BURST, messages
 from tests.kafka.chaos.webhook import Received
 from tests.kafka.cluster import quality

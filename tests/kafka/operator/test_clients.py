@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.kafka.operator.clients import producer
+
 from tests.kafka.place import Place
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

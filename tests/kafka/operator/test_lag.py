@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from kafka.errors import NotCoordinatorError
-
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.kafka.operator import clients
 

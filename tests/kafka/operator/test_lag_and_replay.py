@@ -13,8 +13,6 @@ import yaml
 from kafka import TopicPartition
 from kafka.errors import NoError, RetriableError
 from kafka.structs import OffsetAndMetadata
-from typer.testing import CliRunner
-
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.cli.main import app
 from ragmeter.config.settings import Settings
@@ -22,6 +20,8 @@ from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.operator.administration import PartitionLag, provision
 from ragmeter.kafka.operator.clients import admin, consumer, guarded, partitions_of, send_traces
 from ragmeter.offline.replay import ReplayState
+from typer.testing import CliRunner
+
 from tests.kafka_server import KafkaServer
 from tests.waiting import until
 

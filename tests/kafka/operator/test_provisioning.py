@@ -10,12 +10,12 @@ import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource
 from kafka.errors import UnknownBrokerIdError
-from typer.testing import CliRunner
-
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import ProvisionResult, provision
 from ragmeter.kafka.operator.clients import KafkaCommandError, guarded
+from typer.testing import CliRunner
+
 from tests.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.real

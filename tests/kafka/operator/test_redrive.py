@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from typer.testing import CliRunner
-
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator import dead_letters as module
 from ragmeter.kafka.operator.administration import provision
 from ragmeter.kafka.operator.clients import KafkaCommandError, consumer, escape_record, guarded
 from ragmeter.kafka.operator.dead_letters import redrive
+from typer.testing import CliRunner
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

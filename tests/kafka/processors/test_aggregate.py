@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
-
 from ragmeter.core.counters import Counters
 from ragmeter.kafka import transactions
 from ragmeter.kafka.processors import aggregate
@@ -19,6 +18,7 @@ from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import OutRecord
+
 from tests.aggregate.test_feedback_join import said
 from tests.kafka.messages import message
 from tests.kafka.settings import settings_of

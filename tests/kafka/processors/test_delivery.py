@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, without_body
 from ragmeter.kafka.transactions import OutRecord
+
 from tests.kafka.messages import message
 
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.kafka.score_records import decode_scores_message
 from ragmeter.store.pending import NewFeedback
+
 from tests.kafka.messages import Processing, message
 from tests.kafka.settings import settings_of
 from tests.traces import START

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodeFailure
@@ -17,6 +16,7 @@ from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.span_records import MessageEncoding, decode_spans
+
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run
 from tests.kafka.settings import settings_of
 

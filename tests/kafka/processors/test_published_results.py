@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.embedded.commits import AgentOutputs
@@ -15,6 +14,7 @@ from ragmeter.kafka import transactions
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.scoring.inline_tiers import InlineTiers
+
 from tests.kafka.messages import message
 from tests.kafka.test_transactions import TP, Group, Producer, until
 from tests.traces import trace_line

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor, arrival_time
 from ragmeter.kafka.score_records import (
@@ -14,6 +13,7 @@ from ragmeter.kafka.score_records import (
     ScoreRecord,
     decode_scores,
 )
+
 from tests.kafka.messages import Processing, message
 from tests.kafka.processors.test_slow_tiers import ANSWERED, JUDGE, Fake
 from tests.kafka.settings import settings_of

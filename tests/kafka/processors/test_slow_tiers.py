@@ -19,6 +19,7 @@ from ragmeter.scorers.llm.questions import JudgeQuestion, JudgeVerdict
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
+
 from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import apply
 from tests.scorers.judge.fakes import FakeJudge

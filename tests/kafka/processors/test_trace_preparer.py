@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodedTrace, decode_trace
@@ -16,6 +15,7 @@ from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import decode_score
 from ragmeter.kafka.transactions import OutRecord
 from ragmeter.trace import Trace
+
 from tests.embedded.test_privacy import MAIL, secretive
 from tests.ingest.test_passage_resolver import Texts
 from tests.kafka.messages import Processing, message

@@ -17,6 +17,7 @@ from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.rows import OutboxItem
+
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of
 from tests.traces import START, make_trace

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.embedded.open_traces import parts_total
@@ -16,6 +15,7 @@ from ragmeter.ingest.spans import LogEvent, SpanEvent
 from ragmeter.ingest.stored_spans import StoredPart, serialise_log_events
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
 from ragmeter.kafka.state.rows import HEAD, MalformedState
+
 from tests.kafka.state.open_spans import OTLP, Clock, counted, record, span, state_of
 from tests.kafka.state.partition import flat
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.state.assembly import AssemblyState
+
 from tests.kafka.state.open_spans import Clock, counted, record, span, state_of
 from tests.kafka.state.partition import flat
 

@@ -7,12 +7,12 @@ import uuid
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
-
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord, SourceOffset, encode_score
 from ragmeter.kafka.state.rows import EvidenceRows
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import MAX_ID
+
 from tests.kafka_server import KafkaServer
 from tests.traces import make_trace
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
@@ -33,6 +32,7 @@ from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.pending import NewFeedback
 from ragmeter.store.sqlite import SqliteStore
+
 from tests.aggregate.test_feedback_join import agent, said
 from tests.kafka.state.partition import (
     SCORER,

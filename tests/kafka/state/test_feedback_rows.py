@@ -10,6 +10,7 @@ from ragmeter.aggregate.feedback_records import FeedbackTrace, ScorerFeedback, l
 from ragmeter.core.feedback import Feedback
 from ragmeter.kafka.state.feedback import CHUNK, FeedbackStateRows
 from ragmeter.store.pending import FeedbackChanges, NewFeedback, NewRememberedTrace
+
 from tests.kafka.state.partition import flat, split_row_key
 
 

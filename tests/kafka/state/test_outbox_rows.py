@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from aiokafka import TopicPartition
-
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.kafka.processors.aggregate import AggregateOwner
 from ragmeter.kafka.state.partition import PartitionState
+
 from tests.kafka.state.partition import Owned, apply, commit, record, reloaded, state_of
 from tests.traces import START
 

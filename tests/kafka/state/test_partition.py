@@ -6,7 +6,6 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-
 from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.errors import UnknownVersion
@@ -15,6 +14,7 @@ from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, MalformedState, SeenIdRows, row_key
+
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.state.partition import (
     SCORER,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.settings import Settings
@@ -27,6 +26,7 @@ from ragmeter.kafka.score_records import (
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, row_key
 from ragmeter.store.rows import OutboxItem
+
 from tests.embedded.test_agent import ERRORS, feed, mixed, running
 from tests.kafka.state.partition import (
     SCORER,

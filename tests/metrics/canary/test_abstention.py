@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.abstention import answered_value
 from ragmeter.metrics.canary.answers import (
@@ -11,6 +10,7 @@ from ragmeter.metrics.canary.answers import (
 )
 from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.trace import Reference
+
 from tests.metrics.help import trace
 
 NO = Reference(answerable=False)

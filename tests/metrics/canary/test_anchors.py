@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.metrics.canary import retrieval
 from ragmeter.metrics.canary.retrieval import any_match, match_supports, split_headings
 from ragmeter.trace import Passage, Support

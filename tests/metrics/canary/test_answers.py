@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.answers import (
     SearchableAnswer,

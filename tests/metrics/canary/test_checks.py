@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.answers import SearchableAnswer
 from ragmeter.metrics.canary.checks import (

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.retrieval import (
     attribution_hit,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.canary.scores import reference_metrics, reference_pairs, score_canary
 from ragmeter.metrics.registry import metric_families, metric_specs
 from ragmeter.trace import CANARY
+
 from tests.metrics.help import trace
 
 KS = [1, 3]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from ragmeter.metrics.canary.answers import SearchableAnswer, number_values, signed_numbers
 
 

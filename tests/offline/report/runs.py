@@ -8,6 +8,7 @@ from typing import Any
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.run import RunSeries, ScoredRun
+
 from tests.scored import line_of, result
 
 __all__ = ["run_of", "series_of"]

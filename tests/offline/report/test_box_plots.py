@@ -6,7 +6,6 @@ import random
 
 import numpy
 import pytest
-
 from ragmeter.offline.report.run import MAX_OUTLIERS, compute_box_plot
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.app.exports import render_report
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
@@ -20,6 +19,7 @@ from ragmeter.console.terminal import UsageError
 from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 from ragmeter.offline.report.open_rag_eval import COLUMNS
 from ragmeter.offline.scoring import score_file
+
 from tests.cli.test_main import ragmeter
 from tests.offline.report.recorded import FOREIGN
 from tests.scored import line_dict, result

@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import ScoredRun
+
 from tests.offline.report.recorded import recorded
 from tests.offline.report.runs import run_of
 

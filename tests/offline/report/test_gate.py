@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from ragmeter.alerts.rules import RuleError
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.offline.report.gate import (
@@ -20,6 +19,7 @@ from ragmeter.offline.report.gate import (
 )
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.offline.report.summary import ReportColumn, build_report
+
 from tests.crash import RAGMETER
 from tests.waiting import PATIENCE
 

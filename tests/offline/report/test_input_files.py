@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from ragmeter.console.terminal import FileProgress
 from ragmeter.offline.report.command import ReportOptions, run_report
+
 from tests.offline.report.test_command import SETTINGS, scores
 
 

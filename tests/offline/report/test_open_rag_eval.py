@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.offline.report.open_rag_eval import (
     COLUMNS,
@@ -19,6 +18,7 @@ from ragmeter.offline.report.open_rag_eval import (
     read_open_rag_eval_row,
 )
 from ragmeter.trace import Trace
+
 from tests.offline.report.recorded import FOREIGN
 from tests.traces import trace_dict
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.windows.windows import Windows
+
 from tests.offline.report.runs import run_of, series_of
 from tests.scored import line_of, result
 

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-
 from ragmeter.core.arithmetic import value_units
 from ragmeter.offline.report import comparison
 from ragmeter.offline.report.comparison import (
@@ -16,6 +15,7 @@ from ragmeter.offline.report.comparison import (
     randomisation_p,
 )
 from ragmeter.windows.estimators import Interval, wilson_interval
+
 from tests.offline.report.recorded import recorded
 
 

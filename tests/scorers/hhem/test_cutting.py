@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from ragmeter.scorers.hhem.windowing import CountTokens, TextTooLong, cut_windows, split_span
 
 MOST, OVERLAP = 40, 8

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
@@ -21,6 +20,7 @@ from ragmeter.scorers.hhem.model import HhemModel
 from ragmeter.scorers.hhem.tier import FULLTEXT, HHEM, METRIC, HhemTier
 from ragmeter.scorers.hhem.workers import WorkersClosed
 from ragmeter.trace import Trace
+
 from tests.traces import make_trace
 
 TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.scorers.hhem import windowing
 from ragmeter.scorers.hhem.windowing import (
     TOKEN_BUDGET,

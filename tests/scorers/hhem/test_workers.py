@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
-
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.hhem.workers import AGEING, NICENESS, CpuTask, CpuWorkers, WorkersClosed
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt

@@ -13,7 +13,7 @@ Answering = Callable[[Messages, Mapping[str, Any]], object]
 
 
 def generated(schema: Mapping[str, Any], rng: random.Random) -> Any:
-    """A value that satisfies a schema of the subset that agent/scorers/llm/questions.py knows."""
+    """A value that satisfies a schema of the subset that ragmeter.scorers.llm.questions knows."""
     if "enum" in schema:
         return rng.choice(schema["enum"])
     kind = schema.get("type", "object")

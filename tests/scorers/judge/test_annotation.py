@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.feedback import ANNOTATION, ANSWER_LABELS, PASSAGE_LABELS
 from ragmeter.core.metric_specs import base_name
@@ -17,6 +16,7 @@ from ragmeter.scorers.judge.calls import MAX_PASSAGES, JudgeResult
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import find_schema_violation
 from ragmeter.trace import Trace
+
 from tests.metrics.help import trace
 from tests.scorers.judge.asking import Asked as Client
 from tests.scorers.judge.asking import completion, script

@@ -6,13 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge.cache import CachedJudge, MemoryVerdictStore
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed
 from ragmeter.scorers.llm.served_model import PAUSE
+
 from tests.scorers.judge.asking import Asked, Reply, completion, question, script
 from tests.scorers.judge.stub_judge import StubJudge
 

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge.calls import (
@@ -16,6 +15,7 @@ from ragmeter.scorers.judge.calls import (
     score_fingerprint,
 )
 from ragmeter.scorers.judge.passages import grade_question
+
 from tests.scorers.judge.fakes import FakeJudge
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12

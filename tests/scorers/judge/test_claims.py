@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.core.score import ScoreState
 from ragmeter.scorers.judge.answers import (
     MAX_SHOWN,
@@ -14,6 +13,7 @@ from ragmeter.scorers.judge.answers import (
 from ragmeter.scorers.judge.cache import has_closed_schema
 from ragmeter.scorers.judge.calls import MAX_DETAIL_TEXT, MAX_LISTED, JudgeMaterial
 from ragmeter.scorers.llm.questions import JudgeQuestion, find_schema_violation
+
 from tests.metrics.help import trace
 from tests.scorers.judge.fakes import FakeJudge, judge_trace, scores_of
 

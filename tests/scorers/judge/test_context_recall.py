@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.core.score import NoScore, ScoreState
 from ragmeter.scorers.judge.passages import reference_statements
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from ragmeter.trace import Reference
+
 from tests.metrics.help import trace
 from tests.scorers.judge.fakes import FakeJudge, judge_trace, scores_of
 

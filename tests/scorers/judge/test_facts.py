@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.core.score import ScoreState
 from ragmeter.scorers.judge.answers import MAX_SHOWN, facts_question
 from ragmeter.scorers.judge.calls import MAX_LISTED, JudgeMaterial
 from ragmeter.scorers.llm.questions import find_schema_violation
+
 from tests.metrics.help import trace
 from tests.scorers.judge.fakes import FakeJudge, judge_trace, scores_of
 

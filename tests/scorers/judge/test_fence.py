@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.scorers.judge.prompts import CODE, fence_texts
 from ragmeter.scorers.llm.dialect import clean_text
 

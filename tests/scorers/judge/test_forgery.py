@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ragmeter.scorers.judge.passages import grade_question
 
 from benchmarks.injections import attempts
-from ragmeter.scorers.judge.passages import grade_question
 from tests.scorers.judge.asking import Asked, completion, script
 
 ATTEMPTS = [attempt.text for attempt in attempts()]

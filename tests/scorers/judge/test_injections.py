@@ -16,14 +16,14 @@ from typing import Any, TypeVar, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from benchmarks.injections import CANARY, CONTROL, Attempt, attempts, measure, question, report
 from ragmeter.config.scoring import JudgeFamily
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge import prompts
 from ragmeter.scorers.judge.prompts import CODE
 from ragmeter.scorers.llm.dialect import clean_text
 from ragmeter.scorers.llm.questions import JudgeQuestion, JudgeVerdict
+
+from benchmarks.injections import CANARY, CONTROL, Attempt, attempts, measure, question, report
 from tests.scorers.judge.fakes import FakeJudge, judge_trace
 from tests.traces import make_trace
 

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge.nuggets import (
@@ -14,6 +13,7 @@ from ragmeter.scorers.judge.nuggets import (
     passage_windows,
 )
 from ragmeter.scorers.llm.questions import JudgeQuestion
+
 from tests.scorers.judge.fakes import FakeJudge, facts, family
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from benchmarks.probes import probability_above, sizes, verdicts_of
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost
@@ -24,6 +22,8 @@ from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from ragmeter.trace import Trace
 from ragmeter.windows.windows import Windows
+
+from benchmarks.probes import probability_above, sizes, verdicts_of
 from tests.scorers.judge.fakes import FakeJudge, family
 from tests.traces import START
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import NoScore, Score, ScoreState
@@ -22,6 +21,7 @@ from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 from ragmeter.trace import Trace
+
 from tests.scorers.judge.real_server import KEY, LlamaServer, llama_server
 
 pytestmark = pytest.mark.real

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
@@ -16,6 +15,7 @@ from ragmeter.scorers.judge.second_opinion import (
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from ragmeter.trace import Trace
+
 from tests.scorers.judge.fakes import FakeJudge, family
 from tests.traces import make_trace
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import ScoreState
@@ -17,6 +16,7 @@ from ragmeter.scorers.judge import answers
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from ragmeter.trace import Trace
+
 from tests.metrics.help import trace
 from tests.metrics.test_registry import TRACE
 from tests.scorers.judge.fakes import FakeJudge, facts, family, judge_trace, scores_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import ScoreState
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.questions import JudgeQuestion
+
 from tests.scorers.judge.fakes import FakeJudge, family, judge_trace, scores_of
 from tests.scorers.judge.test_tier import PASSAGES, example
 

@@ -4,7 +4,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-
 from ragmeter.scorers.judge.cache import DAY_SECONDS, SqliteVerdictStore
 from ragmeter.store.sqlite import SqliteStore
 

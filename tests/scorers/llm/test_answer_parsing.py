@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from ragmeter.scorers.llm.questions import MalformedAnswer, parse_answer_json
 
 

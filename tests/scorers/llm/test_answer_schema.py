@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.scorers.llm.questions import find_schema_violation
+
 from tests.scorers.judge.stub_answers import generated
 
 SCHEMA: dict[str, Any] = {

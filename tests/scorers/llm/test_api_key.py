@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-
 from ragmeter.scorers.llm.transport import ApiKey
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt, AttemptBilling, TokenUsage
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.scorers.llm.admission import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -10,6 +9,7 @@ from ragmeter.scorers.llm.admission import (
     BreakerPolicy,
     CircuitBreaker,
 )
+
 from tests.scorers.judge.asking import Clock
 
 

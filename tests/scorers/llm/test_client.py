@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import ATTEMPT_OUTCOMES
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed
 from ragmeter.scorers.llm.served_model import ServedModel
+
 from tests.scorers.judge.asking import GRADE_SCHEMA, Asked, completion, error, question, script
 from tests.scorers.judge.stub_judge import StubJudge
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 
 import aiohttp
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.judge.cache import CachedJudge, MemoryVerdictStore
 from ragmeter.scorers.llm.client import JudgeClient
+
 from tests.scorers.judge.asking import question
 from tests.scorers.judge.stub_process import stub_judge
 

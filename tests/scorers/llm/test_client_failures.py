@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
+
 from tests.scorers.judge.asking import Asked, Reply, completion, error, question, script
 from tests.scorers.judge.stub_judge import StubJudge
 from tests.waiting import until_async

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.scorers.llm.admission import PATIENCE
+
 from tests.scorers.judge.asking import Asked, Clock, Reply, completion, question
 
 

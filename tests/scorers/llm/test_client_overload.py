@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.exchange import ClientTiming, RetryBudget
 from ragmeter.scorers.llm.questions import JudgeFailed
+
 from tests.scorers.judge.asking import Asked, Clock, Reply, completion, error, question, script
 from tests.scorers.judge.stub_judge import StubJudge
 from tests.waiting import until_async

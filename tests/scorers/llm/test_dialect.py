@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.dialect import ChatDialect, restore_dialect
+
 from tests.scorers.judge.asking import (
     GRADE_SCHEMA,
     Asked,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-
 from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed, EmbeddingReply
 from ragmeter.scorers.llm.exchange import ClientTiming
+
 from tests.scorers.llm.stub_embedding_server import Stub, by_words, stub_embeddings
 
 TEXTS = ["Hold the button.", "Press and hold it."]

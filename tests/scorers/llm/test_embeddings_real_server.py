@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 from pydantic import SecretStr
-
 from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
+
 from tests.scorers.judge.real_server import KEY, MODEL, LlamaServer, llama_server
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import ConfigError, load_settings
 
 URL = {"base_url": "http://e/v1", "model": "m"}

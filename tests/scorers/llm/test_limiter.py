@@ -4,7 +4,6 @@ import asyncio
 import random
 
 import pytest
-
 from ragmeter.scorers.llm.admission import ConcurrencyLimiter, LatencyRise, Slot
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.admission import START_SLOTS
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.exchange import ClientTiming
 from ragmeter.scorers.llm.questions import JudgeFailed
+
 from tests.scorers.judge.asking import completion, question
 
 CEILING = JudgeSettings().concurrency

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-
 from ragmeter.scorers.llm.served_model import (
     ABSENT,
     MAX_IDENTITIES,
@@ -15,6 +14,7 @@ from ragmeter.scorers.llm.served_model import (
     ServedModel,
     ServedModelHistory,
 )
+
 from tests.scorers.judge.asking import Clock
 
 A, B, C = (ServedModel("m", name) for name in "abc")

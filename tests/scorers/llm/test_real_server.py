@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt
@@ -19,6 +18,7 @@ from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.exchange import ClientTiming
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 from ragmeter.scorers.llm.served_model import ServedModel
+
 from tests.ports import free_port
 from tests.scorers.judge.real_server import KEY, MODEL, LlamaServer, llama_server
 from tests.waiting import until_async

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.scorers.llm.billing import ATTEMPT_OUTCOMES
 from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint
 from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
+
 from tests.scorers.judge.asking import completion, error
 
 FIELDS = ["choices", "message", "content", "error", "detail", "loc", "param", "code", "type"]

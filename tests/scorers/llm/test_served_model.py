@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ragmeter.scorers.llm.served_model import ServedModel, judge_fingerprint
 
 SERVED = ServedModel("m", "fp")

@@ -8,12 +8,12 @@ import tracemalloc
 import httpx
 import pytest
 from aiohttp import web
-
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed
 from ragmeter.scorers.llm.transport import make_http_client
+
 from tests.ports import free_port
 from tests.scorers.judge.asking import completion, question
 from tests.scorers.judge.stub_judge import StubJudge

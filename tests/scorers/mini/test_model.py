@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
@@ -20,6 +19,7 @@ from ragmeter.scorers.mini.model import (
     cut_evenly,
     load_model,
 )
+
 from tests.scorers.mini.folders import write_folder
 
 PASSAGE = "the museum opened in 1902 in paris"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
@@ -25,6 +24,7 @@ from ragmeter.scorers.mini.tier import (
     unsupported_spans,
 )
 from ragmeter.scoring import slow_tiers
+
 from tests.scorers.mini.folders import write_folder
 from tests.traces import make_trace
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from ragmeter.scorers.hhem.conversion import convert as module
 from ragmeter.scorers.hhem.conversion.convert import (
     check_conversion,

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
-
 from ragmeter.scorers.hhem.conversion.checkpoint import (
     CONFIG,
     PROMPT,
@@ -19,6 +17,7 @@ from ragmeter.scorers.hhem.conversion.checkpoint import (
     read_checkpoint,
 )
 from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError, split_prompt
+from safetensors.numpy import load_file, save_file
 
 TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
 Q = "t5.transformer.encoder.block.1.layer.0.SelfAttention.q.weight"

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.numpy import load_file, save_file
-
 from ragmeter.scorers.hhem.conversion import convert as module
 from ragmeter.scorers.hhem.conversion.checkpoint import CONFIG
 from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
@@ -26,6 +24,7 @@ from ragmeter.scorers.hhem.model import (
     HhemModel,
     ModelError,
 )
+from safetensors.numpy import load_file, save_file
 
 TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
 SOURCE = (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME)

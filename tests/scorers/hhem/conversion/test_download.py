@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-
 from ragmeter.scorers.hhem.conversion import download as module
 from ragmeter.scorers.hhem.conversion.download import (
     PUBLISHED_FILES,

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from ragmeter.scorers.hhem.conversion.checkpoint import PROMPT, Checkpoint, EncoderShape
 from ragmeter.scorers.hhem.conversion.convert import TILE, bias_table, build_graph
 from ragmeter.scorers.hhem.model import require_module
+
 from tests.scorers.hhem.t5 import bucket, forward, random_tensors
 
 SMALL = EncoderShape(

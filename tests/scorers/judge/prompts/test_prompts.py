@@ -6,7 +6,6 @@ import re
 from importlib import resources
 
 import pytest
-
 from ragmeter.scorers.judge import answers, nuggets, passages
 from ragmeter.scorers.judge.prompts import PromptTemplate, list_prompts, load_prompt
 

@@ -1,0 +1,64 @@
+"""Supply the commands of the terminal with what needs the exporters.
+
+The commands may not import `ragmeter_exporters`: checks of settings, Prometheus rules, and the
+pages and pictures of reports and backtests reach them through this module.
+"""
+
+from __future__ import annotations
+
+from ragmeter_exporters.otel.exporter import ResultsExporter
+from ragmeter_exporters.report_page import render_report_page as render_report
+from ragmeter_exporters.rules.rule_file import RuleFile, build_rule_file
+from ragmeter_exporters.timeline import render_timeline as render_backtest
+
+from ragmeter.aggregate.objective_events import build_objectives
+from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
+from ragmeter.config.settings import Settings
+from ragmeter.scoring.slow_tiers import ConfiguredTiers
+from ragmeter.server.access import AccessPolicy
+
+__all__ = ["check_settings", "prometheus_rules", "render_backtest", "render_report"]
+
+
+def check_settings(settings: Settings) -> int:
+    """Check everything that the settings name: rules, probes, key files, ports and models.
+
+    Returns:
+        The number of alert rules in force.
+
+    Raises:
+        ConfigError: A setting cannot work.
+        RuleError: An alert rule is invalid.
+        ModelError: The local model cannot be loaded.
+        OSError: A named file cannot be read.
+        UnicodeDecodeError: A key file is not ASCII.
+    """
+    rules = load_configured_rules(settings)
+    ConfiguredTiers(settings, watched=True)
+    ResultsExporter(settings.results_export)
+    AccessPolicy(settings)
+    for endpoint in (settings.judge, settings.judge.second):
+        if endpoint.api_key_file is not None:
+            endpoint.api_key_file.read_text("ascii")
+    return len(rules)
+
+
+def prometheus_rules(settings: Settings, runbooks: str | None = None) -> RuleFile:
+    """Build the Prometheus rule file of the settings.
+
+    Args:
+        settings: The settings in force.
+        runbooks: Base URL of the published runbooks; None takes the one of the settings.
+
+    Raises:
+        RuleError: An alert rule is invalid.
+        OSError: The file of the rules cannot be read.
+    """
+    return build_rule_file(
+        load_configured_rules(settings),
+        build_objectives(settings.slos),
+        windows=settings.windows,
+        segments=settings.segments,
+        drift=settings.drift.enabled,
+        runbooks=runbooks or settings.alerts.runbook_base or RUNBOOK_BASE,
+    )

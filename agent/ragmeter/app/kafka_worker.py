@@ -1,0 +1,236 @@
+"""Run one Kafka worker from start to shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx
+from ragmeter_exporters.otel.exporter import ResultsExporter
+from ragmeter_exporters.senders import AlertSenders
+from ragmeter_exporters.web import metrics_app
+
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
+from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
+from ragmeter.embedded.commands import SettingsReload
+from ragmeter.embedded.commits import AgentOutputs
+from ragmeter.embedded.endpoints.operator import (
+    INSPECT_PATH,
+    RESULTS_PATH,
+    BaselinesEndpoint,
+    LiveEndpoint,
+)
+from ragmeter.ingest.live_inspection import LiveResults
+from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
+from ragmeter.kafka.processors.delivery import TracePreparer
+from ragmeter.kafka.topics import find_topic_problem
+from ragmeter.kafka.transactions import PASSING
+from ragmeter.kafka.worker_app import WorkerApp
+from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.scoring.inline_tiers import InlineTiers
+from ragmeter.scoring.processes import with_processes
+from ragmeter.server.access import AccessPolicy
+from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
+_SILENT_SECONDS = 8.0  # they are asked every 2 s, and have 6 s to answer
+_LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
+
+
+async def run_worker(
+    settings: Settings,
+    rules: Sequence[AlertRule],
+    *,
+    reread: Callable[[], Settings],
+    say: Callable[[str], None],
+) -> int:
+    """Run a worker until it is stopped, and return the exit status.
+
+    `reread` returns the settings as they are written by now, on SIGHUP; `say` prints a line.
+
+    Raises:
+        ListenError: The port cannot be opened.
+        KafkaSecurityError: A file of `kafka.security` cannot be used.
+        ModelError: The local model cannot be loaded.
+    """
+    settings = with_processes(settings)
+    access = AccessPolicy(settings, traces=False)
+    limit_client_logs()
+    asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
+    worker = _WorkerProcess(settings)
+    senders = AlertSenders(settings.alerts)
+    texts = settings.privacy.content == "full"
+    exporter, results = ResultsExporter(settings.results_export, texts=texts), LiveResults()
+    status = 0
+    async with contextlib.AsyncExitStack() as stack:
+        counters = Counters()
+        datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
+        preparer = await stack.enter_async_context(TracePreparer(settings, counters))
+        tiers = await stack.enter_async_context(InlineTiers(settings, counters))
+        outputs = AgentOutputs(
+            senders.notify,
+            senders.announced,
+            exporter.put if settings.results_export.endpoint else None,
+            results.publish,
+        )
+        app = WorkerApp(settings, rules, preparer, tiers, counters, datadir, outputs)
+        view = WorkerView(
+            settings,
+            app.state,
+            Aggregator(settings, rules, []).windows,
+            counters,
+            problems=worker.problems,
+            waiting=lambda: app.score.waiting(settings.kafka.topics.traces),
+            judges=tiers.instruments.labels,
+            gauges=lambda: [*tiers.gauges(), *app.gauges()],
+        )
+        await exporter.start(view)
+        stack.push_async_callback(exporter.stop)
+        worker.signals.reload = SettingsReload(settings, reread, app, access)
+        mute_protocol_errors()
+        trace_url = settings.alerts.trace_url or ""
+        labels = view if settings.draws_labels else None
+        page = metrics_app(view, refused=access.refused, labels=labels, trace_url=trace_url)
+        BaselinesEndpoint(view).add_to(page)
+        LiveEndpoint(INSPECT_PATH, app.inspection).add_to(page)
+        LiveEndpoint(RESULTS_PATH, results).add_to(page)
+        http = settings.http
+        await stack.enter_async_context(access.watch_files())
+        connections = settings.limits.connections
+        listener = listen(page, http.host, http.metrics_port, access, connections=connections)
+        url = await stack.enter_async_context(listener)
+        client = await stack.enter_async_context(httpx.AsyncClient())
+        senders.start(client, view)
+        stack.push_async_callback(senders.stop)
+        say(f"metrics:     {url}/metrics")
+        say(f"status page: {url}/")
+        collect_rarely()
+        await worker.connect()
+        if not worker.stop.is_set():
+            worker.app = app
+            status = 1
+            try:
+                status = await worker.run(app)
+            finally:
+                await _leave(app, status)
+    return status
+
+
+class _WorkerProcess:
+    """The health of a worker, from the first attempt to reach a broker to its end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.signals = SignalHandlers()
+        self.stop = self.signals.stop
+        self.app: WorkerApp | None = None
+        self.problem: str | None = "not connected to Kafka yet"
+        self.stalled = 0.0
+
+    def problems(self) -> list[str]:
+        app = self.app
+        problems = [self.problem, app.fatal if app else None]
+        if self.problem is None and app is not None and not app.ready:
+            problems.append("the group rebalances or the state is loaded")
+        if app is not None and app.silence > _SILENT_SECONDS:
+            problems.append(f"the brokers have not answered for {app.silence:.0f} s")
+        if is_unready(self.stalled, self._settings.limits.stalled_seconds):
+            problems.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
+        return [text for text in problems if text]
+
+    async def pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    async def connect(self) -> None:
+        """Return when a broker accepts us and has our topics, or it is time to stop.
+
+        Nothing ends the wait: credentials that are wrong today may be right tomorrow, because the
+        brokers may be restarting with them, and topics may be made after the workers are started.
+        """
+        pause = FIRST_PAUSE
+        while not self.stop.is_set():
+            try:
+                topics = await probe_brokers(self._settings.kafka)
+                problem = find_topic_problem(self._settings, topics)
+            except BrokersUnreachable as error:
+                problem = str(error)
+            self.problem = problem or None
+            if not problem:
+                return
+            log.warning("%s; next try in %.0f s", problem, pause)
+            await self.pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def run(self, app: WorkerApp) -> int:
+        """Start the app, run its jobs, and return the exit status when it is time to end."""
+        starting = asyncio.create_task(app.faust.start())
+        stopping = asyncio.create_task(self.stop.wait())
+        try:
+            async with run_jobs(app.jobs, passing=PASSING):
+                await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
+                status = await self._watch(app)
+                if not status:
+                    await self._drain(app)
+                return status
+        finally:
+            for task in (starting, stopping):
+                task.cancel()
+
+    async def _drain(self, app: WorkerApp) -> None:
+        seconds = self._settings.limits.drain_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await app.drain()
+        except TimeoutError:
+            log.warning(
+                "the worker did not finish in %.0f s; what it had begun is delivered again", seconds
+            )
+
+    async def _watch(self, app: WorkerApp) -> int:
+        watchdog: Watchdog[object] = Watchdog(time.monotonic)
+        limit = self._settings.limits.stalled_seconds
+        away = False
+        while not self.stop.is_set():
+            if app.fatal is None and app.faust.should_stop:
+                app.fatal = f"Faust has stopped: {app.faust.crash_reason!r}"
+                log.error("%s", app.fatal)
+            if app.fatal is not None:
+                return 1
+            # while the brokers are away nobody gets on, and a restart would not help
+            if away != (app.silence > _SILENT_SECONDS):
+                away = not away
+                log.warning("the brokers %s", "do not answer; waiting" if away else "answer again")
+            stalled = watchdog.update({} if away else app.marks())
+            self.stalled = max(stalled.values(), default=0.0)
+            if self.stalled > limit:
+                log.error("stalled; a restart goes on where it stopped: %s", app.describe())
+                return 1
+            await self.pause(_POLL_SECONDS)
+        return 0
+
+
+async def _leave(app: WorkerApp, status: int) -> None:
+    """Leave the groups; what is not committed is delivered again."""
+    stopping = asyncio.create_task(app.stop())
+    done, _ = await asyncio.wait([stopping], timeout=_LEAVE_SECONDS)
+    if done and stopping.exception() is None:
+        return
+    log.warning("the worker could not leave its group in %.0f s", _LEAVE_SECONDS)
+    # Faust's waiting cannot be cancelled; a supervisor must not wait for its patience
+    logging.shutdown()
+    os._exit(status)

@@ -1,0 +1,231 @@
+"""Alerts as cards, one for each cause: firing, pending and recently resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragmeter.alerts.alert import Alert, format_days
+from ragmeter.alerts.rule_sets import runbook_link
+from ragmeter.config.reporting import RUNBOOK_PATH
+from ragmeter.core.metric_specs import MetricSpec, find_spec
+from ragmeter.metrics.registry import metric_specs
+
+from ragmeter_exporters.page.numbers import (
+    format_age,
+    format_count,
+    format_interval,
+    format_seconds,
+    format_seconds_interval,
+    format_time,
+    format_value,
+    metric_words,
+    one_line,
+)
+
+OPERATORS = {"<=": "≤", ">=": "≥"}
+SEVERITIES = {"critical": "■ Critical", "warning": "▲ Warning"}
+
+
+@dataclass(frozen=True, slots=True)
+class AlertChange:
+    """The numbers of an alert: from what to what, how sure, and beyond which limit."""
+
+    value: str
+    before: str = ""
+    band: str = ""
+    limit: str = ""
+    burn: str = ""  # how many times too fast the error budget is spent
+
+
+@dataclass(frozen=True, slots=True)
+class AlertCard:
+    """One alert as the page shows it; `times` and `evidence` stand around the top segment."""
+
+    alert: Alert
+    severity: str
+    change: AlertChange
+    times: str
+    evidence: str
+    runbook: str
+
+
+def firing_counts(alerts: Sequence[Alert]) -> dict[str, tuple[int, int]]:
+    """Count the (critical, warning) alerts that fire, by service."""
+    counts: dict[str, tuple[int, int]] = {}
+    for alert in alerts:
+        if alert.state == "firing":
+            critical, warning = counts.get(alert.service, (0, 0))
+            serious = alert.severity == "critical"
+            counts[alert.service] = (critical + serious, warning + (not serious))
+    return counts
+
+
+def alerts_view(alerts: Sequence[Alert], now: float | None) -> dict[str, list[list[AlertCard]]]:
+    """Format the alerts of each cause, by state; services with critical alerts come first.
+
+    `now` is stream time, up to which those that stand have lasted.
+    """
+    ordered = sorted(alerts, key=lambda a: (a.severity != "critical", -(a.fired_at or a.since)))
+    return {
+        state: [
+            [_card(alert, now) for alert in cause]
+            for cause in _causes([alert for alert in ordered if alert.state == state])
+        ]
+        for state in ("firing", "pending", "resolved")
+    }
+
+
+def _causes(alerts: Sequence[Alert]) -> list[list[Alert]]:
+    """Group alerts by service and cause, the announced one or else the worst first.
+
+    The causes of a service with a critical alert come before its others.
+
+    Of one cause are those that one notification announces, and those that name a trace of them as
+    one of the worst: a warning may be announced minutes before the critical alert.
+    """
+    groups: list[list[Alert]] = []
+    for alert in sorted(alerts, key=lambda alert: bool(alert.folded_under)):
+        own = next((of for of in groups if any(_same_cause(alert, one) for one in of)), None)
+        if own is None:
+            groups.append([alert])
+        else:
+            own.append(alert)
+    services = list(dict.fromkeys(alert.service for alert in alerts))
+    return sorted(
+        groups,
+        key=lambda of: (
+            services.index(of[0].service),
+            not any(alert.severity == "critical" for alert in of),
+        ),
+    )
+
+
+def _same_cause(alert: Alert, other: Alert) -> bool:
+    if alert.service != other.service:
+        return False
+    leaders = {alert.folded_under or alert.id, other.folded_under or other.id}
+    return len(leaders) == 1 or not set(alert.worst).isdisjoint(other.worst)
+
+
+def _card(alert: Alert, now: float | None) -> AlertCard:
+    return AlertCard(
+        alert,
+        SEVERITIES.get(alert.severity, alert.severity),
+        _change(alert) if alert.drift is None else _drift_change(alert),
+        " · ".join(_times(alert, now)) + _samples(alert),
+        "".join(f" · {text}" for text in _evidence(alert)),
+        alert.runbook or runbook_link(alert.rule, RUNBOOK_PATH),
+    )
+
+
+def _change(alert: Alert) -> AlertChange:
+    bound = {"lower": ", even the lower end", "upper": ", even the upper end"}
+    beyond = f"{OPERATORS.get(alert.op, alert.op)} {_number(alert, alert.threshold)} "
+    if alert.metric == "traces":
+        beyond = ""  # that none is too few goes without saying
+    limit = f"{beyond}in {alert.window}{bound.get(alert.statistic, '')}"
+    if alert.value is None:
+        return AlertChange("no data", limit=limit)
+    band = ""
+    if alert.lower is not None and alert.upper is not None:
+        if alert.metric == "latency":
+            band = f" ({format_seconds_interval(alert.lower, alert.upper)})"
+        else:
+            band = f" ({format_interval(alert.lower, alert.upper, _spec(alert))})"
+    before = "" if alert.baseline is None else f"{_number(alert, alert.baseline)} → "
+    rate = alert.annotations.get("burn_rate") if alert.metric == "error_budget" else ""
+    burn = f"burn {one_line(rate, 12)}×" if rate else ""
+    return AlertChange(_number(alert, alert.value), before, band, limit, burn)
+
+
+def _drift_change(alert: Alert) -> AlertChange:
+    """Format a drift alert: of a distribution or latency it is the share above an edge."""
+    assert alert.drift is not None
+    edge, band = alert.drift["edge"], ""
+    if alert.lower is not None and alert.upper is not None:
+        band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
+    if edge is not None:
+        band += f" above {format_seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
+    days = alert.drift.get("expected_days")  # alerts of an earlier version have none
+    return AlertChange(
+        "" if alert.value is None else f"{alert.value:.3g}",
+        "" if alert.baseline is None else f"{alert.baseline:.3g} → ",
+        band,
+        f"· by chance at most once in {format_days(days)}" if days else "",
+    )
+
+
+def _number(alert: Alert, number: float) -> str:
+    if alert.metric == "latency":
+        return format_seconds(number)
+    spec = _spec(alert)
+    return format_count(number) if spec is None else format_value(number, spec)
+
+
+def _spec(alert: Alert) -> MetricSpec | None:
+    # A share of results or events is written as that of failed requests.
+    share = alert.unscored is not None or alert.metric == "error_budget"
+    return find_spec(metric_specs(), "error" if share else alert.metric)
+
+
+def _times(alert: Alert, now: float | None) -> list[str]:
+    begin = alert.since if alert.fired_at is None else alert.fired_at
+    end = alert.resolved_at if alert.resolved_at is not None else now
+    lasted = f" ({format_age(end - begin)})" if end is not None and end >= begin else ""
+    if alert.state == "resolved":
+        facts = [f"Resolved {format_time(alert.resolved_at)}{lasted}"]
+    else:
+        facts = [f"{alert.state.capitalize()} since {format_time(begin)}{lasted}"]
+    if alert.drift is not None:
+        early, late = alert.drift["since_earliest"], alert.drift["since_latest"]
+        least = " or earlier" if alert.drift.get("since_at_least") else ""
+        facts.append(
+            f"changed {format_time(alert.since)}{least}"
+            f" ({format_time(early)} – {format_time(late)})"
+        )
+    elif alert.fired_at is not None:
+        facts.append(f"true since {format_time(alert.since)}")
+    if alert.state == "resolved" and alert.reason:
+        facts.append(one_line(alert.reason))
+    return [*facts, _subject(alert)]
+
+
+def _samples(alert: Alert) -> str:
+    if not alert.samples:
+        return ""
+    text = f", {alert.samples:,} samples"
+    if abs(alert.effective_samples - alert.samples) >= 1:
+        text += f" ({format_count(round(alert.effective_samples))} effective)"
+    return text
+
+
+def _evidence(alert: Alert) -> list[str]:
+    """List who measured it and why it failed; of an error budget how much of it is gone."""
+    facts = []
+    if alert.fingerprint:
+        facts.append(f"instrument {one_line(alert.fingerprint)}")
+    if alert.unscored:
+        reasons = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
+        facts.append(one_line(reasons.replace("_", " "), 200))
+    if alert.metric == "error_budget":
+        try:
+            spent = float(alert.annotations["budget_spent"])
+        except (KeyError, ValueError):
+            pass
+        else:
+            percent = format_value(spent, find_spec(metric_specs(), "error"))
+            facts.append(f"{percent} of 30 days’ error budget spent in the last 3 d")
+    if alert.no_data:
+        facts.append("no data now: the condition cannot be judged")
+    return facts
+
+
+def _subject(alert: Alert) -> str:
+    if alert.metric != "latency":
+        return metric_words(alert.metric) + (f" ({alert.scorer})" if alert.scorer else "")
+    try:
+        quantile = f" p{100 * float(alert.labels['quantile']):g}"
+    except (KeyError, ValueError):
+        quantile = ""
+    return f"latency {one_line(alert.labels.get('stage', ''))}{quantile}"

@@ -1,0 +1,228 @@
+"""Render the pages with Jinja2: status, service, trace and error.
+
+Every expression of a template is escaped, and its hidden characters become visible, so a template
+cannot forget either. Only `Markup` from our own pictures and style sheets passes unchanged.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+from ragmeter import __version__
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
+from ragmeter.server.client import label_path, quote_text, service_path, trace_path
+
+from ragmeter_exporters import svg
+from ragmeter_exporters.page import numbers, tables
+from ragmeter_exporters.page.alerts import alerts_view
+from ragmeter_exporters.page.numbers import (
+    metric_words,
+    one_line,
+    visible,
+)
+from ragmeter_exporters.page.traces import LabelView, TraceView, trace_excerpt, trace_parts
+from ragmeter_exporters.page.views import (
+    RANGES,
+    PageBase,
+    ServicePageView,
+    StatusView,
+)
+
+QUANTILES = (0.5, 0.95, 0.99)
+STATE_NAMES = {
+    "scored": "scored",
+    "not_applicable": "not applicable",
+    "sampled_out": "sampled out",
+    "unscored": "unscored",
+    "shed": "shed",
+    "late": "late",
+}
+
+DOCS_URL = "https://github.com/ragmeter/ragmeter/blob/main/docs/"
+AGREEMENT_URL = f"{DOCS_URL}agreement.md"  # how well scorers agree with people, measured
+NAME = "ragmeter"  # of the agent, on its pages
+
+_PACKAGE = "ragmeter_exporters.page"
+
+
+@dataclass(frozen=True, slots=True)
+class StyleSheet:
+    """The text of a style block and the hash that a Content-Security-Policy names it by."""
+
+    css: Markup
+    hash: str
+
+
+@lru_cache(maxsize=2)
+def load_style_sheet(*names: str) -> StyleSheet:
+    """Load style files of the package, joined to one style block."""
+    css = "".join(files(_PACKAGE).joinpath(name).read_text("utf-8") for name in names)
+    digest = b64encode(sha256(css.encode("utf-8")).digest()).decode("ascii")
+    return StyleSheet(Markup(css), f"sha256-{digest}")
+
+
+def render(template: str, **context: Any) -> str:
+    """Render a template of the package."""
+    return make_environment().get_template(template).render(context)
+
+
+@lru_cache(maxsize=1)
+def make_environment() -> Environment:
+    """Make the environment of all templates, once."""
+    environment = Environment(
+        loader=PackageLoader(_PACKAGE),
+        autoescape=True,
+        finalize=_visible_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "age": numbers.format_age,
+        "bounds": numbers.format_bounds,
+        "count": numbers.format_count,
+        "difference": numbers.format_difference,
+        "excerpt": trace_excerpt,
+        "integer": "{:,}".format,
+        "interval": _interval,
+        "label": one_line,
+        "clock": numbers.format_clock,
+        "pixel": "{:.1f}".format,
+        "point": svg.format_point,
+        "percent": tables.format_percent,
+        "query": quote_text,
+        "seconds": numbers.format_seconds,
+        "time": numbers.format_time,
+        "trace_value": numbers.format_trace_value,
+        "value": numbers.format_value,
+        "words": metric_words,
+    }
+    environment.globals |= {
+        "QUANTILES": QUANTILES,
+        "STATE_NAMES": STATE_NAMES,
+        "adjusted_p": tables.adjusted_p,
+        "breakdown_table": tables.breakdown_table,
+        "AGREEMENT_COLUMNS": AGREEMENT_COLUMNS,
+        "AGREEMENT_NOTE": AGREEMENT_NOTE,
+        "AGREEMENT_URL": AGREEMENT_URL,
+        "DOCS_URL": DOCS_URL,
+        "NAME": NAME,
+        "RANGES": RANGES,
+        "VERSION": __version__,
+        "MAX_INDEX_ROWS": tables.MAX_INDEX_ROWS,
+        "chunk_tokens": tables.chunk_tokens,
+        "seconds_interval": numbers.format_seconds_interval,
+        "segment_name": tables.segment_name,
+        "most_frequent": tables.most_frequent,
+        "documents_by_type": tables.documents_by_type,
+        "service_path": service_path,
+        "label_path": label_path,
+        "similarity_rows": tables.similarity_rows,
+        "make_plot": svg.plot,
+        "time_ticks": svg.time_ticks,
+        "spec_of": metric_specs().__getitem__,
+        "trace_path": trace_path,
+        "traffic_shares": tables.traffic_shares,
+    }
+    return environment
+
+
+def _visible_text(value: Any) -> Any:
+    if isinstance(value, Markup):
+        return value
+    return "" if value is None else visible(str(value))
+
+
+def _interval(estimate: Any, spec: MetricSpec) -> str:
+    return numbers.format_interval(estimate.lower, estimate.upper, spec)
+
+
+def csp() -> str:
+    """Return the Content-Security-Policy: no script, nothing from elsewhere, one style block."""
+    return (
+        f"default-src 'none'; style-src '{load_style_sheet('style.css').hash}'; base-uri 'none'; "
+        f"form-action 'self'; frame-ancestors 'none'"
+    )
+
+
+def status_page(view: StatusView) -> str:
+    """Render the status page."""
+    return _page(
+        "status.html",
+        NAME,
+        view.base,
+        view=view,
+        alerts=alerts_view(view.base.alerts, view.base.now),
+        services=view.full,
+        indexes=view.indexes,
+    )
+
+
+def service_page(view: ServicePageView) -> str:
+    """Render the page of one service."""
+    alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
+    return _page(
+        "service.html",
+        f"{one_line(view.service.name)} · {NAME}",
+        view.base,
+        alerts=alerts_view(alerts, view.base.now),
+        series=view.series,
+        services=[view.service],
+        agreement=view.agreement,
+        indexes=view.indexes,
+    )
+
+
+def trace_page(view: TraceView) -> str:
+    """Render the page of one trace."""
+    title = f"Trace {one_line(view.trace_id)} · {NAME}"
+    return _page("trace.html", title, view.base, page=trace_parts(view))
+
+
+def label_page(view: LabelView) -> str:
+    """Render the page on which people label traces."""
+    title = f"Label · {one_line(view.service)} · {NAME}"
+    # labels correct the built-in score: what it finds would bend them
+    page = None if view.trace is None else trace_parts(view.trace, mark_numbers=False)
+    return _page("label.html", title, view.base, view=view, page=page, agreement=view.agreement)
+
+
+def runbook_page(name: str) -> str | None:
+    """Render a page of docs/runbooks, which a wheel has in the package; None if there is none."""
+    folder = files(_PACKAGE).joinpath("runbooks")
+    if not folder.is_dir():  # an editable installation
+        folder = Path(__file__).parents[3] / "docs" / "runbooks"
+    file = folder.joinpath(name)
+    if not file.is_file():
+        return None
+    # other pages of the docs are not in the package
+    text = (
+        file.read_text("utf-8")
+        .replace("](../../", f"]({DOCS_URL}../")
+        .replace("](../", f"]({DOCS_URL}")
+    )
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = Markup(markdown.render(text))
+    return _page("runbook.html", f"Runbook · {NAME}", None, text=text)
+
+
+def error_page(status: int, reason: str, detail: str) -> str:
+    """Render the page of an HTTP error."""
+    return _page("error.html", f"{status} {reason}", None, detail=detail)
+
+
+def _page(template: str, title: str, base: PageBase | None, **context: Any) -> str:
+    css = load_style_sheet("style.css").css
+    return render(template, title=title, base=base, css=css, **context)

@@ -1,0 +1,567 @@
+"""View models of the pages, copied from the running agent while its lock is held.
+
+The lock is given up between services (`read_each`); kept traces are read without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
+from ragmeter.aggregate.consistency import AnswerComparison
+from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.alerts.alert import Alert
+from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
+from ragmeter.breakdown.sources import WindowBreakdownSource
+from ragmeter.core.feedback import PEOPLE
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import (
+    METRIC_GROUPS,
+    OTHER_GROUP,
+    MetricSpec,
+    base_name,
+    display_rank,
+    find_spec,
+    is_judged,
+)
+from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
+from ragmeter.core.series import is_overflow_series
+from ragmeter.metrics.canary.specs import is_canary_scorer
+from ragmeter.metrics.labelled import PEOPLE_PAIRS
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.trace import GUESSED_FIELDS
+from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.windows import Windows
+
+from ragmeter_exporters.page.alerts import firing_counts
+from ragmeter_exporters.page.numbers import format_bounds
+
+# Services with all their tables on the status page. Of more each has a line, and a page of its own:
+# the page loads anew twice a minute, and the tables of a service take 8 ms.
+FULL_SERVICES = 3
+WORST = 5  # traces of a metric
+SEGMENTS = 24  # of a service
+# Segments of a service whose breakdown is on the status page, which loads anew all the time; with
+# more it is on the service's own page alone.
+BROKEN_DOWN = 40
+# Lengths of time that charts show; beyond the longest window they are of coarse buckets.
+RANGES = ("1h", "6h", "24h", "7d", "14d")
+STALE_SECONDS = 300.0  # data older than the shortest default window is told from fresh data
+# Metrics of a service in the overview of many services, in this order, where they are measured.
+OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
+
+# Seconds for which a reader of many services holds the lock at a time: so many times as long as it
+# has waited for it until then, within these limits.
+_HELD_PER_WAITED, _LEAST_HELD, _MOST_HELD = 4, 0.01, 0.25
+
+_T = TypeVar("_T")
+History = list[tuple[float, Estimate | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """What the pages show that is no part of the agent.
+
+    Args:
+        labels: Whether people can label answers.
+        trace_url: Template of the address of a trace in the tracing backend; empty: none.
+        clock: Returns Unix seconds, for the age of the data.
+        started: When the agent started, by the clock; None if it is not known.
+    """
+
+    labels: bool = False
+    trace_url: str = ""
+    clock: Callable[[], float] = time.time
+    started: float | None = None
+
+
+DEFAULT_OPTIONS = PageOptions()
+
+
+@dataclass(slots=True)
+class WindowCell:
+    """One window of one metric; there is no estimate below `needed` scored traces."""
+
+    estimate: Estimate | None
+    states: dict[str, int]
+    needed: int
+
+    @property
+    def scored(self) -> int:
+        """Traces with a value."""
+        return self.states.get("scored", 0)
+
+    @property
+    def missing(self) -> str:
+        """Why there is no estimate."""
+        if not self.scored:
+            return "no score"
+        return f"too few: {self.scored:,} of {self.needed}"
+
+
+@dataclass(slots=True)
+class MetricRow:
+    """One metric by one scorer: a cell for each window and the history of the chart.
+
+    `judge` is the model that judges, empty where none does.
+    """
+
+    spec: MetricSpec
+    scorer: str
+    cells: dict[str, WindowCell]
+    history: History
+    judge: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """Whether some trace of some window has a value."""
+        return any(cell.scored for cell in self.cells.values())
+
+    @property
+    def group(self) -> str:
+        """The heading under which the metric stands."""
+        if is_canary_scorer(self.scorer):  # the metric itself may be one of traffic, too
+            return "Canaries"
+        metric = base_name(self.spec.name)  # which has its cut-off here
+        names = (name for name, metrics in METRIC_GROUPS.items() if metric in metrics)
+        return next(names, OTHER_GROUP)
+
+    @property
+    def note(self) -> str:
+        """The scorer and the better direction; lines break between them only."""
+        better = f"{'↑' if self.spec.good == 'higher' else '↓'} better" if self.spec.good else ""
+        by = f"{self.scorer} by {bound_label(self.judge, 40)}" if self.judge else self.scorer
+        parts = (by, format_bounds(self.spec), better)
+        return "\u00a0· ".join(part.replace(" ", "\u00a0") for part in parts if part)
+
+
+@dataclass(slots=True)
+class LatencyRow:
+    """Quantiles of one stage, by window and quantile; `history` of p95, of the total alone."""
+
+    stage: str
+    quantiles: dict[str, dict[float, Quantile]]
+    history: History
+
+
+@dataclass(slots=True)
+class SegmentRow:
+    """One segment: its traces, estimates by (metric, scorer) and total p95."""
+
+    segment: str
+    seen: int
+    estimates: dict[tuple[str, str], Estimate | None]
+    p95: Quantile | None
+
+
+@dataclass(slots=True)
+class WorstTrace:
+    """One of the worst traces of a metric; `trace` is None once it is no longer kept."""
+
+    trace_id: str
+    value: float
+    timestamp: float
+    trace: dict[str, Any] | None = None
+
+    @property
+    def query(self) -> str:
+        """The question, or the id where the question is not known."""
+        query = (self.trace or {}).get("query")
+        return query if query and isinstance(query, str) else self.trace_id
+
+
+@dataclass(slots=True)
+class WorstGroup:
+    """The worst traces of one metric by one scorer in a window."""
+
+    spec: MetricSpec
+    scorer: str
+    window: str
+    traces: list[WorstTrace]
+
+
+@dataclass(slots=True)
+class ServiceView:
+    """One service; the fields from `segments` on are empty where it is one line of the overview.
+
+    Args:
+        window: The window of the states, segments and the breakdown.
+        span: The length of time of the charts.
+        seen: Traces by window.
+        compared: Answers to one question, by window.
+        guessed: Traces with a guessed field since the state began, by field.
+        traces: Traces since the state began, `unread` those left out because of their language.
+        breakdown: None without segments, and where it is left to the service's page.
+    """
+
+    name: str
+    window: str
+    span: str
+    seen: dict[str, int]
+    rows: list[MetricRow]
+    latency: list[LatencyRow]
+    segments: list[SegmentRow] = field(default_factory=list)
+    worst: list[WorstGroup] = field(default_factory=list)
+    hidden_segments: int = 0
+    compared: dict[str, AnswerComparison] = field(default_factory=dict)
+    breakdown: Breakdown | None = None
+    guessed: dict[str, int] = field(default_factory=dict)
+    traces: int = 0
+    unread: int = 0
+
+    @property
+    def groups(self) -> list[tuple[str, list[MetricRow]]]:
+        """The measured metrics below their headings."""
+        rows = [row for row in self.rows if row.measured]
+        names = sorted({row.group for row in rows}, key=[*METRIC_GROUPS, OTHER_GROUP].index)
+        return [(name, [row for row in rows if row.group == name]) for name in names]
+
+    def row(self, metric: str) -> MetricRow | None:
+        """Return the first row of a metric."""
+        return next((row for row in self.rows if row.spec.name == metric), None)
+
+    @property
+    def p95(self) -> Quantile | None:
+        """The 95th percentile of the total latency in `window`."""
+        total = next((row for row in self.latency if row.stage == "total"), None)
+        return total.quantiles[self.window].get(0.95) if total else None
+
+
+@dataclass(slots=True)
+class PageBase:
+    """Facts of the agent that every page shows; `now` is stream time, None before any trace.
+
+    Of the windows, the shortest first, `window` is that of the states and segments. `clock` is the
+    time by the clock, `newest` when the newest trace of a service came, `firing` its critical
+    alerts and warnings.
+    """
+
+    options: PageOptions
+    clock: float
+    newest: dict[str, float]
+    now: float | None
+    health: AgentHealth
+    windows: tuple[str, ...]
+    window: str
+    traces: float
+    alerts: list[Alert]
+    firing: dict[str, tuple[int, int]]
+    services: list[str]
+    judge: JudgeSpend | None
+
+    @property
+    def age(self) -> float:
+        """Seconds since the newest trace."""
+        return max(0.0, self.clock - max(self.newest.values(), default=self.now or self.clock))
+
+    @property
+    def state(self) -> str:
+        """Whether traces `flow`, none come (`quiet`), or stream time does not move on (`still`).
+
+        Stream time follows the clock while traffic is live; else all is of the past.
+        """
+        lag = self.health.processing_lag_seconds
+        if lag is None and self.now is not None and self.clock - self.now > STALE_SECONDS:
+            return "still"
+        return "quiet" if self.now is not None and self.age > STALE_SECONDS else "flow"
+
+
+@dataclass(slots=True)
+class StatusView:
+    """The status page: every service on a line, few ones in full as well."""
+
+    base: PageBase
+    overview: list[ServiceView]
+    full: list[ServiceView]
+    indexes: list[IndexVersion] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> list[str]:
+        """Metrics of the overview."""
+        return [name for name in OVERVIEW if any(view.row(name) for view in self.overview)]
+
+
+@dataclass(slots=True)
+class ServicePageView:
+    """The page of one service; `series` is the (metric, scorer) that is shown large."""
+
+    base: PageBase
+    service: ServiceView
+    indexes: list[IndexVersion] = field(default_factory=list)
+    series: tuple[str, str] = ("", "")
+    agreement: list[ScorerAgreement] = field(default_factory=list)
+
+
+def read_each(agent: AgentView, services: Sequence[str], read: Callable[[str], _T]) -> list[_T]:
+    """Return what `read` gives for each service, with the lock held for some of them at a time.
+
+    The writer never waits for all. Each hold is another wait while it counts a backlog, so holds
+    are longer once the reader has waited.
+    """
+    results, waited = list[_T](), 0.0
+    while len(results) < len(services):
+        asked = time.monotonic()
+        with agent.lock():
+            since = time.monotonic()
+            waited += since - asked
+            hold = min(_MOST_HELD, max(_LEAST_HELD, _HELD_PER_WAITED * waited))
+            for service in services[len(results) :]:
+                results.append(read(service))
+                if time.monotonic() - since >= hold:
+                    break
+    return results
+
+
+def people_estimates(
+    agent: AgentView, service: str, window: str
+) -> list[tuple[MetricSpec, str, Estimate]]:
+    """Return people's estimates, where there are any, and those of the cheap tier beside them."""
+    rows: list[tuple[MetricSpec, str, Estimate]] = []
+    with agent.lock():
+        windows = agent.windows
+        series = windows.series(service)
+        for metric, _ in PEOPLE_PAIRS:
+            helped = sorted(s for m, s in series if m == metric and s.startswith(f"{PEOPLE}+"))
+            found = [
+                (metric_specs()[metric], scorer, estimate)
+                for scorer in (PEOPLE, *helped, BUILTIN_SCORER)
+                if (metric, scorer) in series
+                and (estimate := windows.estimate(service, "", metric, scorer, window))
+            ]
+            if any(scorer != BUILTIN_SCORER for _, scorer, _ in found):
+                rows += found
+    return rows
+
+
+def default_segment_window(names: tuple[str, ...]) -> str:
+    """Return the window in which the page shows segments: 1h, or the middle one."""
+    return "1h" if "1h" in names else names[len(names) // 2]
+
+
+def service_breakdown(
+    agent: AgentView, service: str, window: str, options: BreakdownOptions | None = None
+) -> Breakdown:
+    """Break down the means of a service by segment, taking the lock once for each series.
+
+    Raises:
+        NoPastError: The options compare with a time before the window, and there is none.
+    """
+    source = WindowBreakdownSource(lambda: agent.windows, service, window, agent.lock)
+    return build_breakdown(source, options)
+
+
+def status_view(
+    agent: AgentView, options: PageOptions = DEFAULT_OPTIONS, span: str | None = None
+) -> StatusView:
+    """Copy what the status page shows, the services with the worst alerts first."""
+    base = base_view(agent, options)
+    overview = read_each(
+        agent, base.services, lambda name: _read_service(agent, name, base, span, full=False)
+    )
+    longest = base.windows[-1]
+
+    def rank(view: ServiceView) -> tuple[bool, bool, int, str]:
+        critical, warnings = base.firing.get(view.name, (0, 0))
+        return not critical, not warnings, -view.seen.get(longest, 0), view.name
+
+    overview.sort(key=rank)
+    full = []
+    if len(overview) <= FULL_SERVICES:
+        full = [_service(agent, view.name, base, span) for view in overview]
+    for view in full:
+        if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
+            view.breakdown = _breakdown(agent, view)
+    with agent.lock():
+        unnamed = list(agent.unnamed_services())
+        return StatusView(base, overview, full, list(agent.indexes()), unnamed)
+
+
+def service_view(
+    agent: AgentView,
+    service: str,
+    options: PageOptions = DEFAULT_OPTIONS,
+    span: str | None = None,
+    series: tuple[str, str] = ("", ""),
+) -> ServicePageView | None:
+    """Copy what the page of a service shows; None where no window has a trace of it.
+
+    `span` is the length of time of the charts, one of `RANGES`, or any other text for the default,
+    `series` the (metric, scorer) that is shown large, if it is there.
+    """
+    base = base_view(agent, options)
+    if service not in base.services:
+        return None
+    with agent.lock():
+        indexes = [index for index in agent.indexes() if index.service == service]
+    view = _service(agent, service, base, span)
+    view.breakdown = _breakdown(agent, view)
+    return ServicePageView(base, view, indexes, series)
+
+
+def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageBase:
+    """Copy what every page shows, under one hold of the lock."""
+    health = agent.health()
+    with agent.lock():
+        windows = agent.windows
+        services = list(windows.services())
+        newest = {name: windows.newest_trace(name) for name in services}
+        alerts = [alert.copy() for alert in agent.alerts()]
+        names = tuple(windows.names)
+        traces = sum(
+            value for (name, _), value in agent.counters.items() if name == "rag_traces_total"
+        )
+        return PageBase(
+            options=options,
+            clock=options.clock(),
+            newest={name: at for name, at in newest.items() if at is not None},
+            now=windows.now,
+            health=health,
+            windows=names,
+            window=default_segment_window(names),
+            traces=traces,
+            alerts=alerts,
+            firing=firing_counts(alerts),
+            services=services,
+            judge=judge_spend(agent),
+        )
+
+
+def _breakdown(agent: AgentView, view: ServiceView) -> Breakdown | None:
+    return service_breakdown(agent, view.name, view.window) if view.segments else None
+
+
+def _service(agent: AgentView, service: str, base: PageBase, span: str | None) -> ServiceView:
+    with agent.lock():
+        view = _read_service(agent, service, base, span, full=True)
+    items = [item for group in view.worst for item in group.traces]
+    names = {item.trace_id for item in items}
+    documents = {name: agent.evidence(service, name) for name in names}
+    for item in items:
+        trace = (documents[item.trace_id] or {}).get("trace")
+        item.trace = trace if isinstance(trace, dict) else None
+    return view
+
+
+def _read_service(
+    agent: AgentView, service: str, base: PageBase, span: str | None, *, full: bool
+) -> ServiceView:
+    span = span if span in RANGES else base.window
+    windows = agent.windows
+    view = ServiceView(
+        name=service,
+        window=base.window,
+        span=span,
+        seen={name: windows.count_traces(service, "", name) for name in base.windows},
+        rows=_rows(windows, service, base, span if full else None),
+        latency=_latency(windows, service, base, span if full else None),
+    )
+    if full:
+        segments = windows.segments(service)
+        view.hidden_segments = max(0, len(segments) - SEGMENTS)
+        shown = segments[:SEGMENTS]
+        view.segments = [_segment(windows, service, name, view.rows, base) for name in shown]
+        view.worst = _worst(windows, service, view.rows, base)
+        own, get = ("service", service), agent.counters.get
+        view.guessed = {
+            name: int(number)
+            for name in GUESSED_FIELDS
+            if (number := get("rag_guessed_fields_total", (own, ("field", name))))
+        }
+        ended = (("status", name) for name in ("ok", "error", "timeout"))
+        view.traces = int(sum(get("rag_traces_total", (own, status)) for status in ended))
+        view.unread = int(get("rag_left_out_traces_total", (own, ("reason", "language"))))
+        view.compared = {name: agent.consistency(service, name) for name in base.windows}
+    return view
+
+
+def row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
+    """Return the key by which the rows of a service are sorted."""
+    # Canaries come last: the scores by their reference, then those by a judge.
+    metric, scorer = series
+    return is_canary_scorer(scorer) and scorer != REFERENCE_SCORER, display_rank(metric), series
+
+
+def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> list[MetricRow]:
+    full = span is not None
+    series = [
+        (metric, scorer)
+        for metric, scorer in windows.series(service, "")
+        if find_spec(metric_specs(), metric) and not is_overflow_series(scorer)
+        if full or metric in OVERVIEW
+    ]
+    rows = []
+    for metric, scorer in sorted(series, key=row_order):
+        cells = {
+            name: WindowCell(
+                windows.estimate(service, "", metric, scorer, name),
+                dict(windows.states(service, "", metric, scorer, name)),
+                windows.min_samples,
+            )
+            for name in (base.windows if full else (base.window,))
+        }
+        history = windows.history(service, "", metric, scorer, span) if span else []
+        spec = replace(metric_specs()[base_name(metric)], name=metric)
+        judge = base.judge.model if base.judge and is_judged(scorer) else ""
+        rows.append(MetricRow(spec, scorer, cells, list(history), judge))
+    return rows
+
+
+def _latency(windows: Windows, service: str, base: PageBase, span: str | None) -> list[LatencyRow]:
+    stages = windows.stages(service, "") if span else ["total"]
+    return [
+        LatencyRow(
+            stage,
+            {
+                name: {q.quantile: q for q in windows.quantiles(service, "", stage, name)}
+                for name in (base.windows if span else (base.window,))
+            },
+            windows.history(service, "", "latency", stage, span)
+            if span and stage == "total"
+            else [],
+        )
+        for stage in sorted(stages, key=lambda name: (name != "total", name))
+    ]
+
+
+def _segment(
+    windows: Windows, service: str, segment: str, rows: Sequence[MetricRow], base: PageBase
+) -> SegmentRow:
+    quantiles = windows.quantiles(service, segment, "total", base.window)
+    return SegmentRow(
+        segment,
+        windows.count_traces(service, segment, base.window),
+        {
+            (row.spec.name, row.scorer): windows.estimate(
+                service, segment, row.spec.name, row.scorer, base.window
+            )
+            for row in rows
+        },
+        next((item for item in quantiles if item.quantile == 0.95), None),
+    )
+
+
+def _worst(
+    windows: Windows, service: str, rows: Sequence[MetricRow], base: PageBase
+) -> list[WorstGroup]:
+    """List the worst traces of each metric that has a better side, perfect values left out."""
+    groups = []
+    for row in rows:
+        spec = row.spec
+        if spec.good is None:
+            continue
+        best = spec.high if spec.good == "higher" else spec.low
+        for window in dict.fromkeys((base.window, base.windows[-1])):
+            traces = [
+                WorstTrace(item.trace_id, item.value, item.timestamp)
+                for item in windows.worst(service, spec.name, row.scorer, window, WORST)
+                if item.value != best
+            ]
+            if traces:
+                groups.append(WorstGroup(spec, row.scorer, window, traces))
+                break
+    return groups

@@ -1,0 +1,182 @@
+"""Shapes, scales and axes of the inline SVG pictures, and the plots of the page.
+
+Colours come from the classes of a style sheet, so one picture serves light, dark and print.
+Coordinates have one decimal, so the same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil, floor
+from typing import TypeVar
+
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.windows.series import Estimate
+
+from ragmeter_exporters.page.numbers import (
+    format_clock,
+    format_interval,
+    format_seconds,
+    format_seconds_interval,
+    format_value,
+)
+
+# A chart never shows less than this share of a bounded metric's range: noise must look small.
+LEAST_SPAN = 0.1
+
+_PointT = TypeVar("_PointT")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A linear map from the domain `low`..`high` to the pixels `start`..`end`, clamped to them."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value."""
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
+
+
+def fit_domain(numbers: Sequence[float], spec: MetricSpec | None) -> tuple[float, float]:
+    """Return the ends of an axis that shows all numbers and at least `LEAST_SPAN` of the range.
+
+    Without `spec`, whose range limits the axis, the numbers are seconds.
+    """
+    low, high = min(numbers), max(numbers)
+    whole = abs(high) if spec is None or spec.high is None else spec.high - spec.low
+    least = LEAST_SPAN * whole or 1.0
+    if high - low < least:
+        middle = (low + high) / 2
+        low, high = middle - least / 2, middle + least / 2
+    if spec is None:
+        return low, high
+    # Keep the span when the range pushes back.
+    if low < spec.low:
+        low, high = spec.low, max(high, spec.low + least)
+    if spec.high is not None and high > spec.high:
+        low, high = min(low, spec.high - least), spec.high
+    return max(low, spec.low), high
+
+
+def unbroken_runs(
+    points: Iterable[_PointT], known: Callable[[_PointT], bool]
+) -> Iterator[list[_PointT]]:
+    """Yield the stretches of known points between the gaps."""
+    run: list[_PointT] = []
+    for point in points:
+        if known(point):
+            run.append(point)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def band_and_line(points: Sequence[tuple[float, ...]]) -> tuple[str, str]:
+    """Return the path of a band of intervals and the points of the line of values in it.
+
+    Points are x, y of the value, y of the lower and y of the upper end, in pixels.
+    """
+    over = [f"{x:.1f},{upper:.1f}" for x, _, _, upper in points]
+    under = [f"{x:.1f},{lower:.1f}" for x, _, lower, _ in reversed(points)]
+    course = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
+    return f"M{' L'.join(over + under)}Z", course
+
+
+def time_ticks(x: Scale, most: int) -> Iterator[tuple[float, str]]:
+    """Yield at most `most` whole hours, days and the like of UTC with their labels."""
+    step = next((s for s in TICKS if (x.high - x.low) / s <= most), TICKS[-1])
+    form = "%Y-%m-%d" if step >= 86400 else "%H:%M" if step >= 60 else "%H:%M:%S"
+    day = ""
+    for number in range(ceil(x.low / step), floor(x.high / step) + 1):
+        moment = datetime.fromtimestamp(number * step, UTC)
+        label = moment.strftime(form)
+        if step < 86400 and (date := moment.strftime("%m-%d ")) != day:
+            label, day = date + label, date
+        yield number * step, label
+
+
+TICKS = (1, 5, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
+         604800, 2592000, 7776000, 31536000, 315360000)  # fmt: skip
+
+Point = tuple[float, "Estimate | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Estimates over time in pixels, for the template that draws them.
+
+    Args:
+        label: Names the series and its latest estimate to screen readers.
+        lines: (path of the band, points of the line) of each unbroken run.
+        lone: (x, y of the value, of the lower and of the upper end) of points without neighbours.
+        columns: (left, width, words) over each estimate.
+        latest: Where the newest estimate is.
+    """
+
+    label: str
+    x: Scale
+    y: Scale
+    lines: list[tuple[str, str]]
+    lone: list[tuple[float, float, float, float]]
+    columns: list[tuple[float, float, str]]
+    latest: tuple[float, float]
+
+
+def plot(
+    points: Sequence[Point],
+    spec: MetricSpec | None,
+    label: str,
+    across: tuple[float, float],
+    upward: tuple[float, float],
+) -> Plot | None:
+    """Place estimates in the pixels `across` and `upward`; None if there is none.
+
+    Points come in order of Unix time, without an estimate where the evidence is not enough: gaps
+    stay gaps. Without a spec the values are seconds.
+    """
+    known = [(time, estimate) for time, estimate in points if estimate is not None]
+    if not known:
+        return None
+    first, last = points[0][0], points[-1][0]
+    # a single point stands at the right end, where the newest always is
+    x = Scale(first if last > first else first - 1, last, *across)
+    y = Scale(*fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec), *upward)
+    runs = [
+        [(x(time), y(e.value), y(e.lower), y(e.upper)) for time, e in run if e is not None]
+        for run in unbroken_runs(points, lambda point: point[1] is not None)
+    ]
+    half = (x.end - x.start) / max(1, len(points) - 1) / 2
+    texts = [
+        f"{format_clock(time, last - first)} UTC: {format_point(e.value, spec)}"
+        f" ({_format_band(e.lower, e.upper, spec)}), {e.samples:,} traces"
+        for time, e in known
+    ]
+    return Plot(
+        f"{label}, latest {texts[-1]}; scale {_format_band(y.low, y.high, spec)}",
+        x,
+        y,
+        [band_and_line(run) for run in runs if len(run) > 1],
+        [run[0] for run in runs if len(run) == 1],
+        [(x(time) - half, 2 * half, text) for (time, _), text in zip(known, texts, strict=True)],
+        (x(known[-1][0]), y(known[-1][1].value)),
+    )
+
+
+def format_point(number: float, spec: MetricSpec | None) -> str:
+    """Format a value of a chart."""
+    return format_seconds(number) if spec is None else format_value(number, spec)
+
+
+def _format_band(lower: float, upper: float, spec: MetricSpec | None) -> str:
+    if spec is None:
+        return format_seconds_interval(lower, upper)
+    return format_interval(lower, upper, spec)
