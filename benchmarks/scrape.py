@@ -30,13 +30,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import AnswerComparison
-from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
+from ragmeter.app.parts import PARTS
 from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import PartPage
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 from ragmeter_exporters.exposition import MetricFamily
@@ -74,7 +75,9 @@ class BenchReading:
     def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
         return ()
 
-    def indexes(self) -> Sequence[IndexVersion]:
+    part_kinds = PARTS
+
+    def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
         return ()
 
     def unnamed_services(self) -> Sequence[str]:

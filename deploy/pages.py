@@ -21,6 +21,7 @@ import typer
 import yaml
 from ragmeter.alerts.rule_sets import Runbook, describe_rule, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import SECTIONS, app
 from ragmeter.config.loader import render_reference
 from ragmeter.core.metric_specs import base_name
@@ -134,7 +135,7 @@ def names_tables() -> str:
         for spec in metric_specs().values()
     ]
     names = []
-    for family in all_families():
+    for family in all_families(PARTS):
         labels = [f"`{label}`" for label in family.labels]
         labels += ["segment tags"] if family.segmented else []
         cells = (f"`{family.name}`", family.type, family.unit, ", ".join(labels))

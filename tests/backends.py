@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
@@ -20,7 +21,8 @@ from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.native import decode_trace
 from ragmeter.kafka.score_records import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
+from ragmeter.parts.collection import document_kinds
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.trace import Trace
@@ -129,17 +131,19 @@ class Partition:
             clock=lambda: START,
             monotonic=lambda: 0.0,
             notify=notify,
+            parts=PARTS,
         )
         self.state.load(dict(self._rows))
         empty = Aggregator(settings, self._rules, []).windows
         group: Any = Owned({0: self.state})
-        self.view: Any = WorkerView(settings, group, empty, Counters(), problems=list)
+        readings = ProcessReadings(list)
+        self.view: Any = WorkerView(settings, group, empty, Counters(), readings, PARTS)
 
     def _take(self, values: Sequence[bytes], feedback: bool = False) -> None:
         messages = [message(value, self._offset + at) for at, value in enumerate(values)]
         self._offset += len(values)
         for one in self._processing.take(*messages, feedback=feedback):
-            apply(self.state, [decode_scores_message(one.value or b"")])
+            apply(self.state, [decode_scores_message(one.value or b"", document_kinds(PARTS))])
         self._commit()
 
     def _commit(self) -> None:

@@ -23,15 +23,16 @@ FLOORS = {
     **dict.fromkeys(("ingest", "windows", "server"), 4),
     **dict.fromkeys(("breakdown", "drift", "sampling", "store", "console"), 5),
     **dict.fromkeys(("alerts", "scorers"), 6),
-    "aggregate": 7,
-    "scoring": 8,
-    "embedded": 9,
-    **dict.fromkeys(("canaries", "offline"), 10),
-    "kafka": 11,
-    "exporters": 11.5,  # lies beside `agent/`, between what it shows and the composition root
-    "app": 12,
-    "cli": 13,
-    "__main__": 14,
+    "parts": 7,
+    "aggregate": 8,
+    "scoring": 9,
+    "embedded": 10,
+    **dict.fromkeys(("canaries", "offline"), 11),
+    "kafka": 12,
+    "exporters": 13,  # lies beside `agent/`, between what it shows and the composition root
+    "app": 14,
+    "cli": 15,
+    "__main__": 16,
 }
 COMPOSITION_ROOT = "app"
 MAX_PARAMETERS = 8  # of a constructor; more want an object for some of them

@@ -231,13 +231,6 @@ def _beside() -> list[Panel]:
             size=(6, 7),
         ),
         lines(
-            "Index events by outcome",
-            "duplicate: sent twice, counted once. old_version: of an index that later ones have"
-            " taken the place of.",
-            {"{{outcome}}": rate("ragmeter_index_events_total", by="outcome")},
-            unit="reqps", size=(6, 7), stacked=True,
-        ),
-        lines(
             "Answers compared for consistency",
             "kept: held against the other answers to the same question.",
             {"{{outcome}}": rate("ragmeter_consistency_answers_total", by="outcome")},
@@ -354,9 +347,9 @@ BOARD = Board(
         ),
         Row("With workers on Kafka", _kafka(), empty="No worker on Kafka", folded=True),
         Row(
-            "With feedback, index events, or embeddings of answers",
+            "With feedback, or embeddings of answers",
             _beside(),
-            empty="No feedback, no index event, or no embeddings (consistency)",
+            empty="No feedback, or no embeddings (consistency)",
             folded=True,
         ),
     ],

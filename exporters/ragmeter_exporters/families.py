@@ -14,6 +14,7 @@ from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import PartKinds
 
 from ragmeter_exporters.exposition import FamilyType, MetricFamily
 
@@ -22,11 +23,13 @@ _UNSAMPLED_SCORERS = {BUILTIN_SCORER, CUSTOM_SCORER}  # they score every trace
 _UNITS = ("seconds", "bytes", "usd", "ratio")
 
 
-def all_families(specs: Mapping[str, MetricSpec] | None = None) -> list[MetricFamily]:
-    """Return all families in the order in which they are exported."""
+def all_families(
+    parts: PartKinds, specs: Mapping[str, MetricSpec] | None = None
+) -> list[MetricFamily]:
+    """Return all families in the order in which they are exported, with those of the parts."""
     specs = metric_specs() if specs is None else specs
     quality = [family for spec in specs.values() for family in quality_families(spec)]
-    return [*quality, *LATENCY, *TRAFFIC, *CONSISTENCY, *INDEXING, *AGENT, *PROCESS]
+    return [*quality, *LATENCY, *TRAFFIC, *CONSISTENCY, *part_families(parts), *AGENT, *PROCESS]
 
 
 def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
@@ -114,6 +117,15 @@ def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
     )
 
 
+def part_families(parts: PartKinds) -> list[MetricFamily]:
+    """Return the families that parts declare in their `families.yaml`."""
+    return [
+        _declare(name, text)
+        for part in parts
+        for name, text in load_yaml(part.package, "families.yaml").items()
+    ]
+
+
 _DECLARED = {
     section: tuple(
         _declare(name, text, ours=section != "process") for name, text in families.items()
@@ -124,6 +136,5 @@ _DECLARED = {
 LATENCY = _DECLARED["latency"]
 TRAFFIC = _DECLARED["traffic"]
 CONSISTENCY = _DECLARED["consistency"]
-INDEXING = _DECLARED["indexing"]
 AGENT = _DECLARED["agent"]
 PROCESS = _DECLARED["process"]

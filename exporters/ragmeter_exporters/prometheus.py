@@ -33,10 +33,10 @@ from ragmeter_exporters.exposition import (
 from ragmeter_exporters.families import (
     AGENT,
     CONSISTENCY,
-    INDEXING,
     LATENCY,
     TRAFFIC,
     all_families,
+    part_families,
     quality_families,
 )
 from ragmeter_exporters.snapshot import Snapshot, segment_labels, split_segment, take_snapshot
@@ -90,9 +90,10 @@ class PrometheusExporter:
         self._registry = process_registry() if registry is None else registry
         self._keys: dict[CounterKey, Labels] = {}  # labels of a counter as they are written
         self._families = {name: quality_families(spec) for name, spec in metric_specs().items()}
+        self._parts = part_families(agent.part_kinds)
         self._counters = {
             family.name: family
-            for family in all_families(metric_specs())
+            for family in all_families(agent.part_kinds, metric_specs())
             if family.type == "counter"
         }
 
@@ -105,7 +106,7 @@ class PrometheusExporter:
             *_latency(snapshot, openmetrics),
             *_histogram(LATENCY[3], snapshot, series, openmetrics),
             *self._counts(series, openmetrics),
-            *_health(snapshot, series, openmetrics),
+            *_health(snapshot, series, self._parts, openmetrics),
             *_histogram(JUDGE_LATENCY, snapshot, series, openmetrics),
             self._process(openmetrics),
         ]
@@ -218,7 +219,9 @@ def _latency(snapshot: Snapshot, openmetrics: bool) -> Iterator[str]:
     yield from _lines(upper, uppers, openmetrics)
 
 
-def _health(snapshot: Snapshot, series: Series, openmetrics: bool) -> Iterator[str]:
+def _health(
+    snapshot: Snapshot, series: Series, parts: Sequence[MetricFamily], openmetrics: bool
+) -> Iterator[str]:
     health = snapshot.health
     firing: dict[Labels, float] = {}
     for alert in snapshot.alerts:
@@ -243,7 +246,7 @@ def _health(snapshot: Snapshot, series: Series, openmetrics: bool) -> Iterator[s
     }
     for name, labels, value in snapshot.gauges:
         values.setdefault(name, {})[labels] = value
-    for family in (*CONSISTENCY, *INDEXING, *AGENT):
+    for family in (*CONSISTENCY, *parts, *AGENT):
         if family.type not in ("counter", "histogram"):
             yield from _samples(family, values.get(family.name, {}), openmetrics)
 

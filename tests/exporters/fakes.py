@@ -10,10 +10,9 @@ from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.aggregate.consistency import AnswerComparison, AnswerMemory
-from ragmeter.aggregate.index_events import IndexEvent
-from ragmeter.aggregate.indexes import Indexes, IndexVersion
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
+from ragmeter.app.parts import PARTS
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
@@ -21,10 +20,12 @@ from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSamp
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.score import HashedWording
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import PartKinds, PartPage
 from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
+from ragmeter_exporters.families import part_families
 
 NOW = 1_790_000_000.0
 NAMES = ("5m", "1h", "24h")
@@ -130,7 +131,7 @@ class FakeAgent:
     waiting_results: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[GaugeSample] = field(default_factory=list)
-    index_versions: list[IndexVersion] = field(default_factory=list)
+    part_kinds: PartKinds = tuple(PARTS)
     unnamed: list[str] = field(default_factory=list)
     answer_memory: AnswerMemory = field(
         default_factory=lambda: AnswerMemory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
@@ -153,9 +154,9 @@ class FakeAgent:
     def gauges(self) -> Sequence[GaugeSample]:
         return self.measured
 
-    def indexes(self) -> Sequence[IndexVersion]:
-        assert self.mutex.locked()
-        return self.index_versions
+    def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
+        """No part has anything to show."""
+        return []
 
     def unnamed_services(self) -> Sequence[str]:
         assert self.mutex.locked()
@@ -232,31 +233,14 @@ def answers() -> AnswerMemory:
     return found
 
 
-def indexes() -> Indexes:
-    """Two versions of an index."""
-    found = Indexes(10, 128, lambda: None)
-    for number, version in enumerate(("2026-09-01", "2026-09-20")):
-        found.add(
-            IndexEvent.model_validate(
-                {
-                    "event_id": version,
-                    "service": "bot",
-                    "timestamp": NOW - 1000 + number,
-                    "index": "kb",
-                    "index_version": version,
-                    "chunker": "recursive-512",
-                    "embedding_model": "e5-small",
-                    "documents": {
-                        "processed": 200,
-                        "no_chunks": 3,
-                        "by_type": {"pdf": {"processed": 120, "no_chunks": 3}},
-                    },
-                    "chunks": {"attempted": 900, "embedded": 880, "skipped": {"too_long": 15}},
-                    "tokens_per_chunk": {"12": 20, "480": 800, "512": 60},
-                }
-            )
-        )
-    return found
+def add_part_samples(agent: FakeAgent) -> None:
+    """Add a sample of every family that a part declares."""
+    for family in part_families(agent.part_kinds):
+        labels = tuple((label, "x") for label in family.labels)
+        if family.type == "counter":
+            agent.counters.inc(family.name, labels)
+        else:
+            agent.measured.append((family.name, labels, 1.0))
 
 
 def everything() -> FakeAgent:
@@ -290,9 +274,8 @@ def everything() -> FakeAgent:
     agent.measured.append(("ragmeter_feedback_waiting", (), 2.0))
     agent.measured.append(("ragmeter_feedback_traces", (), 40.0))
     agent.measured += dedupe_gauges({"bot": 3600.0}, 86_400.0)
-    agent.measured += indexes().gauges()
+    add_part_samples(agent)
     agent.measured += answers().gauges()
-    agent.index_versions += indexes().versions()
     own_scale = (("tier", "judge"), ("service", "bot"))
     agent.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
@@ -323,7 +306,6 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
     counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
-    counters.inc("ragmeter_index_events_total", (("outcome", "counted"),))
     counters.inc("ragmeter_consistency_answers_total", (("outcome", "kept"),))
     counters.inc("ragmeter_consistency_embeddings_total", (("outcome", "embedded"),))
     counters.inc("ragmeter_feedback_received_total", (("source", "http"),), 7)

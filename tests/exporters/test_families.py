@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from ragmeter.app.parts import PARTS
 from ragmeter.metrics.registry import metric_specs
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
@@ -36,9 +37,9 @@ def documented() -> set[str]:
 
 
 def test_names_follow_the_conventions() -> None:
-    names = [family.name for family in all_families()]
+    names = [family.name for family in all_families(PARTS)]
     assert len(set(names)) == len(names)
-    for family in all_families():
+    for family in all_families(PARTS):
         assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
         assert (family.type == "counter") == family.name.endswith("_total")
         assert family.help.endswith(".")
@@ -64,7 +65,7 @@ def test_every_name_that_the_agent_counts_is_documented() -> None:
 
 
 def test_exported_labels_are_the_documented_ones() -> None:
-    known = {family.name: family for family in all_families()}
+    known = {family.name: family for family in all_families(PARTS)}
     tags = {"model", "tag_service"}
     agent = everything()
     agent.fake.table["bot", "", "precision_at_k:5", "umbrela@f1", "1h"] = estimate()

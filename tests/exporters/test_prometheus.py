@@ -10,6 +10,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.app.parts import PARTS
 from ragmeter.core.counters import Exemplar
 from ragmeter.metrics.registry import metric_specs
 from ragmeter_exporters.families import all_families
@@ -223,7 +224,7 @@ def test_hostile_names_stay_inside_their_labels() -> None:
 def test_help_says_what_an_interval_is_about() -> None:
     ends = {
         family.name: family.help.partition(", ")[2]
-        for family in all_families()
+        for family in all_families(PARTS)
         if family.name.startswith("rag_") and "_ci_" in family.name
     }
     process, traffic = "about the process behind the traffic", "about all traffic of the window"

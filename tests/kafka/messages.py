@@ -8,6 +8,7 @@ from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.tiers import MetricScorer
@@ -59,7 +60,14 @@ class Processing:
         ):
             dead = DeadLetterTopic(settings.kafka.topics.dead, preparer, counters)
             processor = MessageProcessor(
-                *(settings, dead, counters, preparer, tiers, self.otlp, self.outputs)
+                settings,
+                dead,
+                counters,
+                preparer,
+                tiers,
+                otlp=self.otlp,
+                outputs=self.outputs,
+                parts=PARTS,
             )
             records: list[OutRecord] = []
             scored: list[tuple[Any, ScoreRecord]] = []

@@ -13,7 +13,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.embedded.commands import UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 
 from tests.kafka.state.partition import Owned, apply, record, state_of
 from tests.traces import START
@@ -33,7 +33,7 @@ def watched(service: str = "bot") -> PartitionState:
 
 def view_of(owned: Owned) -> WorkerView:
     empty = Aggregator(SETTINGS, [], []).windows
-    return WorkerView(SETTINGS, cast(Any, owned), empty, Counters(), problems=list)
+    return WorkerView(SETTINGS, cast(Any, owned), empty, Counters(), readings=ProcessReadings(list))
 
 
 def asked(work: Callable[[WorkerView, Owned], Awaitable[Any]], state: PartitionState) -> Any:

@@ -14,7 +14,7 @@ from ragmeter.breakdown.breakdown import build_document
 from ragmeter.core.counters import Counters
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import SeenIdRows
-from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.page.views import service_breakdown
 from ragmeter_exporters.prometheus import PrometheusExporter
@@ -40,8 +40,8 @@ def reading_of(
     settings = settings.model_copy(update={"kafka": kafka})
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
     group: Any = Owned(states)
-    functions: Any = {"problems": problems, "waiting": lambda: 3}
-    return WorkerView(settings, group, empty, process or Counters(), **functions)
+    readings = ProcessReadings(problems, waiting=lambda: 3)
+    return WorkerView(settings, group, empty, process or Counters(), readings)
 
 
 def state_with(*services: str, first: int = 0, count: int = 40, **changes: Any) -> PartitionState:

@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.core.score import NoScore, Score, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_cheap
@@ -126,7 +127,7 @@ def test_it_is_in_the_registry_and_has_its_gauges(install_metric: Install) -> No
     install_metric(mine)
     assert metric_specs()["shouting"] is mine.spec
     assert custom_metrics() == [mine]
-    names = {family.name for family in all_families()}
+    names = {family.name for family in all_families(PARTS)}
     assert {"rag_shouting_mean", "rag_shouting_ci_lower", "rag_shouting_unscored_ratio"} <= names
 
 
@@ -163,7 +164,7 @@ def test_what_cannot_be_a_metric_is_refused(changes: dict[str, Any], why: str) -
 
 
 def test_no_name_meets_another_series_of_ours() -> None:
-    others = {family.name for family in all_families({}) if family.name.startswith("rag_")}
+    others = {family.name for family in all_families(PARTS, {}) if family.name.startswith("rag_")}
     others |= {f"rag_{name}_unscored_ratio" for name in metric_specs()}
     for full in others:
         for end in ("mean", "ratio", "ci_lower", "ci_upper", "effective_samples"):

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from aiohttp import web
 from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -22,7 +23,7 @@ TOKEN = "a-token-of-some-length"
 
 async def ask_all(settings: Any, apps: list[web.Application]) -> dict[Any, Any]:
     """What each route of both ports answers without a token, and whether with one it is let in."""
-    instrument = EmbeddedAgent(settings, [])
+    instrument = EmbeddedAgent(settings, [], parts=PARTS)
     instrument.start()
     found: dict[Any, Any] = {}
     try:
@@ -75,7 +76,7 @@ def guarded(tmp_path: Path) -> Settings:
 @pytest.mark.parametrize("path", ["/v1/traces", "/v1/rag/traces", "/v1/feedback", "/v1/index"])
 def test_who_asks_before_sending_needs_a_token_too(tmp_path: Path, path: str) -> None:
     settings = guarded(tmp_path)
-    agent = EmbeddedAgent(settings, [])
+    agent = EmbeddedAgent(settings, [], parts=PARTS)
 
     def ask(url: str) -> bytes:
         parts = httpx.URL(url)

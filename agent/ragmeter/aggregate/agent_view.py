@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ragmeter.aggregate.consistency import AnswerComparison
-from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.parts.collection import PartKinds, PartPage, part_pages
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
@@ -43,8 +43,8 @@ class AgentHealth:
 class AgentView(Protocol):
     """The running agent as exporters read it.
 
-    Hold `lock()` while reading `windows`, `counters`, `alerts`, `indexes` or `consistency`: another
-    thread writes them.
+    Hold `lock()` while reading `windows`, `counters`, `alerts`, `part_pages` or `consistency`:
+    another thread writes them.
     """
 
     @property
@@ -69,8 +69,12 @@ class AgentView(Protocol):
     def gauges(self) -> Sequence[GaugeSample]:
         """Return the gauges of the slow tiers: (name, label pairs, value)."""
 
-    def indexes(self) -> Sequence[IndexVersion]:
-        """Return copies of the indexes by service and name, the latest version first."""
+    @property
+    def part_kinds(self) -> PartKinds:
+        """The features that the agent has."""
+
+    def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
+        """Return the fragments that parts show of a service, or of all."""
 
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`, those with most traffic first."""
@@ -120,6 +124,11 @@ class Outboxes:
 class ServicesView(ABC):
     """What an `AgentView` reads in states of services; a service lives in one of them."""
 
+    @property
+    @abstractmethod
+    def part_kinds(self) -> PartKinds:
+        """The features that the states have."""
+
     @abstractmethod
     def states(self) -> Sequence[ServiceState]:
         """Return the states. Hold `lock()`."""
@@ -133,10 +142,10 @@ class ServicesView(ABC):
         """The notifications that wait for delivery."""
         return Outboxes(self)
 
-    def indexes(self) -> Sequence[IndexVersion]:
-        """Return the versions of all indexes, the latest first. Hold `lock()`."""
-        states = self.states()
-        return [version for state in states for version in state.aggregator.indexing.versions()]
+    def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
+        """Return the fragments that parts show of a service, or of all. Hold `lock()`."""
+        states = [state.aggregator.parts for state in self.states()]
+        return part_pages(self.part_kinds, states, service)
 
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`. Hold `lock()`."""

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.drift_detection import DriftDetection
-from ragmeter.aggregate.index_events import IndexEvent
-from ragmeter.aggregate.indexes import Indexes, IndexOutcome
 from ragmeter.aggregate.objective_events import build_objectives, objective_events
 from ragmeter.aggregate.wordings import embeds_answers, wording_mode
 from ragmeter.alerts.alert import Alert
@@ -40,6 +38,8 @@ from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import PartKinds, Parts
+from ragmeter.parts.contract import PartContext
 from ragmeter.sampling.control import ControlLearner, SamplingControl
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.bucket_builder import group_scores
@@ -80,6 +80,7 @@ class Aggregator:
             of `ragmeter.metrics.canary.scores.expected_canary_pairs`.
         share: Part of the installation's services that is expected here, for the allowance of
             false drift alarms.
+        parts: The features of a service, see `ragmeter.parts.contract`.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Aggregator:
         rules: Sequence[AlertRule],
         expected: Sequence[MetricScorer],
         share: float = 1.0,
+        parts: PartKinds = (),
     ) -> None:
         limits = settings.limits
         window_seconds = {name: parse_window(name) for name in settings.windows}
@@ -129,9 +131,7 @@ class Aggregator:
             self._overflow,
             limits.reserved,
         )
-        self.indexing = Indexes(
-            limits.services, limits.label_chars, lambda: self._overflow("index")
-        )
+        self.parts = Parts(parts, PartContext(settings, self.counters, self._overflow))
         embeds = embeds_answers(settings.consistency, settings.privacy)
         self.consistency = AnswerMemory(
             settings.consistency.queries,
@@ -382,12 +382,6 @@ class Aggregator:
         if isinstance(result, AnswerVectors) and isinstance(wording, HashedWording):
             self.consistency.embed(self.label(service), wording, at, context, result)
 
-    def index(self, event: IndexEvent, at: float) -> IndexOutcome:
-        """Count an event of an indexing job at Unix time `at`; it moves no event time."""
-        outcome = self.indexing.add(event, at)
-        self.counters.inc("ragmeter_index_events_total", (("outcome", outcome),))
-        return outcome
-
     def is_past(self, now: float) -> bool:
         """Return whether event time has come to `now`, so that `advance` would change nothing."""
         reached = self.windows.now
@@ -412,6 +406,9 @@ class Aggregator:
             moved = self._evaluate(at)
             self._next_step = self._following_step(at, now)
             yield moved
+        told = self.parts.advance(now)
+        if told:
+            yield told
         self.windows.advance(now)
         self.budgets.advance(now)
         self.consistency.advance(now)
@@ -492,6 +489,7 @@ class Aggregator:
         if traces:
             self._accounting.count_traces([scored for scored in traces if not scored.partial])
             self._count_objectives(traces)
+            self.parts.observe(traces, self.windows.now)
         self._accounting.flush_counters()
         if ignored := self.windows.take_ignored_stages():
             self._overflow("stage", ignored)
@@ -502,10 +500,10 @@ class Aggregator:
             self._unobserved = []
 
     def gauges(self) -> list[GaugeSample]:
-        """Return the gauges of indexes, answer consistency, drift detectors and refused alerts."""
+        """Return the gauges of parts, answer consistency, drift detectors and refused alerts."""
         refused = float(self.engine.overflow + self.engine.drift.overflow)
         return [
-            *self.indexing.gauges(),
+            *self.parts.samples(),
             *self.consistency.gauges(),
             *self.drift.gauges(),
             ("ragmeter_alerts_refused", (), refused),
@@ -520,7 +518,6 @@ class Aggregator:
         return {
             **self.drift.drain(),
             **self._learner.drain(),
-            **self.indexing.drain(),
             **self.consistency.drain(),
         }
 
@@ -532,7 +529,6 @@ class Aggregator:
             "fingerprints": self._fingerprints.dump(),
             "drift": self.drift.dump(),
             "control": self._learner.dump(),
-            "indexing": self.indexing.dump(),
             "consistency": self.consistency.dump(),
             "next_step": self._next_step,
         }
@@ -544,8 +540,9 @@ class Aggregator:
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._fingerprints.load(state.get("fingerprints", []))
-        for part in (self.drift, self._learner, self.indexing, self.consistency):
+        for part in (self.drift, self._learner, self.consistency):
             part.load(state)
+        self.parts.restore(state)
         if self.windows.now is not None:
             self.consistency.advance(self.windows.now)
         self._next_step = state["next_step"]
@@ -559,8 +556,14 @@ def take_changes(aggregator: Aggregator, whole: bool = True) -> StateCommit:
     """
     aggregator.settle()
     buckets = [*aggregator.windows.drain(whole), *aggregator.budgets.drain()]
-    meta = {**aggregator.drain(), **aggregator.dump()}
-    return StateCommit(0, buckets, aggregator.counters.drain(), meta=meta)
+    rows, deleted = aggregator.parts.changes()
+    return StateCommit(
+        upto=0,
+        buckets=buckets,
+        counters=aggregator.counters.drain(),
+        meta={**aggregator.drain(), **aggregator.dump(), **rows},
+        forget_meta=deleted,
+    )
 
 
 def restore_aggregator(

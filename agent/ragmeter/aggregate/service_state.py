@@ -36,6 +36,7 @@ from ragmeter.core.feedback import Feedback
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.parts.collection import PartKinds
 from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 
@@ -120,6 +121,7 @@ class ServiceState:
         clocks: The clocks of the process.
         notify: Makes the notifications of alerts.
         share: How many such states share the services.
+        parts: The features of a service.
 
     Attributes:
         labels: The traces that people may be asked to label.
@@ -137,9 +139,10 @@ class ServiceState:
         clocks: Clocks,
         notify: MakeNotifications = lambda alert, now: (),
         share: int = 1,
+        parts: PartKinds = (),
     ) -> None:
         # no state knows the services of the others: each has an equal share of false alarms
-        self.aggregator = Aggregator(settings, rules, expected, 1 / share)
+        self.aggregator = Aggregator(settings, rules, expected, 1 / share, parts)
         self.feedback = feedback
         self.labels = LabelPool(settings.sampling, feedback.horizon, Random(), share)
         self._pool_saved_at = -math.inf

@@ -16,6 +16,7 @@ from ragmeter_exporters.otel.exporter import ResultsExporter
 from ragmeter_exporters.senders import AlertSenders
 
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
 from ragmeter.core.process import SignalHandlers, collect_rarely
@@ -25,6 +26,7 @@ from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.file_import import ImportResult, import_feedback, import_traces
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.files import InputFile
+from ragmeter.parts.collection import document_kinds
 from ragmeter.scoring.processes import with_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
@@ -73,8 +75,8 @@ async def serve_agent(
     from ragmeter_exporters.web import metrics_app
 
     from ragmeter.embedded.endpoints.json_items import (
+        DocumentsEndpoint,
         FeedbackEndpoint,
-        IndexEndpoint,
         TracesEndpoint,
     )
     from ragmeter.embedded.endpoints.operator import (
@@ -100,11 +102,15 @@ async def serve_agent(
         trace_url=settings.alerts.trace_url or "",
     )
     traces = web.Application()
-    indexing = IndexEndpoint(agent, bodies)
+    documents = [
+        DocumentsEndpoint(agent, bodies, part, kind)
+        for part, kind in document_kinds(agent.part_kinds).items()
+    ]
     labels = FeedbackEndpoint(agent, bodies)
     for app in (page, traces):
         endpoint.add_to(app)
-        indexing.add_to(app)
+        for one in documents:
+            one.add_to(app)
         if settings.feedback.traces:
             labels.add_to(app)
     otlp = OtlpEndpoint(agent.assembly, bodies, agent.redactor)
@@ -114,7 +120,8 @@ async def serve_agent(
     LiveEndpoint(RESULTS_PATH, agent.results).add_to(page)
     await endpoint.start()
     await otlp.start()
-    await indexing.start()
+    for one in documents:
+        await one.start()
     await labels.start()
     http = settings.http
     try:
@@ -137,7 +144,8 @@ async def serve_agent(
     finally:
         await endpoint.stop()
         await otlp.stop()
-        await indexing.stop()
+        for one in documents:
+            await one.stop()
         await labels.stop()
 
 
@@ -193,6 +201,7 @@ async def run_agent(
             senders.announced,
             exporter.put if settings.results_export.endpoint else None,
         ),
+        parts=PARTS,
     )
     await exporter.start(agent)
     collect_rarely()

@@ -18,6 +18,7 @@ from ragmeter_exporters.web import metrics_app
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
@@ -35,7 +36,7 @@ from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.transactions import PASSING
 from ragmeter.kafka.worker_app import WorkerApp
-from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
@@ -85,16 +86,28 @@ async def run_worker(
             exporter.put if settings.results_export.endpoint else None,
             results.publish,
         )
-        app = WorkerApp(settings, rules, preparer, tiers, counters, datadir, outputs)
+        app = WorkerApp(
+            settings,
+            rules,
+            preparer,
+            tiers,
+            counters,
+            datadir=datadir,
+            outputs=outputs,
+            parts=PARTS,
+        )
         view = WorkerView(
             settings,
             app.state,
             Aggregator(settings, rules, []).windows,
             counters,
-            problems=worker.problems,
-            waiting=lambda: app.score.waiting(settings.kafka.topics.traces),
-            judges=tiers.instruments.labels,
-            gauges=lambda: [*tiers.gauges(), *app.gauges()],
+            readings=ProcessReadings(
+                problems=worker.problems,
+                waiting=lambda: app.score.waiting(settings.kafka.topics.traces),
+                judges=tiers.instruments.labels,
+                gauges=lambda: [*tiers.gauges(), *app.gauges()],
+            ),
+            parts=PARTS,
         )
         await exporter.start(view)
         stack.push_async_callback(exporter.stop)

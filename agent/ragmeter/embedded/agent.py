@@ -20,8 +20,6 @@ from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
 from ragmeter.aggregate.evidence import scores_in_evidence
-from ragmeter.aggregate.index_events import IndexEvent
-from ragmeter.aggregate.indexes import IndexOutcome
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
@@ -52,6 +50,8 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span
+from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.contract import Document
 from ragmeter.scoring.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
 from ragmeter.store.rows import StoreOptions
@@ -69,6 +69,7 @@ class EmbeddedAgent(ServicesView):
     Args:
         live: Whether event time follows the clock from the start; in a replay it follows the
             events until the first live trace.
+        parts: The features of a service.
 
     Raises:
         StateError: The state file cannot be used.
@@ -83,7 +84,9 @@ class EmbeddedAgent(ServicesView):
         clocks: Clocks = Clocks(),  # noqa: B008
         tiers: MakeTiers = lambda saved: SlowTiers(),
         outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
+        parts: PartKinds = (),
     ) -> None:
+        self._part_kinds = parts
         self._settings = settings
         self._limits = settings.limits
         self._clock = clocks.wall
@@ -104,7 +107,14 @@ class EmbeddedAgent(ServicesView):
         self.results = LiveResults()
         outputs = replace(outputs, on_scores=self.results.publish)
         self._worker = Worker(
-            settings, rules, self._store, self._dead_letters, content, clocks, tiers, outputs
+            settings,
+            rules,
+            self._store,
+            self._dead_letters,
+            clocks=clocks,
+            tiers=tiers,
+            outputs=outputs,
+            parts=parts,
         )
         self._worker.draws.live = live
         trace_bytes = settings.limits.trace_bytes
@@ -139,6 +149,11 @@ class EmbeddedAgent(ServicesView):
             written=ids & self._dead_letters.written_from(OTLP, min(ids)) if ids else set(),
             on_damage=self._worker.mark_damaged,
         )
+
+    @property
+    def part_kinds(self) -> PartKinds:
+        """The features of a service."""
+        return self._part_kinds
 
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
         extracted = extract_requests(spans, self._settings.otlp)
@@ -376,10 +391,10 @@ class EmbeddedAgent(ServicesView):
         """Make labels that a person has given here durable; raises as `accept_feedback`."""
         self.accept_feedback([feedback], "page", live=True)
 
-    def index(
-        self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]
-    ) -> list[IndexOutcome]:
-        """Count index events, durable on return; an event that comes again is known by its id.
+    def receive(
+        self, part: str, documents: Sequence[Document], counts: Mapping[CounterKey, float]
+    ) -> list[str]:
+        """Have a part count documents, durable on return, and return their outcomes.
 
         Raises:
             StateUnavailable: The agent ends or cannot write; the call may be repeated.
@@ -396,7 +411,7 @@ class EmbeddedAgent(ServicesView):
             self._worker.write(add)
         elif self.fatal:
             raise StateUnavailable(self.fatal)
-        return self._worker.index_batches.submit(events) if events else []
+        return self._worker.documents.submit((part, documents)) if documents else []
 
 
 def _still(thread: str, seconds: float) -> str:

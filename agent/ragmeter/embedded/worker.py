@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 
 from ragmeter.aggregate.aggregator import IDLE_SECONDS, Aggregator
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
-from ragmeter.aggregate.index_events import IndexEvent
-from ragmeter.aggregate.indexes import IndexOutcome
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
@@ -47,6 +45,8 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.contract import Document
 from ragmeter.scoring.processes import (
     SamplingTerms,
     ScoredBody,
@@ -86,7 +86,7 @@ class Worker:
         fatal: Why the worker has ended; None in health.
         oldest_received: Unix time at which the oldest trace in progress was received.
         promotions: Commands to promote the baselines of a service; None stands for all.
-        index_batches: Commands to count index events.
+        documents: Commands to have a part count documents.
         ended: Whether the thread has ended, so that no command is executed any more.
 
     Raises:
@@ -99,12 +99,13 @@ class Worker:
         rules: Sequence[AlertRule],
         store: SqliteStore,
         dead_letters: DeadLetters,
-        content: ContentPolicy,
         clocks: Clocks,
         tiers: MakeTiers,
         outputs: AgentOutputs,
+        parts: PartKinds = (),
     ) -> None:
         self._settings = settings
+        self._part_kinds = parts
         self._rules = rules
         self._store = store
         self._dead_letters = dead_letters
@@ -118,8 +119,8 @@ class Worker:
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self.promotions: CommandQueue[str | None, dict[str, Any]] = CommandQueue(self._wake.set)
-        self.index_batches: CommandQueue[Sequence[IndexEvent], list[IndexOutcome]]
-        self.index_batches = CommandQueue(self._wake.set)
+        self.documents: CommandQueue[tuple[str, Sequence[Document]], list[str]]
+        self.documents = CommandQueue(self._wake.set)
         self.draws = TierDraws(
             settings, store, tiers(store.meta()), clock=clocks.wall, on_finished=self._wake.set
         )
@@ -131,7 +132,13 @@ class Worker:
         evidence_bytes = settings.limits.evidence_bytes
         self.feedback = FeedbackJoin(settings, FeedbackTable(store))
         self._commits = Commits(
-            *(store, self.draws, content, evidence_bytes, self.lock, clocks, outputs),
+            store,
+            self.draws,
+            ContentPolicy(settings.privacy),
+            evidence_bytes,
+            self.lock,
+            clocks,
+            outputs,
             self._writes,
         )
         self._notify = outputs.make_notifications
@@ -156,8 +163,13 @@ class Worker:
 
     def _new_state(self) -> ServiceState:
         return ServiceState(
-            *(self._settings, self._rules, self.draws.scorer.pairs, self.feedback),
-            *(self._clocks, self._notify),
+            self._settings,
+            self._rules,
+            self.draws.scorer.pairs,
+            self.feedback,
+            clocks=self._clocks,
+            notify=self._notify,
+            parts=self._part_kinds,
         )
 
     def _load(self, state: ServiceState) -> ServiceState:
@@ -290,7 +302,7 @@ class Worker:
                 self._add_probe_results()
                 self._join_feedback()
                 self.promotions.execute_pending(self._promote)
-                self.index_batches.execute_pending(self._index)
+                self.documents.execute_pending(self._receive)
                 if self.draws.thread.fatal:
                     self.fatal = self.draws.thread.fatal
                     return
@@ -326,7 +338,7 @@ class Worker:
             self.fatal = f"the worker stopped: {error!r}"
         finally:
             self.ended = True
-            for commands in (self.promotions, self.index_batches):
+            for commands in (self.promotions, self.documents):
                 commands.reject_pending(self.fatal or "the agent is stopping")
 
     def _probe_disk(self) -> None:
@@ -527,14 +539,16 @@ class Worker:
         self._commits.commit(self.state)
         return promoted
 
-    def _index(self, events: Sequence[IndexEvent]) -> list[IndexOutcome]:
+    def _receive(self, command: tuple[str, Sequence[Document]]) -> list[str]:
+        name, documents = command
         latest = self._clocks.wall() + self._settings.limits.future_seconds
         outcomes = []
         with self.lock:
-            for event in events:
-                at = event.timestamp.timestamp()
+            part = self.aggregator.parts[name]
+            for document in documents:
+                at = document.timestamp.timestamp()
                 at = at if at <= latest else self._clocks.wall()
-                outcomes.append(self.aggregator.index(event, at))
+                outcomes.append(part.receive(document, at))
         self._commits.commit(self.state)
         return outcomes
 

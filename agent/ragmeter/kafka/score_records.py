@@ -1,4 +1,4 @@
-"""The records of the scores topic: scored traces, feedback and index events, as JSON.
+"""The records of the scores topic: scored traces, feedback and documents of parts, as JSON.
 
 A record of scored traces holds those of one service out of one batch of one source partition, with
 the offset of each. Pairs of metric and scorer stand in it once, and a result that is a plain value
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from ragmeter.aggregate.feedback_records import FeedbackLabels
-from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.wordings import is_valid_wording
 from ragmeter.core.arithmetic import AnswerVectors, is_packed_vector
 from ragmeter.core.errors import RagmeterError, UnknownVersion
@@ -26,6 +27,7 @@ from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import HashedWording, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
+from ragmeter.parts.contract import Document, DocumentKind
 from ragmeter.store.pending import NewFeedback
 from ragmeter.trace import MAX_TAGS, GuessedField, Id, Status, Tokens, Trace
 
@@ -36,7 +38,7 @@ UPGRADE = (
 )
 # Prefixes that tell the kinds of records apart: no other kind begins with them.
 _FEEDBACK_PREFIX = b'{"v":1,"labelled":'
-_INDEX_PREFIX = b'{"v":1,"index_at":'
+_DOCUMENT_PREFIX = b'{"v":1,"part":'
 
 SOURCE_LABELS = (("source", "kafka"),)  # of counters
 _READ_BYTES = 2**20
@@ -138,11 +140,20 @@ _Embedding = tuple[str, str] | tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class IndexRecord:
-    """An index event; `at` is its checked time in Unix seconds."""
+class DocumentRecord:
+    """A document that a part reads; `at` is its checked time in Unix seconds."""
 
-    event: IndexEvent
-    at: Annotated[_Time, Field(alias="index_at")]
+    part: str
+    document: Document
+    at: float
+
+
+@dataclass
+class _DocumentWire:
+    v: int
+    part: _Name
+    at: _Time
+    document: Any
 
 
 @dataclass
@@ -222,7 +233,7 @@ _SCORES_WIRE = TypeAdapter(_ScoresWire)
 _TRACE_WIRE = TypeAdapter(_TraceWire)
 _RESULT_WIRE = TypeAdapter(_ResultWire, config=ConfigDict(strict=True, allow_inf_nan=False))
 _PAIRS_WIRE = TypeAdapter(_Pairs)
-_INDEX_WIRE = TypeAdapter(IndexRecord)
+_DOCUMENT_WIRE = TypeAdapter(_DocumentWire)
 _FEEDBACK_WIRE = TypeAdapter(_FeedbackWire)
 
 
@@ -378,9 +389,10 @@ def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
     return [rare] if rare else []
 
 
-def encode_index(raw: bytes, at: float) -> bytes:
-    """Return the record of an index event, given the JSON of a valid event as it came."""
-    return _INDEX_PREFIX + json.dumps(at).encode() + b',"event":' + raw + b"}"
+def encode_document(part: str, raw: bytes, at: float) -> bytes:
+    """Return the record of a document, given the JSON of a valid one as it came."""
+    head = _DOCUMENT_PREFIX + json.dumps(part).encode() + b',"at":' + json.dumps(at).encode()
+    return head + b',"document":' + raw + b"}"
 
 
 def encode_feedback(row: NewFeedback) -> bytes:
@@ -395,9 +407,17 @@ def encode_feedback(row: NewFeedback) -> bytes:
 
 
 def decode_scores_message(
-    data: bytes, limit: int = _READ_BYTES
-) -> list[ScoreRecord] | IndexRecord | NewFeedback:
-    """Decode any message of the topic; raises as `decode_scores`."""
+    data: bytes,
+    kinds: Mapping[str, DocumentKind] = MappingProxyType({}),
+    limit: int = _READ_BYTES,
+) -> list[ScoreRecord] | DocumentRecord | NewFeedback:
+    """Decode any message of the topic; raises as `decode_scores`.
+
+    Args:
+        data: The message.
+        kinds: The kinds of documents that parts read, by the name of the part.
+        limit: Bytes of a message that is read.
+    """
     if data.startswith(_FEEDBACK_PREFIX) and len(data) <= limit:
         feedback = read_wire(_FEEDBACK_WIRE, data, strict=False)
         try:
@@ -406,11 +426,19 @@ def decode_scores_message(
             raise BadRecord.of("the labels of the feedback are invalid") from None
         fields = feedback.service, feedback.scorer, feedback.labelled, feedback.word
         return NewFeedback(bytes.fromhex(feedback.trace), *fields)
-    if data.startswith(_INDEX_PREFIX) and len(data) <= limit:
-        index = read_wire(_INDEX_WIRE, data, strict=False)
-        _ = index.event.tokens  # parsed here, and not where a lock is held
-        return index
+    if data.startswith(_DOCUMENT_PREFIX) and len(data) <= limit:
+        return _read_document(read_wire(_DOCUMENT_WIRE, data, strict=False), kinds)
     return decode_scores(data, limit)
+
+
+def _read_document(wire: _DocumentWire, kinds: Mapping[str, DocumentKind]) -> DocumentRecord:
+    kind = kinds.get(wire.part)
+    if kind is None:
+        raise BadRecord.of(f"no part {wire.part!r} reads documents")
+    document = kind.decode(to_json(wire.document))
+    if isinstance(document, DecodeFailure):
+        raise BadRecord(document)
+    return DocumentRecord(wire.part, document, wire.at)
 
 
 def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:

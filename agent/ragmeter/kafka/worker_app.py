@@ -31,6 +31,7 @@ from ragmeter.kafka.processors.otlp import (
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import PartitionOwner
+from ragmeter.parts.collection import PartKinds
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,10 @@ class WorkerApp:
         counters: Counters,
         datadir: Path,
         outputs: AgentOutputs,
+        parts: PartKinds = (),
     ) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
+        self.part_kinds = parts
         self.fatal: str | None = None
         self._settings = settings
         self._tiers, self._preparer = tiers, preparer
@@ -57,15 +60,22 @@ class WorkerApp:
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)
         self._parts = StateParts(
-            *(settings, rules, list(tiers.scorer.pairs), dead, outputs, settings.sampling),
-            self.inspection.publish,
+            settings=settings,
+            rules=rules,
+            expected=list(tiers.scorer.pairs),
+            dead=dead,
+            outputs=outputs,
+            sampling=settings.sampling,
+            inspect=self.inspection.publish,
+            kinds=parts,
         )
         otlp = kafka.traces_encoding != "native"
         splitter = OtlpSplitter(settings, preparer.redactor, counters) if otlp else None
-        processor = MessageProcessor(settings, dead, counters, preparer, tiers, splitter, outputs)
+        processor = MessageProcessor(
+            settings, dead, counters, preparer, tiers, otlp=splitter, outputs=outputs, parts=parts
+        )
         agents = {topics.scores: "aggregate"} | ({topics.spans: "assemble"} if otlp else {})
-        parts = (self._state_owner, counters, self.fail)
-        self.state = StateGroup(settings, agents, datadir, *parts)
+        self.state = StateGroup(settings, agents, datadir, self._state_owner, counters, self.fail)
         self.faust = self.state.app
 
         read = [topics.traces, *((topics.feedback,) if settings.feedback.traces else ())]

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
@@ -23,17 +24,35 @@ from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.parts.collection import PartKinds
 from ragmeter.windows.windows import JoinedWindows, Windows
 
 _POLL_SECONDS = 0.05  # between two looks whether a command is durable
 _NO_SERVICES = "this worker does not count the service now: ask the others"
 
 
+@dataclass(frozen=True)
+class ProcessReadings:
+    """What the view reads of the process of a worker, beside its states.
+
+    Args:
+        problems: Why it is not ready.
+        waiting: Traces on Kafka that it has not read.
+        judges: Labels of each judge.
+        gauges: Its gauges.
+    """
+
+    problems: Callable[[], Sequence[str]]
+    waiting: Callable[[], int] = lambda: 0
+    judges: Callable[[], Sequence[Mapping[str, str]]] = lambda: ()
+    gauges: Callable[[], Sequence[GaugeSample]] = lambda: ()
+
+
 class WorkerView(ServicesView):
     """The `ragmeter.aggregate.agent_view` of a worker.
 
     Hold the lock for everything but `evidence`, `outbox` and `health`. `empty` are windows without
-    content, `process` the counters of the process; the functions return what else there is to show.
+    content, `process` the counters of the process.
     """
 
     def __init__(
@@ -42,18 +61,14 @@ class WorkerView(ServicesView):
         group: StateGroup,
         empty: Windows,
         process: Counters,
-        *,
-        problems: Callable[[], Sequence[str]],
-        waiting: Callable[[], int] = lambda: 0,
-        judges: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
-        gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
+        readings: ProcessReadings,
+        parts: PartKinds = (),
     ) -> None:
+        self._part_kinds = parts
         self.segments = tuple(settings.segments)
         self._group = group
         self._dedupe = settings.kafka.dedupe_hours * 3600
-        self._problems, self._waiting = problems, waiting
-        self._judges = judges
-        self._gauges = gauges
+        self._readings = readings
         self._counters = JoinedCounters(
             lambda: [
                 process,
@@ -64,6 +79,11 @@ class WorkerView(ServicesView):
         self._windows = JoinedWindows(
             lambda: [state.aggregator.windows for state in self.states()], empty
         )
+
+    @property
+    def part_kinds(self) -> PartKinds:
+        """The features of a service."""
+        return self._part_kinds
 
     def states(self) -> list[PartitionState]:
         """Return the states of the scores topic."""
@@ -91,7 +111,7 @@ class WorkerView(ServicesView):
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Return the labels of the configured tiers."""
-        return self._judges()
+        return self._readings.judges()
 
     def gauges(self) -> Sequence[GaugeSample]:
         """Return gauges, summed over the partitions."""
@@ -105,7 +125,7 @@ class WorkerView(ServicesView):
             for service in state.aggregator.windows.services():
                 known[service] = min(known.get(service, self._dedupe), state.dedupe_window)
         dedupe = dedupe_gauges(known, self._dedupe)
-        return [*((*key, value) for key, value in total.items()), *dedupe, *self._gauges()]
+        return [*((*key, value) for key, value in total.items()), *dedupe, *self._readings.gauges()]
 
     def lock(self) -> AbstractContextManager[Any]:
         """Return the lock of all states."""
@@ -119,7 +139,9 @@ class WorkerView(ServicesView):
 
     def health(self) -> AgentHealth:
         """Return why the worker is not ready, and how many messages with traces wait."""
-        return AgentHealth(problems=tuple(self._problems()), queue_depth=self._waiting())
+        return AgentHealth(
+            problems=tuple(self._readings.problems()), queue_depth=self._readings.waiting()
+        )
 
     def promote(self, service: str | None) -> dict[str, Any]:
         """Make new drift baselines of a service, or of all here; call it in a thread.

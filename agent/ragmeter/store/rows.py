@@ -153,6 +153,8 @@ class StateCommit:
         draws: Traces that wait for a slow tier from now on.
         finished: Ids of drawn traces that are done.
         also: Further statements of the transaction.
+        meta: Changed values by name, JSON-able.
+        forget_meta: Names of values to delete.
     """
 
     upto: int
@@ -166,6 +168,7 @@ class StateCommit:
     finished: Sequence[int] = ()
     also: Callable[[sqlite3.Connection], None] | None = None
     meta: dict[str, Any] = field(default_factory=dict)
+    forget_meta: Sequence[str] = ()
 
 
 @dataclass(slots=True)

@@ -307,12 +307,15 @@ class SqliteStore:
                 [(one.id, one.key, one.body, one.created, one.created) for one in step.outbox],
             )
             db.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", meta)
+            db.executemany("DELETE FROM meta WHERE name=?", [(name,) for name in step.forget_meta])
             insert_rows(db, "drawn", _DRAW_COLUMNS, draws)
             delete_ids(db, "drawn", step.finished)
             if step.also is not None:
                 step.also(db)
         with self._mutex:
             self._saved_meta.update(meta)
+            for name in step.forget_meta:
+                self._saved_meta.pop(name, None)
             self._depth -= done
             self._drop_kept(step.upto)
 

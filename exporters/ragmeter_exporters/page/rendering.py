@@ -7,8 +7,9 @@ cannot forget either. Only `Markup` from our own pictures and style sheets passe
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from markupsafe import Markup
 from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import PartPage
 from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 from ragmeter.server.client import label_path, quote_text, service_path, trace_path
 
@@ -121,12 +123,8 @@ def make_environment() -> Environment:
         "NAME": NAME,
         "RANGES": RANGES,
         "VERSION": __version__,
-        "MAX_INDEX_ROWS": tables.MAX_INDEX_ROWS,
-        "chunk_tokens": tables.chunk_tokens,
         "seconds_interval": numbers.format_seconds_interval,
         "segment_name": tables.segment_name,
-        "most_frequent": tables.most_frequent,
-        "documents_by_type": tables.documents_by_type,
         "service_path": service_path,
         "label_path": label_path,
         "similarity_rows": tables.similarity_rows,
@@ -137,6 +135,20 @@ def make_environment() -> Environment:
         "traffic_shares": tables.traffic_shares,
     }
     return environment
+
+
+def render_parts(pages: Iterable[PartPage]) -> list[Markup]:
+    """Render the fragments of parts, whose templates lie beside their code."""
+    environment = make_environment()
+    return [
+        Markup(environment.from_string(_part_template(page.package)).render(page.context))
+        for page in pages
+    ]
+
+
+@cache
+def _part_template(package: str) -> str:
+    return files(package).joinpath("page.html").read_text("utf-8")
 
 
 def _visible_text(value: Any) -> Any:
@@ -166,7 +178,7 @@ def status_page(view: StatusView) -> str:
         view=view,
         alerts=alerts_view(view.base.alerts, view.base.now),
         services=view.full,
-        indexes=view.indexes,
+        fragments=render_parts(view.parts),
     )
 
 
@@ -181,7 +193,7 @@ def service_page(view: ServicePageView) -> str:
         series=view.series,
         services=[view.service],
         agreement=view.agreement,
-        indexes=view.indexes,
+        fragments=render_parts(view.parts),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of the tables of segments, repeated answers and indexes on the pages."""
+"""Rows of the tables of segments and repeated answers on the pages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ragmeter.aggregate.consistency import Agreement, AnswerComparison
-from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.breakdown.breakdown import Breakdown
 from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import metric_specs
 
-from ragmeter_exporters.page.numbers import THIN, format_count, format_share, one_line
+from ragmeter_exporters.page.numbers import THIN, format_share
 
 MAX_UNREPORTED = 3  # segments of a tag shown without a finding, by what they add to a moved mean
 MAX_SEGMENT_ROWS = 40  # the rest is in the JSON
-MAX_INDEX_ROWS = 60  # versions on one page; the rest are in /metrics
-MAX_INDEX_NAMES = 3  # reasons of skipped chunks, and types of documents, the most frequent
 
 SIMILARITY_NAMES = {
     "rouge1": "ROUGE-1",
@@ -99,26 +96,6 @@ def similarity_rows(
         for name in SIMILARITIES
         if name != EMBEDDING_SIMILARITY or any(name in item.by for item in compared.values())
     ]
-
-
-def most_frequent(counts: Mapping[str, int]) -> str:
-    """Name the most frequent of what an index version counts by name, with their numbers."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in ordered[:MAX_INDEX_NAMES] if n)
-
-
-def documents_by_type(version: IndexVersion) -> list[str]:
-    """Name the types with the most documents, and those with the most that gave no chunk."""
-    types = version.build.documents_by_type
-    return [most_frequent({name: counts[at] for name, counts in types.items()}) for at in (0, 1)]
-
-
-def chunk_tokens(version: IndexVersion) -> list[str]:
-    """Format the minimum, mean, 95th percentile and maximum of a chunk's tokens."""
-    tokens = version.build.tokens
-    bounds = (float(tokens.smallest), float(tokens.largest)) if tokens.number else (None, None)
-    numbers = (bounds[0], tokens.mean, tokens.quantile(0.95), bounds[1])
-    return ["—" if number is None else format_count(number) for number in numbers]
 
 
 def format_percent(share: float | None) -> str:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
 from ragmeter.aggregate.consistency import AnswerComparison
-from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
@@ -32,6 +31,7 @@ from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.labelled import PEOPLE_PAIRS
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import PartPage
 from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
@@ -277,7 +277,7 @@ class StatusView:
     base: PageBase
     overview: list[ServiceView]
     full: list[ServiceView]
-    indexes: list[IndexVersion] = field(default_factory=list)
+    parts: list[PartPage] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
 
     @property
@@ -292,7 +292,7 @@ class ServicePageView:
 
     base: PageBase
     service: ServiceView
-    indexes: list[IndexVersion] = field(default_factory=list)
+    parts: list[PartPage] = field(default_factory=list)
     series: tuple[str, str] = ("", "")
     agreement: list[ScorerAgreement] = field(default_factory=list)
 
@@ -378,7 +378,7 @@ def status_view(
             view.breakdown = _breakdown(agent, view)
     with agent.lock():
         unnamed = list(agent.unnamed_services())
-        return StatusView(base, overview, full, list(agent.indexes()), unnamed)
+        return StatusView(base, overview, full, list(agent.part_pages()), unnamed)
 
 
 def service_view(
@@ -397,10 +397,10 @@ def service_view(
     if service not in base.services:
         return None
     with agent.lock():
-        indexes = [index for index in agent.indexes() if index.service == service]
+        parts = list(agent.part_pages(service))
     view = _service(agent, service, base, span)
     view.breakdown = _breakdown(agent, view)
-    return ServicePageView(base, view, indexes, series)
+    return ServicePageView(base, view, parts, series)
 
 
 def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageBase:

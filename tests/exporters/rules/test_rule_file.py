@@ -16,6 +16,7 @@ from ragmeter.alerts.rule_sets import (
     runbook_pages,
 )
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import app
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.estimators import wilson_interval
@@ -112,13 +113,13 @@ def _names(name: str | None, labels: Mapping[str, str]) -> list[str]:
     if name is not None:
         return [name]
     pattern = labels.get("__name__", "")
-    known = [family.name for family in all_families() if re.fullmatch(pattern, family.name)]
+    known = [family.name for family in all_families(PARTS) if re.fullmatch(pattern, family.name)]
     recorded = [rule["record"] for rule in rules() if re.fullmatch(pattern, rule.get("record", ""))]
     return known + recorded or [pattern]
 
 
 def test_rules_read_only_what_the_agent_exports() -> None:
-    known = {family.name: family for family in all_families()}
+    known = {family.name: family for family in all_families(PARTS)}
     made = {rule["record"] for rule in rules() if "record" in rule}
     read = set()
     for rule in rules():
@@ -142,7 +143,9 @@ def test_a_misspelt_name_or_label_would_be_found() -> None:
 
 
 def test_gauges_are_read_over_time_so_that_a_failed_scrape_ends_no_alert() -> None:
-    gauges = {family.name for family in all_families() if family.type in ("gauge", "info")} | {"up"}
+    gauges = {family.name for family in all_families(PARTS) if family.type in ("gauge", "info")} | {
+        "up"
+    }
     for rule in alerts().values():
         for found in re.finditer(r"(\w+\()?(?<![\w:])((?:rag|ragmeter)_\w+|up)\b", rule["expr"]):
             function, name = found.groups()
@@ -174,8 +177,8 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 
 def test_runbooks_name_what_exists() -> None:
-    known = {family.name for family in all_families()}
-    live = {family.name for family in all_families() if "absent in a replay" in family.help}
+    known = {family.name for family in all_families(PARTS)}
+    live = {family.name for family in all_families(PARTS) if "absent in a replay" in family.help}
     index = (RUNBOOKS / "README.md").read_text("utf-8")
     reference = (ROOT / "docs" / "configuration.md").read_text("utf-8")
     sections = {key.split(".")[0] for key in re.findall(r"^\| `([a-z_.]+)`", reference, re.M)}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
@@ -67,6 +68,7 @@ def state_of(
         clock=lambda: START,
         monotonic=lambda: 0.0,
         notify=notify,
+        parts=PARTS,
     )
 
 

@@ -25,7 +25,7 @@ def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification() ->
     outputs = AgentOutputs(
         on_notifications=lambda: announced.append(len(state.outbox.due(START, 10)))
     )
-    parts: Any = SimpleNamespace(outputs=outputs, settings=Settings())
+    parts: Any = SimpleNamespace(outputs=outputs, settings=Settings(), kinds=())
 
     class Owner(AggregateOwner):
         def new_state(self) -> PartitionState:

@@ -1,4 +1,4 @@
-"""The HTTP endpoints for JSON items: `/v1/rag/traces`, `/v1/feedback` and `/v1/index`.
+"""The HTTP endpoints for JSON items: traces, feedback, and the documents that parts read.
 
 A body is read within bounds, decoded in a thread, committed together with the bodies of concurrent
 requests, and answered when it is durable. A request refused for good counts as a dead letter.
@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from aiohttp import web
 
-from ragmeter.aggregate.index_events import IndexEvent, decode_index_events
-from ragmeter.aggregate.indexes import IndexOutcome
 from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
@@ -38,12 +36,12 @@ from ragmeter.ingest.native import (
     decode_trace_body,
     iterate_lines,
 )
+from ragmeter.parts.contract import Document, DocumentKind
 from ragmeter.server.client import TRACES_PATH
 
 MAX_REJECTED = 100  # items named in a reply; the rest are counted
 _SOURCE = "http"
 _GROUP = 1_000  # items in one shared commit
-_MAX_INDEX_EVENTS = 2_000  # that wait: jobs wait for their replies, so more are a mistake
 
 # Reasons of dead letters for the requests that no repetition helps, by status.
 _REFUSALS = {400: "broken_body", 413: "too_large", 415: "unsupported_encoding"}
@@ -52,11 +50,11 @@ _ItemT = TypeVar("_ItemT")
 _ResultT = TypeVar("_ResultT")  # of the items of one request
 _TraceItem = DecodedTrace | DecodeFailure
 _FeedbackItem = Feedback | DecodeFailure
-_IndexItem = IndexEvent | DecodeFailure
+_DocumentItem = Document | DecodeFailure
 
 
 class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
-    path: ClassVar[str]
+    path: str
     full_message: ClassVar[str]  # of a 429
 
     def __init__(self, agent: EmbeddedAgent, bodies: BodyReader) -> None:
@@ -179,32 +177,45 @@ class FeedbackEndpoint(_JsonItemsEndpoint[Feedback, None]):
         return _report({"accepted": accepted}, items, good=accepted > 0)
 
 
-class IndexEndpoint(_JsonItemsEndpoint[IndexEvent, list[IndexOutcome]]):
-    """The endpoint for events of indexing jobs."""
+class DocumentsEndpoint(_JsonItemsEndpoint[Document, list[str]]):
+    """The endpoint for the documents of a part.
 
-    path = "/v1/index"
-    full_message = "too many index events at a time"
+    Args:
+        agent: The agent that counts them.
+        bodies: Reads the bodies.
+        part: The name of the part.
+        kind: Its kind of documents.
+    """
 
-    def _decode(self, body: bytes) -> list[_IndexItem]:
-        return list(decode_index_events(body))
+    full_message = "too many documents at a time"
 
-    def _has_room(self, items: list[_IndexItem]) -> bool:
-        return len(self._group) + len(items) <= _MAX_INDEX_EVENTS
+    def __init__(
+        self, agent: EmbeddedAgent, bodies: BodyReader, part: str, kind: DocumentKind
+    ) -> None:
+        super().__init__(agent, bodies)
+        self.path = kind.path
+        self._part = part
+        self._kind = kind
 
-    def _write(self, requests: Sequence[list[_IndexItem]]) -> list[list[IndexOutcome]]:
-        """Return for each request the outcomes of its good events."""
+    def _decode(self, body: bytes) -> list[_DocumentItem]:
+        return list(self._kind.decode_body(body))
+
+    def _has_room(self, items: list[_DocumentItem]) -> bool:
+        return len(self._group) + len(items) <= self._kind.max_waiting
+
+    def _write(self, requests: Sequence[list[_DocumentItem]]) -> list[list[str]]:
+        """Return for each request the outcomes of its good documents."""
         counts = count_failures([item for items in requests for item in items])
-        good = [[item for item in items if isinstance(item, IndexEvent)] for items in requests]
-        outcomes = iter(self._agent.index([event for events in good for event in events], counts))
-        return [[next(outcomes) for _ in events] for events in good]
+        good = [
+            [item for item in items if not isinstance(item, DecodeFailure)] for items in requests
+        ]
+        documents = [document for documents in good for document in documents]
+        outcomes = iter(self._agent.receive(self._part, documents, counts))
+        return [[next(outcomes) for _ in documents] for documents in good]
 
-    def _reply(self, items: list[_IndexItem], result: list[IndexOutcome]) -> web.Response:
+    def _reply(self, items: list[_DocumentItem], result: list[str]) -> web.Response:
         outcomes = Counter(result)
-        counts = {
-            "accepted": outcomes["counted"],
-            "duplicates": outcomes["duplicate"],
-            "old_versions": outcomes["old_version"],
-        }
+        counts = {reply: outcomes[outcome] for outcome, reply in self._kind.replies.items()}
         return _report(counts, items, good=bool(result))
 
 

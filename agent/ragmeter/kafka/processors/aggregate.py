@@ -47,6 +47,7 @@ from ragmeter.kafka.transactions import (
     StateRefused,
     read_rows,
 )
+from ragmeter.parts.collection import PartKinds, document_kinds
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class StateParts:
     """What the states of a worker are made of, and where else their owners write.
 
     `sampling` are the settings by which traces are drawn now. `inspect` gets what was read of
-    spans.
+    spans. `kinds` are the features of a service.
     """
 
     settings: Settings
@@ -77,6 +78,7 @@ class StateParts:
     outputs: AgentOutputs
     sampling: SamplingSettings
     inspect: Callable[[ExtractedRequests], None] = lambda extracted: None
+    kinds: PartKinds = ()
 
 
 class StatefulOwner(PartitionOwner, Generic[S]):
@@ -141,6 +143,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._kinds = document_kinds(self.parts.kinds)
         # by offset, and number in it, of a record that fails: how often, and the last error
         self._failures: dict[Hashable, tuple[int, str]] = {}
         self._uncommitted = False
@@ -155,11 +158,14 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         """Return an empty state."""
         parts = self.parts
         state = PartitionState(
-            *(parts.settings, parts.rules, parts.expected),
+            parts.settings,
+            parts.rules,
+            parts.expected,
             dedupe=parts.settings.kafka.dedupe_hours * 3600,
             clock=time.time,
             monotonic=time.monotonic,
             notify=parts.outputs.make_notifications,
+            parts=parts.kinds,
         )
         state.resample(parts.sampling)
         return state
@@ -212,7 +218,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         letters: list[OutRecord] = []
         for message in messages:
             try:
-                records = decode_scores_message(message.value or b"")
+                records = decode_scores_message(message.value or b"", self._kinds)
             except BadRecord as error:
                 letters.append(self.parts.dead.of_message(message, error.failure))
                 continue

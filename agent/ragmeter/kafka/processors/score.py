@@ -24,7 +24,6 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
-from ragmeter.aggregate.index_events import decode_index_event, is_index_event
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
@@ -49,13 +48,14 @@ from ragmeter.kafka.score_records import (
     RecordTooLarge,
     ScoreRecord,
     SourceOffset,
+    encode_document,
     encode_feedback,
-    encode_index,
     encode_scores,
 )
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
 from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.parts.collection import PartKinds, document_kinds
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import ScoredBody
 from ragmeter.scoring.scorer import CheapScores, TraceScores
@@ -110,8 +110,10 @@ class MessageProcessor:
         tiers: InlineTiers,
         otlp: OtlpSplitter | None = None,
         outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
+        parts: PartKinds = (),
     ) -> None:
         self._outputs = outputs
+        self._kinds = document_kinds(parts)
         self.scores_topic = settings.kafka.topics.scores
         self.in_flight = settings.kafka.in_flight
         self.dead = dead
@@ -147,7 +149,7 @@ class MessageProcessor:
             message.topic != self._settings.kafka.topics.feedback
             and self._encoding(message) is MessageEncoding.NATIVE
             and len(value) <= self._settings.limits.trace_bytes
-            and not is_index_event(value)
+            and self._document_part(value) is None
         )
 
     def _encoding(self, message: Any) -> MessageEncoding:
@@ -170,8 +172,8 @@ class MessageProcessor:
         encoding = self._encoding(message)
         if encoding is not MessageEncoding.NATIVE:
             return self._split(message, encoding)
-        if is_index_event(value):
-            return self._forward_index_event(message)
+        if part := self._document_part(value):
+            return self._forward_document(message, part)
         item = decode_trace(value, self._settings.limits.trace_bytes)
         if isinstance(item, DecodeFailure):
             return self._letter(message, item)
@@ -272,13 +274,17 @@ class MessageProcessor:
             found += [OutRecord(self.scores_topic, data, key) for data in encoded]
         return found
 
-    def _forward_index_event(self, message: Any) -> Outcome:
-        """Send on an index event; its id makes it count once wherever it was read."""
-        decoded = decode_index_event(message.value)
+    def _document_part(self, value: bytes) -> str | None:
+        """Return the name of the part that reads a message, None for a trace."""
+        return next((name for name, kind in self._kinds.items() if kind.matches(value)), None)
+
+    def _forward_document(self, message: Any, part: str) -> Outcome:
+        """Send on a document; its part counts it once wherever it was read."""
+        decoded = self._kinds[part].decode(message.value)
         if isinstance(decoded, DecodeFailure):
             return self._letter(message, decoded)
         at = self._limit_time(message, decoded.timestamp.timestamp())
-        return self._forward(message, decoded.service, encode_index(message.value, at))
+        return self._forward(message, decoded.service, encode_document(part, message.value, at))
 
     def _forward_feedback(self, message: Any) -> Outcome:
         """Return the record of feedback; it must name its service, as a trace id does not."""

@@ -29,7 +29,7 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.score_records import SOURCE_LABELS, IndexRecord, ScoreRecord
+from ragmeter.kafka.score_records import SOURCE_LABELS, DocumentRecord, ScoreRecord
 from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
@@ -44,12 +44,13 @@ from ragmeter.kafka.state.rows import (
     row_key,
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
+from ragmeter.parts.collection import PartKinds
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.pending import NewFeedback
 
 _BATCH = 200  # feedback that is joined at a time: what one record can set free
 
-ScoresRecord = ScoreRecord | IndexRecord | NewFeedback
+ScoresRecord = ScoreRecord | DocumentRecord | NewFeedback
 """Any record of the scores topic."""
 
 
@@ -76,12 +77,19 @@ class PartitionState(ServiceState):
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         notify: MakeNotifications = lambda alert, now: (),
+        parts: PartKinds = (),
     ) -> None:
         share = settings.kafka.partitions
         self._feedback_rows = FeedbackStateRows()
         super().__init__(
-            *(settings, rules, expected, FeedbackJoin(settings, self._feedback_rows, share)),
-            *(Clocks(clock, monotonic), notify, share),
+            settings,
+            rules,
+            expected,
+            FeedbackJoin(settings, self._feedback_rows, share),
+            clocks=Clocks(clock, monotonic),
+            notify=notify,
+            share=share,
+            parts=parts,
         )
         self._expected = list(expected)
         judged = settings.judge.budget.canaries > 0
@@ -100,8 +108,8 @@ class PartitionState(ServiceState):
     def apply(self, record: ScoresRecord) -> None:
         """Count a record, in the order of the partition. It becomes the state's own."""
         self._spoiled = True
-        if isinstance(record, IndexRecord):  # repetitions are recognised by their id
-            self.aggregator.index(record.event, record.at)
+        if isinstance(record, DocumentRecord):  # the part recognises repetitions
+            self.aggregator.parts[record.part].receive(record.document, record.at)
         elif isinstance(record, NewFeedback):
             self._accept(record, SOURCE_LABELS)
         elif record.source is None:

@@ -116,6 +116,9 @@ class CommitRows:
             if self._digests.get(name) != digest:
                 self._digests[name] = digest
                 rows[row_key("m", name)] = data
+        for name in changes.forget_meta:
+            self._digests.pop(name, None)
+            rows[row_key("m", name)] = None
         rows |= {row_key("o", name): None for name in changes.delivered}
         for number, item in enumerate(changes.outbox, self._notifications + 1):
             row = json.dumps([number, item.key, item.body, item.created])

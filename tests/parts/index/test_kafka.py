@@ -6,35 +6,40 @@ import json
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.kafka.score_records import (
     BadRecord,
-    IndexRecord,
+    DocumentRecord,
     decode_score,
     decode_scores_message,
-    encode_index,
+    encode_document,
     encode_score,
 )
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
+from ragmeter.parts.collection import document_kinds
+from ragmeter.parts.index.part import IndexPart
 
-from tests.aggregate.index_event_samples import event, event_line
 from tests.kafka.cluster import workers
 from tests.kafka.messages import Processing, message
 from tests.kafka.place import Place
 from tests.kafka.state.partition import apply, commit, record, reloaded, state_of
+from tests.parts.index.samples import event, event_line
 from tests.traces import trace_line
 from tests.waiting import until
+
+KINDS = document_kinds(PARTS)
 
 
 def read(value: bytes, arrived: float | None = None) -> tuple[bytes | None, Any]:
     at = None if arrived is None else int(1000 * arrived)
     (found,) = Processing().take(message(value, timestamp=at))
-    return found.key, decode_scores_message(found.value or b"")
+    return found.key, decode_scores_message(found.value or b"", KINDS)
 
 
 def test_an_event_goes_to_the_partition_of_its_service() -> None:
-    assert read(event_line(7)) == (b"bot", IndexRecord(event(7), 1_790_000_007.0))
+    assert read(event_line(7)) == (b"bot", DocumentRecord("index", event(7), 1_790_000_007.0))
     with pytest.raises(BadRecord):
-        decode_score(encode_index(event_line(7), 1.0))
+        decode_score(encode_document("index", event_line(7), 1.0))
     assert isinstance(decode_scores_message(encode_score(record(1))), list)
 
 
@@ -61,29 +66,34 @@ def test_an_event_is_not_taken_for_otlp() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (encode_index(b"{", 1.0), "invalid_json"),
-        (encode_index(event_line(event_id=""), 1.0), "invalid_record"),
-        (encode_index(event_line(), -1.0), "invalid_record"),
-        (encode_index(event_line(), 1.0)[:-1], "invalid_json"),
+        (encode_document("index", b"{", 1.0), "invalid_json"),
+        (encode_document("index", event_line(event_id=""), 1.0), "invalid_index_event"),
+        (encode_document("index", event_line(), -1.0), "invalid_record"),
+        (encode_document("index", event_line(), 1.0)[:-1], "invalid_json"),
     ],
 )
 def test_a_record_that_makes_no_sense_is_bad(data: bytes, reason: str) -> None:
     with pytest.raises(BadRecord) as found:
-        decode_scores_message(data)
+        decode_scores_message(data, KINDS)
     assert found.value.failure.reason == reason
 
 
 def test_a_partition_keeps_what_was_counted_and_counts_nothing_twice() -> None:
     rows: dict[bytes, bytes] = {}
     state = state_of()
-    apply(state, [IndexRecord(event(1), 5.0), record(1), IndexRecord(event(1), 5.0)])
+    apply(
+        state,
+        [DocumentRecord("index", event(1), 5.0), record(1), DocumentRecord("index", event(1), 5.0)],
+    )
     assert state.changed
     commit(state, rows)
     again = reloaded(rows)
-    assert again.aggregator.indexing.gauges() == state.aggregator.indexing.gauges()
-    apply(again, [IndexRecord(event(1), 5.0), IndexRecord(event(2), 6.0)])
+    assert list(again.aggregator.parts.samples()) == list(state.aggregator.parts.samples())
+    apply(again, [DocumentRecord("index", event(1), 5.0), DocumentRecord("index", event(2), 6.0)])
     commit(again, rows)
-    (found,) = again.aggregator.indexing.versions()
+    part = again.aggregator.parts["index"]
+    assert isinstance(part, IndexPart)
+    (found,) = part.indexes.versions()
     assert (found.build.processed, found.build.last) == (80, 6.0)
     outcomes = {
         labels[0][1]: value

@@ -5,19 +5,22 @@ import random
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.index_events import (
+from pydantic import TypeAdapter
+from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure
+from ragmeter.parts.index.events import (
     MAX_BYTES,
     MAX_EVENTS,
     IndexEvent,
     TokenStatistics,
     decode_index_event,
     decode_index_events,
-    is_index_event,
 )
-from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure
+from ragmeter.parts.index.part import IndexPart
 
-from tests.aggregate.index_event_samples import event_dict, event_line
+from tests.parts.index.samples import event_dict, event_line
 from tests.traces import trace_line
+
+KIND = IndexPart.documents
 
 
 def why(**changes: Any) -> tuple[str, str]:
@@ -144,11 +147,11 @@ def test_hostile_bytes_raise_nothing_else() -> None:
 
 
 def test_only_a_message_that_says_so_is_meant_as_an_event() -> None:
-    assert is_index_event(event_line())
-    assert is_index_event(event_line(schema="ragmeter.index/9"))
-    assert not is_index_event(trace_line(1, answer='"schema": "ragmeter.index/1"'))
-    assert not is_index_event(b'["ragmeter.index/1"]')
-    assert not is_index_event(b"ragmeter.index/1")
+    assert KIND.matches(event_line())
+    assert KIND.matches(event_line(schema="ragmeter.index/9"))
+    assert not KIND.matches(trace_line(1, answer='"schema": "ragmeter.index/1"'))
+    assert not KIND.matches(b'["ragmeter.index/1"]')
+    assert not KIND.matches(b"ragmeter.index/1")
 
 
 def test_quantiles_by_hand_and_within_one_percent() -> None:
@@ -166,11 +169,13 @@ def test_quantiles_by_hand_and_within_one_percent() -> None:
 def test_adding_up_is_the_same_as_counting_at_once() -> None:
     draw = random.Random(3)
     values = [draw.randint(0, 9000) for _ in range(3000)]
-    whole, parts = TokenStatistics.of({v: values.count(v) for v in values}), TokenStatistics()
+    whole = TokenStatistics.of({v: values.count(v) for v in values})
+    parts = TokenStatistics()
+    saved = TypeAdapter(TokenStatistics)
     for at in range(0, 3000, 100):
         part = values[at : at + 100]
         parts.add(TokenStatistics.of({v: part.count(v) for v in part}))
-    assert parts == whole == TokenStatistics.load(json.loads(json.dumps(whole.dump())))
+    assert parts == whole == saved.validate_json(saved.dump_json(whole))
     for level in (0.01, 0.5, 0.95, 0.99):
         exact = sorted(values)[int(level * 3000) - 1]
         assert whole.quantile(level) == pytest.approx(exact, rel=0.011, abs=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ragmeter.aggregate.index_events import IndexEvent
+from ragmeter.parts.index.events import IndexEvent
 
 __all__ = ["event", "event_dict", "event_line"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from ragmeter.aggregate.index_events import DocumentCounts, IndexEvent, TokenStatistics
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.dedupe import hash_trace_id
-from ragmeter.core.label_bounds import OTHER_LABEL, ServiceSlots, bound_label
+from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
+from ragmeter.parts.index.events import DocumentCounts, IndexEvent, TokenStatistics
 
 IndexOutcome = Literal["counted", "duplicate", "old_version"]
 
@@ -28,11 +28,12 @@ KEPT_SECONDS = 90 * 86_400.0  # an index without events for so long makes room f
 _NOT_REPORTED = "not_reported"
 
 _MAX_NAMES = 15  # reasons, and types, of a version; the rest are one: each is a series
+_SHOWN_NAMES = 3  # on a page, of reasons and of types
 _MAX_PIPELINES = 4  # of a version: there should be one
 
 
 @dataclass(slots=True)
-class _IndexBuild:
+class IndexBuild:
     """Sums over the events of a version.
 
     `last` is the Unix time of the latest event; `types` counts documents and those without a chunk
@@ -88,13 +89,12 @@ class _IndexBuild:
     @property
     def documents_by_type(self) -> dict[str, tuple[int, int]]:
         """All documents and those without a chunk by type; empty if no type was reported."""
-        rest = self.processed, self.no_chunks
-        for processed, no_chunks in self.types.values():
-            rest = rest[0] - processed, rest[1] - no_chunks
-        if not self.types or not rest[0]:
+        processed = self.processed - sum(count for count, _ in self.types.values())
+        no_chunks = self.no_chunks - sum(count for _, count in self.types.values())
+        if not self.types or not processed:
             return self.types
         named = self.types.get(_NOT_REPORTED, (0, 0))
-        return {**self.types, _NOT_REPORTED: (rest[0] + named[0], rest[1] + named[1])}
+        return {**self.types, _NOT_REPORTED: (processed + named[0], no_chunks + named[1])}
 
     @property
     def no_chunk_ratio(self) -> float | None:
@@ -106,7 +106,26 @@ class _IndexBuild:
         """The share of attempted chunks that were not embedded; None without chunks."""
         return (self.attempted - self.embedded) / self.attempted if self.attempted else None
 
-    def copy(self) -> _IndexBuild:
+    def frequent_types(self) -> list[tuple[str, int]]:
+        """Return the types with the most documents."""
+        return _most_frequent({name: all_ for name, (all_, _) in self.documents_by_type.items()})
+
+    def frequent_empty_types(self) -> list[tuple[str, int]]:
+        """Return the types with the most documents that gave no chunk."""
+        return _most_frequent({name: none for name, (_, none) in self.documents_by_type.items()})
+
+    def frequent_reasons(self) -> list[tuple[str, int]]:
+        """Return the reasons for which most chunks were skipped."""
+        return _most_frequent(self.skipped)
+
+    def chunk_tokens(self) -> list[float | None]:
+        """Return the minimum, mean, 95th percentile and maximum of the tokens of a chunk."""
+        tokens = self.tokens
+        if not tokens.number:
+            return [None] * 4
+        return [tokens.smallest, tokens.mean, tokens.quantile(0.95), tokens.largest]
+
+    def copy(self) -> IndexBuild:
         """Return a copy that shares nothing that changes."""
         tokens = replace(self.tokens, cells=self.tokens.cells.copy())
         return replace(
@@ -117,33 +136,28 @@ class _IndexBuild:
             pipelines=list(self.pipelines),
         )
 
-    def dump(self) -> dict[str, Any]:
-        return {
-            "last": self.last,
-            "documents": [self.processed, self.no_chunks],
-            "types": self.types,
-            "chunks": [self.attempted, self.embedded],
-            "skipped": self.skipped,
-            "tokens": self.tokens.dump(),
-            "ways": self.pipelines,
-        }
 
-    @classmethod
-    def load(cls, saved: dict[str, Any]) -> _IndexBuild:
-        processed, no_chunks = saved["documents"]
-        attempted, embedded = saved["chunks"]
-        return cls(
-            last=float(saved["last"]),
-            processed=processed,
-            no_chunks=no_chunks,
-            attempted=attempted,
-            embedded=embedded,
-            # the version before knew no types
-            types={name: (some, none) for name, (some, none) in saved.get("types", {}).items()},
-            skipped=dict(saved["skipped"]),
-            tokens=TokenStatistics.load(saved["tokens"]),
-            pipelines=[(chunker, model) for chunker, model in saved["ways"]],
-        )
+@dataclass(slots=True)
+class IndexIds:
+    """The hashes of the latest event ids of a service, the oldest first."""
+
+    ids: list[int]
+
+
+@dataclass(slots=True)
+class IndexVersions:
+    """The kept versions of an index."""
+
+    versions: dict[str, IndexBuild]
+
+
+IndexState = IndexIds | IndexVersions
+"""A row of the state: of a service, or of an index."""
+
+
+def _most_frequent(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(name, number) for name, number in ordered[:_SHOWN_NAMES] if number]
 
 
 def _bound_name(name: str, counted: Mapping[str, object]) -> str:
@@ -159,7 +173,7 @@ class IndexVersion(NamedTuple):
     name: str
     version: str
     current: bool
-    build: _IndexBuild
+    build: IndexBuild
 
 
 class Indexes:
@@ -175,10 +189,9 @@ class Indexes:
         self._limit = limit
         self._chars = chars
         self._overflow = overflow
-        self._versions: dict[tuple[str, str], dict[str, _IndexBuild]] = {}
+        self._versions: dict[tuple[str, str], dict[str, IndexBuild]] = {}
         self._ids: dict[str, dict[int, None]] = {}
-        self._slots = ServiceSlots()
-        self._changed: dict[str, None] = {}  # names of parts
+        self._changed: dict[str, None] = {}  # names of rows
 
     def _text(self, name: str) -> str:
         return bound_label(name, self._chars)
@@ -199,7 +212,7 @@ class Indexes:
         ids[number] = None
         if len(ids) > KEPT_IDS:
             del ids[next(iter(ids))]
-        self._changed[_part_name(key[0])] = None
+        self._changed[_row_name(key[0])] = None
         versions = self._versions.setdefault(key, {})
         version = self._text(event.index_version)
         if version not in versions and len(versions) >= KEPT_VERSIONS:
@@ -207,8 +220,8 @@ class Indexes:
             if at <= versions[oldest].last:
                 return "old_version"
             del versions[oldest]
-        versions.setdefault(version, _IndexBuild()).add(event, at, self._text)
-        self._changed[_part_name(*key)] = None
+        versions.setdefault(version, IndexBuild()).add(event, at, self._text)
+        self._changed[_row_name(*key)] = None
         return "counted"
 
     def _forget(self, now: float) -> None:
@@ -216,11 +229,11 @@ class Indexes:
         for key, versions in list(self._versions.items()):
             if max(build.last for build in versions.values()) < now - KEPT_SECONDS:
                 del self._versions[key]
+                self._changed[_row_name(*key)] = None
         services = {service for service, _ in self._versions}
-        self._ids = {name: ids for name, ids in self._ids.items() if name in services}
-        self._slots.retain(
-            [*(_part_name(*key) for key in self._versions), *map(_part_name, self._ids)]
-        )
+        for service in [name for name in self._ids if name not in services]:
+            del self._ids[service]
+            self._changed[_row_name(service)] = None
 
     def versions(self, service: str | None = None) -> Iterator[IndexVersion]:
         """Yield copies by service and index, the latest version first."""
@@ -235,41 +248,32 @@ class Indexes:
         """Return the gauges of every version."""
         return [gauge for version in self.versions() for gauge in _gauges(version)]
 
-    def drain(self) -> dict[str, Any]:
-        """Return the parts that changed since the last call, by name; call it before `dump`."""
-        changed, self._changed = self._changed, {}
-        out: dict[str, Any] = {}
-        for name in changed:
+    def changes(self) -> dict[str, IndexState | None]:
+        """Return the rows that changed since the last call, None for those to delete."""
+        changed = self._changed
+        self._changed = {}
+        return {name: self._row(name) for name in changed}
+
+    def _row(self, name: str) -> IndexState | None:
+        key = json.loads(name)
+        if len(key) == 1:
+            ids = self._ids.get(key[0])
+            return IndexIds(list(ids)) if ids else None
+        versions = self._versions.get((key[0], key[1]))
+        return IndexVersions(versions) if versions else None
+
+    def restore(self, rows: Mapping[str, IndexState]) -> None:
+        """Load rows as `changes` returned them."""
+        for name, row in rows.items():
             key = json.loads(name)
-            content: Any
-            if len(key) == 1:
-                content = list(self._ids.get(key[0], ()))
+            if isinstance(row, IndexIds):
+                self._ids[key[0]] = dict.fromkeys(row.ids)
             else:
-                content = {v: b.dump() for v, b in self._versions.get((key[0], key[1]), {}).items()}
-            if content:  # else it was forgotten before it was saved
-                out[f"indexing.{self._slots.slot_of(name)}"] = {"service": name, "part": content}
-        return out
-
-    def dump(self) -> dict[str, int]:
-        """Return the small part of the state, for every commit."""
-        return self._slots.dump()
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore what `dump` (under `indexing`) and every `drain` gave."""
-        self._slots.load(state.get("indexing", {}))
-        for name, saved_part in self._slots.saved_states(state, "indexing"):
-            key = json.loads(name)
-            if len(key) == 1:
-                self._ids[key[0]] = dict.fromkeys(saved_part["part"])
-            else:
-                self._versions[key[0], key[1]] = {
-                    version: _IndexBuild.load(saved)
-                    for version, saved in saved_part["part"].items()
-                }
+                self._versions[key[0], key[1]] = row.versions
 
 
-def _part_name(*key: str) -> str:
-    """Return the name of a part of the state: the event ids of a service, or an index."""
+def _row_name(*key: str) -> str:
+    """Return the name of a row of the state: the event ids of a service, or an index."""
     return json.dumps(key)
 
 

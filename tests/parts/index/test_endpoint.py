@@ -12,11 +12,12 @@ from typing import Any
 
 import httpx
 from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import MAX_REJECTED
 
-from tests.aggregate.index_event_samples import event_dict, event_line
+from tests.parts.index.samples import event_dict, event_line
 from tests.traces import trace_line
 
 Post = Callable[..., Awaitable[tuple[int, dict[str, Any]]]]
@@ -53,7 +54,7 @@ def run(
     )
 
     async def body() -> None:
-        instrument = EmbeddedAgent(settings, [])
+        instrument = EmbeddedAgent(settings, [], parts=PARTS)
         instrument.start()
         try:
             async with (
@@ -119,8 +120,9 @@ def test_a_time_from_the_future_is_that_of_arrival(tmp_path: Path) -> None:
     async def test(agent: Agent) -> None:
         await agent.post(event_line(1, timestamp="2199-01-01T00:00:00Z"))
         with agent.instrument.lock():
-            (found,) = agent.instrument.indexes()
-        assert found.build.last < 4e9
+            (found,) = agent.instrument.part_pages()
+        (version,) = found.context["versions"]
+        assert version.build.last < 4e9
 
     run(tmp_path, test)
 

@@ -14,16 +14,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import from_json
 
 from ragmeter.ingest.native import DecodeFailure, has_values_over, split_body
 from ragmeter.trace import Id, Tag, Timestamp
 from ragmeter.windows.log_histogram import cell_index, cell_value
 
 _SCHEMA: Final = "ragmeter.index/1"
+SCHEMA_PREFIX = "ragmeter.index/"  # of every version
 
 # Of one event: a list of 100,000 chunks, and half of what Kafka takes as a message.
 MAX_BYTES = 2**19
@@ -107,18 +107,6 @@ class TokenStatistics:
             if below >= rank:
                 break
         return min(max(cell_value(cell) * _TOKEN_UNIT, self.smallest), self.largest)
-
-    def dump(self) -> list[Any]:
-        """Return the statistics as JSON-able values."""
-        cells = sorted(self.cells)
-        counts = [self.cells[cell] for cell in cells]
-        return [self.number, self.total, self.smallest, self.largest, cells, counts]
-
-    @classmethod
-    def load(cls, saved: list[Any]) -> TokenStatistics:
-        """Return the statistics of a dump."""
-        number, total, smallest, largest, cells, counts = saved
-        return cls(number, total, smallest, largest, Counter(dict(zip(cells, counts, strict=True))))
 
 
 class _EventPart(BaseModel):
@@ -204,18 +192,6 @@ class IndexEvent(_EventPart):
     def tokens(self) -> TokenStatistics:
         """The statistics of `tokens_per_chunk`."""
         return TokenStatistics.of(self.tokens_per_chunk)
-
-
-def is_index_event(value: bytes) -> bool:
-    """Return whether the `schema` of a message is that of an index event, of any version."""
-    # the search in the bytes spares every trace a second parsing
-    if b"ragmeter.index/" not in value or len(value) > MAX_BYTES:
-        return False
-    try:
-        document = from_json(value)
-    except ValueError:
-        return False
-    return isinstance(document, dict) and str(document.get("schema")).startswith("ragmeter.index/")
 
 
 def decode_index_event(raw: bytes) -> IndexEvent | DecodeFailure:

@@ -4,9 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.indexes import KEPT_IDS, KEPT_SECONDS, KEPT_VERSIONS, Indexes
+from pydantic import TypeAdapter
+from ragmeter.parts.index.totals import KEPT_IDS, KEPT_SECONDS, KEPT_VERSIONS, Indexes, IndexState
 
-from tests.aggregate.index_event_samples import event
+from tests.parts.index.samples import event
+
+STATE: TypeAdapter[IndexState] = TypeAdapter(IndexState)
 
 
 def made(most: int = 10, chars: int = 40) -> tuple[Indexes, list[int]]:
@@ -23,10 +26,20 @@ def values(found: Indexes, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def saved(found: Indexes, state: dict[str, Any]) -> dict[str, Any]:
-    state |= found.drain()
-    state["indexing"] = found.dump()
-    return json.loads(json.dumps(state))  # type: ignore[no-any-return]
+def kept(found: Indexes, rows: dict[str, Any]) -> dict[str, Any]:
+    """Rows as a store keeps them, with the changes since the last call."""
+    for name, state in found.changes().items():
+        if state is None:
+            rows.pop(name, None)  # it may have come and gone since the last call
+        else:
+            rows[name] = STATE.dump_python(state, mode="json")
+    return json.loads(json.dumps(rows))  # type: ignore[no-any-return]
+
+
+def restored(rows: dict[str, Any]) -> Indexes:
+    found, _ = made()
+    found.restore({name: STATE.validate_python(row) for name, row in rows.items()})
+    return found
 
 
 def test_rates_by_hand() -> None:
@@ -70,27 +83,12 @@ def test_documents_by_type_add_up_to_all_documents() -> None:
     assert values(found, "type_no_chunk_ratio") == {
         (*key, "pdf"): 7 / 35, (*key, "html"): 0.0, (*key, "not_reported"): 1 / 20,
     }  # fmt: skip
-    again, _ = made()
-    again.load(saved(found, {}))
+    again = restored(kept(found, {}))
     assert again.gauges() == found.gauges()
     many = {f"t{number}": {"processed": 1, "no_chunks": 0} for number in range(50)}
     found.add(event(4, documents={"processed": 50, "no_chunks": 0, "by_type": many}))
     assert len(values(found, "type_documents")) == 17
     assert sum(values(found, "type_documents").values()) == 115
-
-
-def test_a_state_without_types_is_read() -> None:
-    found, _ = made()
-    found.add(event(1))
-    state = saved(found, {})
-    for slot in state.values():
-        if isinstance(slot.get("part"), dict):
-            for build in slot["part"].values():
-                del build["types"]
-    again, _ = made()
-    again.load(state)
-    assert again.gauges() == found.gauges()
-    assert values(again, "type_documents") == {}
 
 
 def test_what_nobody_reported_has_no_rate() -> None:
@@ -106,26 +104,24 @@ def test_a_repeated_event_counts_once_after_a_restart_too() -> None:
     assert [found.add(event(1)), found.add(event(1)), found.add(event(2))] == [
         "counted", "duplicate", "counted",
     ]  # fmt: skip
-    again, _ = made()
-    again.load(saved(found, {}))
+    again = restored(kept(found, {}))
     assert again.gauges() == found.gauges()
     assert again.add(event(2)) == "duplicate"
     assert again.add(event(2, service="other")) == "counted", "ids are a service's own"
 
 
-def test_parts_that_change_are_saved_and_no_others() -> None:
+def test_rows_that_change_are_saved_and_no_others() -> None:
     found, _ = made()
     found.add(event(1))
     found.add(event(1, service="other"))
-    state = saved(found, {})
-    assert found.drain() == {}
+    rows = kept(found, {})
+    assert found.changes() == {}
     found.add(event(2))
-    changed = found.drain()
-    assert len(changed) == 2, "the index, and the ids of its service"
-    state |= changed
-    again, _ = made()
-    again.load(json.loads(json.dumps(state)))
-    assert again.gauges() == found.gauges()
+    before = dict(rows)
+    rows = kept(found, rows)
+    changed = {name for name in rows if rows[name] != before[name]}
+    assert changed == {'["bot"]', '["bot", "kb"]'}, "the ids of the service, and the index"
+    assert restored(rows).gauges() == found.gauges()
 
 
 def test_versions_stand_side_by_side_and_the_oldest_goes() -> None:
@@ -170,7 +166,7 @@ def test_a_flood_of_names_is_bounded() -> None:
     reasons = [row[-1][1] for row in labels if row[-1][0] == "reason" and row[0][1] == "__other__"]
     assert len(reasons) <= 17
     assert {"__other__", "not_reported"} <= set(reasons)
-    assert len(found.drain()) <= 4 + 4
+    assert len(found.changes()) <= 4 + 4
 
 
 def test_ids_are_bounded() -> None:
@@ -184,12 +180,22 @@ def test_ids_are_bounded() -> None:
 def test_an_index_that_is_silent_for_long_makes_room() -> None:
     found, over = made(most=1)
     found.add(event(1))
-    saved(found, {})
+    rows = kept(found, {})
     assert found.add(event(2, index="new")) == "counted"
     assert over == [1]
     at = 1_790_000_000 + KEPT_SECONDS + 10
     found.add(event(3, index="newer"), at)
     assert [one.name for one in found.versions()] == ["newer"]
-    again, _ = made(most=1)
-    again.load(saved(found, {}))
-    assert [one.name for one in again.versions()] == ["newer"]
+    rows = kept(found, rows)
+    assert '["bot", "newer"]' in rows
+    assert '["bot", "kb"]' not in rows, "deleted"
+    assert [one.name for one in restored(rows).versions()] == ["newer"]
+
+
+def test_of_equal_times_the_oldest_version_gives_way() -> None:
+    """Versions of one time are told apart by the order in which they came."""
+    found, _ = made()
+    for number in range(KEPT_VERSIONS):
+        found.add(event(number, index_version=f"v{number}"), at=1_790_000_000.0)
+    assert found.add(event(90, index_version="new"), at=1_790_000_001.0) == "counted"
+    assert {one.version for one in found.versions()} == {"new", "v1", "v2", "v3", "v4"}

@@ -1,0 +1,10 @@
+"""The features that an agent and a worker have; a part is taken out with its lines here."""
+
+from __future__ import annotations
+
+from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.index.part import IndexPart
+
+PARTS: PartKinds = [
+    IndexPart,
+]

@@ -1,0 +1,98 @@
+"""The parts of one state of services, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from ragmeter.core.counters import GaugeSample
+from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.contract import DocumentKind, Event, Part, PartContext
+
+PartKinds = Sequence[type[Part[Any]]]
+"""The parts that an agent has."""
+
+
+class PartPage(NamedTuple):
+    """The fragment of a part on a page: its package, and what its template shows."""
+
+    package: str
+    context: Mapping[str, Any]
+
+
+@cache
+def _adapter(kind: type[Part[Any]]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind.state)
+
+
+class Parts:
+    """The parts of one state of services, in the order in which they are listed."""
+
+    def __init__(self, kinds: PartKinds, context: PartContext) -> None:
+        self._parts = {kind.name: kind.build(context) for kind in kinds}
+
+    def __getitem__(self, name: str) -> Part[Any]:
+        return self._parts[name]
+
+    def observe(self, run: Sequence[ScoredTrace], now: float | None) -> None:
+        """Have every part count a run of scored traces."""
+        for part in self._parts.values():
+            part.observe(run, now)
+
+    def advance(self, now: float) -> list[Event]:
+        """Move the event time of every part, and return what they tell."""
+        return [event for part in self._parts.values() for event in part.advance(now)]
+
+    def samples(self) -> Iterator[GaugeSample]:
+        """Yield the gauges of every part."""
+        for part in self._parts.values():
+            yield from part.samples()
+
+    def changes(self) -> tuple[dict[str, Any], list[str]]:
+        """Return the changed rows as JSON-able values by name, and the names of deleted rows."""
+        changed: dict[str, Any] = {}
+        deleted: list[str] = []
+        for part in self._parts.values():
+            for key, state in part.changes().items():
+                name = f"{part.name}/{key}"
+                if state is None:
+                    deleted.append(name)
+                else:
+                    changed[name] = _adapter(type(part)).dump_python(state, mode="json")
+        return changed, deleted
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Load the rows of every part from all that was saved.
+
+        Raises:
+            ValueError: A row makes no sense.
+        """
+        for part in self._parts.values():
+            prefix = f"{part.name}/"
+            part.restore(
+                {
+                    name.removeprefix(prefix): _adapter(type(part)).validate_python(row)
+                    for name, row in saved.items()
+                    if name.startswith(prefix)
+                }
+            )
+
+
+def document_kinds(kinds: PartKinds) -> dict[str, DocumentKind]:
+    """Return the kinds of documents that parts read, by the name of the part."""
+    return {kind.name: kind.documents for kind in kinds if kind.documents is not None}
+
+
+def part_pages(
+    kinds: PartKinds, states: Sequence[Parts], service: str | None = None
+) -> list[PartPage]:
+    """Return the fragments that parts show of a service, or of all."""
+    found = []
+    for kind in kinds:
+        context = kind.page([parts[kind.name] for parts in states], service)
+        if context is not None:
+            found.append(PartPage(kind.package, context))
+    return found

@@ -1,0 +1,143 @@
+"""The contract of a part: one feature of a service, pure, deterministic and restorable.
+
+A part brings its state as typed rows, its metric families (`families.yaml`), its fragment of the
+pages (`page.html`) and the kind of documents that it reads beside traces. Parts know nothing of
+each other, of files, topics or ports: `ragmeter.aggregate` runs them over the scored traces, the
+two homes write the same rows into SQLite and into topics, and the exporters show their samples.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from pydantic_core import from_json
+
+from ragmeter.alerts.alert import Alert
+from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.score import ScoredTrace
+from ragmeter.ingest.native import DecodeFailure
+
+Event = Alert
+"""What a part tells when time moves on."""
+
+StateT = TypeVar("StateT")
+
+
+class Document(Protocol):
+    """What a part reads beside traces: it belongs to a service and has a time of its own."""
+
+    @property
+    def service(self) -> str:
+        """The service as the sender names it."""
+
+    @property
+    def timestamp(self) -> datetime:
+        """The time that the sender gives."""
+
+
+@dataclass(frozen=True)
+class DocumentKind:
+    """A kind of JSON documents, told apart from traces by the prefix of their `schema`.
+
+    Args:
+        path: Where documents are posted.
+        schema_prefix: How the `schema` of every version of the kind begins.
+        max_bytes: Bytes of one document.
+        max_waiting: Documents that may wait for their answer at a time.
+        decode: Decodes one document.
+        decode_body: Decodes every document of a posted body; may raise `BodyLimitExceeded`.
+        replies: The names under which a reply counts the outcomes of `Part.receive`.
+    """
+
+    path: str
+    schema_prefix: str
+    max_bytes: int
+    max_waiting: int
+    decode: Callable[[bytes], Document | DecodeFailure]
+    decode_body: Callable[[bytes], Iterator[Document | DecodeFailure]]
+    replies: Mapping[str, str] = field(default_factory=dict)
+
+    def matches(self, value: bytes) -> bool:
+        """Return whether a message is a document of this kind, of any version of its schema."""
+        # the search in the bytes spares every trace a second parsing
+        if self.schema_prefix.encode() not in value or len(value) > self.max_bytes:
+            return False
+        try:
+            document = from_json(value)
+        except ValueError:
+            return False
+        schema = document.get("schema") if isinstance(document, dict) else None
+        return isinstance(schema, str) and schema.startswith(self.schema_prefix)
+
+
+@dataclass(frozen=True)
+class PartContext:
+    """What a part is built with.
+
+    Args:
+        settings: The settings of the agent.
+        counters: Where the part counts events.
+        count_overflow: Counts a label value beyond its limit, under the name of the label.
+    """
+
+    settings: Settings
+    counters: Counters
+    count_overflow: Callable[[str], None]
+
+
+class Part(ABC, Generic[StateT]):
+    """One feature of a service.
+
+    Attributes:
+        name: Its name, which no other part has; the rows of its state begin with it.
+        package: The package that holds its `families.yaml` and `page.html`.
+        state: The type of a row of its state: what pydantic can validate and dump.
+        documents: The kind of documents that it reads, None if it reads none.
+    """
+
+    name: ClassVar[str]
+    package: ClassVar[str]
+    state: ClassVar[Any]
+    documents: ClassVar[DocumentKind | None] = None
+
+    @classmethod
+    @abstractmethod
+    def build(cls, context: PartContext) -> Self:
+        """Build the part, without any state."""
+
+    def observe(self, run: Sequence[ScoredTrace], now: float | None) -> None:
+        """Count a run of scored traces of any services; `now` is the event time reached."""
+
+    def advance(self, now: float) -> Sequence[Event]:
+        """Move event time to `now`, and return what there is to tell."""
+        return ()
+
+    def receive(self, document: Any, at: float) -> str:
+        """Count a document at Unix time `at`, and return its outcome."""
+        raise NotImplementedError(f"the part {self.name} reads no documents")
+
+    def samples(self) -> Iterable[GaugeSample]:
+        """Return the gauges."""
+        return ()
+
+    def changes(self) -> Mapping[str, StateT | None]:
+        """Return the rows of the state that changed since the last call, None for deleted ones."""
+        return {}
+
+    def restore(self, rows: Mapping[str, StateT]) -> None:
+        """Load every row that was returned and not deleted, into a new part."""
+
+    @classmethod
+    def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:
+        """Return what `page.html` shows of a service, or of all; None where there is nothing.
+
+        Args:
+            parts: The part in each state of services.
+            service: The service of the page, None on the page of all services.
+        """
+        return None

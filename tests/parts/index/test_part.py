@@ -1,0 +1,65 @@
+"""The part as its contract has it."""
+
+from __future__ import annotations
+
+from ragmeter.app.parts import PARTS
+from ragmeter.config.settings import Settings
+from ragmeter.core.counters import Counters
+from ragmeter.parts.collection import Parts, part_pages
+from ragmeter.parts.contract import PartContext
+from ragmeter.parts.index.part import IndexPart
+from ragmeter_exporters.families import part_families
+from ragmeter_exporters.page.rendering import render_parts
+
+from tests.parts.index.samples import event
+
+
+def made() -> tuple[Parts, IndexPart]:
+    parts = Parts((IndexPart,), PartContext(Settings(), Counters(), lambda label: None))
+    part = parts["index"]
+    assert isinstance(part, IndexPart)
+    return parts, part
+
+
+def test_it_is_listed() -> None:
+    assert IndexPart in PARTS
+
+
+def test_its_samples_have_the_labels_that_it_declares() -> None:
+    parts, part = made()
+    part.receive(event(1), 1_790_000_001.0)
+    part.receive(
+        event(
+            2,
+            documents={
+                "processed": 4,
+                "no_chunks": 1,
+                "by_type": {"pdf": {"processed": 4, "no_chunks": 1}},
+            },
+        ),
+        1_790_000_002.0,
+    )
+    families = {family.name: family for family in part_families((IndexPart,))}
+    found = {name: tuple(label for label, _ in labels) for name, labels, _ in parts.samples()}
+    assert found == {
+        name: family.labels for name, family in families.items() if family.type != "counter"
+    }
+
+
+def test_its_rows_restore_it() -> None:
+    parts, part = made()
+    part.receive(event(1), 1_790_000_001.0)
+    changed, deleted = parts.changes()
+    assert set(changed) == {'index/["bot"]', 'index/["bot", "kb"]'}
+    assert deleted == []
+    again, _ = made()
+    again.restore({**changed, "alerts": {}})
+    assert list(again.samples()) == list(parts.samples())
+
+
+def test_its_fragment_shows_the_index_of_its_service() -> None:
+    parts, part = made()
+    part.receive(event(1), 1_790_000_001.0)
+    (fragment,) = render_parts(part_pages((IndexPart,), [parts], "bot"))
+    assert "recursive-512 + e5-small" in fragment
+    assert part_pages((IndexPart,), [parts], "another") == []
