@@ -250,6 +250,7 @@ def test_tests_mirror_the_tree() -> None:
     # not of a part
     free = {
         "tests/chaos",
+        "tests/golden",
         "tests",
         "tests/apps",
         "tests/benchmarks",
