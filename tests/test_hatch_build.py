@@ -50,7 +50,8 @@ def test_an_editable_installation_without_the_module_has_no_older_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str, version: str
 ) -> None:
     monkeypatch.setenv("RAGMETER_COMPILE", wish)
-    module = tmp_path / "ragmeter/metrics" / f"compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    module = tmp_path / "agent/ragmeter/metrics" / f"compiled{suffix}"
     module.parent.mkdir(parents=True)
     module.touch()
     unused: Any = None

@@ -117,7 +117,7 @@ async def test_what_waits_longer_than_it_is_retried_is_given_up_and_the_next_wai
 
 @awaited
 async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "ragmeter")
+    caplog.set_level(logging.INFO, "ragmeter_exporters")
     reply = answering(*[web.Response(status=503) for _ in range(5)])
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
