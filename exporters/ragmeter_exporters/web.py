@@ -1,7 +1,7 @@
 """The metrics port: /metrics, the JSON API, the status, service and trace pages, and health.
 
-Everything here is read-only. Rendering runs in a thread, so that a long scrape never keeps the
-event loop from taking traces in.
+Only people's labels change anything; all else is read. Rendering runs in a thread, so that a long
+scrape never keeps the event loop from taking traces in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.config.reporting import RUNBOOK_PATH
@@ -163,6 +163,17 @@ async def _refuse_labels(request: web.Request) -> web.Response:
     if request.method == "POST":
         return web.json_response({"error": _NO_LABELS}, status=404)
     raise web.HTTPNotFound(text=_NO_LABELS)
+
+
+class _LabelBody(BaseModel):
+    """The body of `POST /v1/labels`."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    service: str | None = None
+    count: int = 0
+    trace_id: str | None = None
+    verdict: Any = None
 
 
 class _LabelHandlers:
@@ -325,29 +336,27 @@ class _LabelHandlers:
         `verdict`, the labels of that trace are stored instead.
         """
         try:
-            body = await _in_time(request.json())
-            assert isinstance(body, dict)
-            assert isinstance(body.get("count", 0), int)
-            assert isinstance(body.get("trace_id", ""), str)
-        except (ValueError, AssertionError, RecursionError):
+            body = _LabelBody.model_validate(await _in_time(request.json()))
+        except (ValueError, RecursionError):
             why = "the body is a JSON object; its count is an integer, its trace_id a string"
             return web.json_response({"error": why}, status=400)
         base = await asyncio.to_thread(base_view, self._agent)
-        names = [name for name in base.services if body.get("service") in (None, name)]
+        names = [name for name in base.services if body.service in (None, name)]
         if len(names) != 1:
             known = ", ".join(base.services[:20]) or "none"
             why = f"name one service that has traces (--service): {quote_sent(known)}"
             return web.json_response({"error": why}, status=400)
-        if "trace_id" in body:
+        if body.trace_id is not None:
             try:
-                verdict = Verdict.model_validate(body.get("verdict"))
-                assert verdict.given
-            except (ValidationError, AssertionError):
+                verdict = Verdict.model_validate(body.verdict)
+            except ValidationError:
+                verdict = Verdict()
+            if not verdict.given:
                 return web.json_response({"error": "the verdict has no labels"}, status=400)
-            if problem := await asyncio.to_thread(self._store, names[0], body["trace_id"], verdict):
+            if problem := await asyncio.to_thread(self._store, names[0], body.trace_id, verdict):
                 return web.json_response({"error": problem}, status=409)
             return web.json_response({"accepted": 1})
-        await asyncio.to_thread(self._draw, names[0], body.get("count", 0))
+        await asyncio.to_thread(self._draw, names[0], body.count)
         document = await asyncio.to_thread(self._document, names[0], base.windows[-1])
         return web.Response(text=_dump(document), content_type=_JSON)
 

@@ -575,7 +575,7 @@ def restore_aggregator(
     """Load all changes that were taken and neither replaced nor deleted into a new aggregator.
 
     Raises:
-        ValueError, KeyError, TypeError, AssertionError: The rows make no sense.
+        ValueError, KeyError, TypeError: The rows make no sense.
     """
     # the rows of the error budgets have negative widths
     aggregator.windows.load([row for row in buckets if row[2] >= 0])

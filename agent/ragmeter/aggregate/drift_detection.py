@@ -169,7 +169,8 @@ class DriftDetection:
         done: dict[str, Any] = {}
         moved: list[Alert] = []
         for name in watched if service is None else [service]:
-            assert at is not None  # a watched service has had a trace
+            if at is None:
+                raise RuntimeError("a watched service has had a trace")
             ready = self.monitor.promote(name, at)
             rows = [row for row in self.monitor.baselines() if row["service"] == name]
             done[name] = {

@@ -159,7 +159,7 @@ class ServiceState:
         """Load what was committed, in a new object; feedback and evidence are in their stores.
 
         Raises:
-            ValueError, KeyError, TypeError, AssertionError: The rows make no sense.
+            ValueError, KeyError, TypeError: The rows make no sense.
         """
         restore_aggregator(self.aggregator, saved.buckets, saved.counters, saved.meta)
         self.feedback.restore()

@@ -86,7 +86,8 @@ def read_condition(
             if quantile.quantile == rule.latency.quantile:
                 return _compared_value(rule, quantile, float(quantile.samples))
         return None
-    assert rule.metric is not None  # a rule watches exactly one thing
+    if rule.metric is None:
+        raise RuntimeError("a rule watches exactly one thing")
     estimate = windows.estimate(service, segment, rule.metric, rule.scorer, rule.window)
     if estimate is None:
         return None

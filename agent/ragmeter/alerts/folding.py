@@ -62,7 +62,8 @@ class NotificationFolder:
         ]
         self._waiting = {}
         for alert in sorted(new, key=_notification_rank):
-            assert alert.fired_at is not None
+            if alert.fired_at is None:
+                raise RuntimeError("fired_at is missing")
             leader = self._leader(alert)
             if leader is not None:
                 alert.folded_under = leader.id

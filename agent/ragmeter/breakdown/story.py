@@ -167,7 +167,8 @@ def _explain_level(apart: Sequence[SegmentComparison]) -> Explanation:
     if not pairs:
         return Explanation()
     row, unlike = min(pairs, key=lambda pair: (pair[1].p, -abs(pair[1].value)))
-    assert row.now is not None
+    if row.now is None:
+        raise RuntimeError("now is missing")
     rest = row.now.value - unlike.value
     text = f"{row.segment} is at {row.now.value:.3g}, the rest at {rest:.3g}"
     return Explanation(row.segment, text)

@@ -158,7 +158,8 @@ class TraceDelivery:
             return True
         self.start()
         self._ending.set()
-        assert self._task is not None
+        if self._task is None:
+            raise RuntimeError("task is missing")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._empty.wait()
@@ -182,7 +183,8 @@ class TraceDelivery:
 
     async def _post(self, line: bytes) -> float | None:
         """Send one trace; return None if it is done with, else the least seconds to wait."""
-        assert self._client is not None
+        if self._client is None:
+            raise RuntimeError("client is missing")
         headers = {"Content-Type": "application/json"}
         try:
             reply = await asyncio.to_thread(

@@ -63,8 +63,10 @@ def call_in_child(
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the agent
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    if process.stdin is None:
+        raise RuntimeError("stdin is missing")
+    if process.stdout is None:
+        raise RuntimeError("stdout is missing")
     timer = threading.Timer(seconds, process.kill)
     timer.start()
     items: list[T] = []

@@ -86,7 +86,8 @@ class SingleFlight(Generic[V]):
             flight = self._flights[key] = _Flight()
             flight.task = asyncio.get_running_loop().create_task(self._work(key, flight, work))
         task = flight.task
-        assert task is not None
+        if task is None:
+            raise RuntimeError("task is missing")
         flight.waiters += 1
         try:
             return await asyncio.shield(task), joined

@@ -225,7 +225,8 @@ class DriftStream:
 
         The bet wins as long as a third of the shift is left, so an unchanged one stays an alarm.
         """
-        assert self._held is not None
+        if self._held is None:
+            raise RuntimeError("held is missing")
         edge, direction, bet, loss = self._held
         loss -= self.gains(start, parts[edge], edge, direction)[bet]
         loss = min(max(loss, 0.0), _MAX_LOSS)

@@ -154,7 +154,7 @@ class Worker:
         except UnknownVersion as error:
             self._store.close()
             raise StateError(f"{self._settings.state.path}: {error}") from None
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             # SQLite took the bytes for sound, but they are no state of ours
             self._store.quarantine(f"its content makes no sense: {error}")
             self.state = self._load(self._new_state())
@@ -562,7 +562,8 @@ def _decode(queued: QueuedTrace) -> Trace | DecodeFailure:
 
 def _prepare(queued: QueuedTrace) -> PreparedTrace:
     trace = _decode(queued)
-    assert not isinstance(trace, DecodeFailure)  # it was decoded before
+    if isinstance(trace, DecodeFailure):
+        raise RuntimeError("it was decoded before")
     return PreparedTrace(trace)
 
 

@@ -235,7 +235,8 @@ class FileLookup(SqliteLookup):
             if self._db is None or state != self._loaded:
                 self._load()
                 self._loaded = state
-        assert self._db is not None
+        if self._db is None:
+            raise RuntimeError("the database is not open")
         return self._db
 
     def _load(self) -> None:

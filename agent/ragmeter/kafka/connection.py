@@ -57,7 +57,8 @@ def read_password(security: KafkaSecurity) -> str:
     if security.password is not None:
         return security.password.get_secret_value()
     path = security.password_file
-    assert path is not None, "the settings ask for one of them"
+    if path is None:
+        raise RuntimeError("the settings ask for one of them")
     try:
         password = path.read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

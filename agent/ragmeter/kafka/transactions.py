@@ -421,7 +421,8 @@ class PartitionOwner(ABC):
             MessageSizeTooLargeError: A topic does not take one of the records.
         """
         producer = self._producer
-        assert producer is not None
+        if producer is None:
+            raise RuntimeError("producer is missing")
         async with asyncio.timeout(SEND_SECONDS):
             await producer.begin_transaction()
             sent = [

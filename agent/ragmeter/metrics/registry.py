@@ -100,6 +100,10 @@ def _read_spec(fields: dict[str, Any]) -> MetricSpec:
     return MetricSpec(**fields, scorers=scorers, labels=labels)
 
 
+def _shared_fields(spec: MetricSpec) -> tuple[object, ...]:
+    return spec.kind, spec.low, spec.high, spec.good, spec.unit, spec.labels
+
+
 def _merge_families(specs: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
     """Merge specs of the same name.
 
@@ -110,9 +114,8 @@ def _merge_families(specs: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
         first = merged.setdefault(spec.name, spec)
         if first is spec:
             continue
-        assert (spec.kind, spec.low, spec.high, spec.good, spec.unit, spec.labels) == (
-            *(first.kind, first.low, first.high, first.good, first.unit, first.labels),
-        ), spec.name
+        if _shared_fields(spec) != _shared_fields(first):
+            raise ValueError(f"two specs of {spec.name} differ in kind, range, unit or labels")
         by = f"by {', '.join(spec.scorers)}"
         merged[spec.name] = replace(
             first,

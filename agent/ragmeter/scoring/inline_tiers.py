@@ -123,7 +123,8 @@ class InlineTiers(TierSampling):
 
     async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredBody]:
         """Have the processes of `pool` score traces."""
-        assert self.pool is not None
+        if self.pool is None:
+            raise RuntimeError("pool is missing")
         found: list[ScoredBody] = await asyncio.wrap_future(self.pool.submit(bodies, self.terms))
         if restarts := self.pool.take_restarts():
             self._counters.inc("ragmeter_scorer_restarts_total", by=restarts)
@@ -152,7 +153,8 @@ class InlineTiers(TierSampling):
     async def embed(self, trace: Trace) -> AnswerVectors | str:
         """Return the vectors of a trace's question and answer, or the reason for none."""
         embedder = self.embedder
-        assert embedder is not None
+        if embedder is None:
+            raise RuntimeError("embedder is missing")
         if isinstance(embedder, PausableScorer) and embedder.paused and not embedder.trying:
             return "unavailable"
         return await self._call("embedding", trace, lambda: embedder.embed(trace))

@@ -242,7 +242,8 @@ class Scorer:
             results += _make_unknown(self._people, ScoreState.SAMPLED_OUT, terms, cheap)
         if not self._tiers:
             return CheapScores(_complete_trace(scores, results), {}, cheap)
-        assert self._sampler is not None
+        if self._sampler is None:
+            raise RuntimeError("sampler is missing")
         # before the draws: the results of a tier must not choose its stratum
         stratum = self._classify(scores, results)
         draws: dict[Tier, DrawTerms] = {}
@@ -293,7 +294,8 @@ class Scorer:
     def _draw_tier(
         self, scores: TraceScores, tier: Tier, stratum: Stratum
     ) -> tuple[SamplingDraw, DrawTerms]:
-        assert self._sampler is not None
+        if self._sampler is None:
+            raise RuntimeError("sampler is missing")
         draw = self._sampler.draw(scores, tier, stratum.ratio)
         name = drawn_stratum(stratum.name, draw.probability / scores.probability)
         name = upstream_stratum(name, scores.probability)
@@ -319,7 +321,8 @@ class Scorer:
         draws: dict[Tier, DrawTerms] = {}
         pairs, terms = self._judged_canary_pairs, DrawTerms(trace.probability, "")
         if pairs:
-            assert self._sampler is not None
+            if self._sampler is None:
+                raise RuntimeError("sampler is missing")
             if not scores.referenced:  # recorded by the service itself; the sender's is judged
                 results += _make_unknown(
                     pairs, ScoreState.NOT_APPLICABLE, terms, {}, "no_reference"

@@ -146,7 +146,8 @@ class ServerCertificate:
 
     def _make(self) -> ssl.SSLContext:
         cert, key = self._tls.cert_file, self._tls.key_file or self._tls.cert_file
-        assert cert is not None, "without a certificate there is no TLS"
+        if cert is None:
+            raise RuntimeError("without a certificate there is no TLS")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # a resumed session would outlive the authorities that admitted it

@@ -98,7 +98,8 @@ async def listen(
     )
     await runner.setup()
     http = runner.server
-    assert http is not None
+    if http is None:
+        raise RuntimeError("http is missing")
 
     def connection() -> LimitedConnection:
         secure = access.certificate

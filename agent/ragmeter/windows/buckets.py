@@ -318,7 +318,8 @@ class BucketRing:
     @property
     def oldest(self) -> int:
         """The index of the oldest bucket of the ring; only once time is known."""
-        assert self.newest is not None
+        if self.newest is None:
+            raise RuntimeError("newest is missing")
         return self.newest - self.capacity + 1
 
     def fold(

@@ -207,8 +207,8 @@ class WindowState:
 
     def retract(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> None:
         """Undo `add` of a partial trace without timings, given the same arguments again."""
-        assert scored.partial
-        assert not scored.timings
+        if not scored.partial or scored.timings:
+            raise ValueError("only results without timings can be taken back")
         self.fold()
         if self.now is None or self.too_late(scored.timestamp):
             return

@@ -280,7 +280,8 @@ def _record(result: ExportedResult) -> LogRecord:
 
 
 def _span(result: ExportedResult) -> Span:
-    assert result.span is not None
+    if result.span is None:
+        raise RuntimeError("a result without a span cannot be sent as one")
     mark = _score_id(result)
     by = result.scorer + (f"@{result.fingerprint}" if result.fingerprint else "")
     error = _error(result)

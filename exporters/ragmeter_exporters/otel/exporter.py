@@ -381,7 +381,8 @@ class ResultsExporter:
             channel.wake()
 
     def _count(self, signal: str, result: str, number: int) -> None:
-        assert self._agent is not None
+        if self._agent is None:
+            raise RuntimeError("the exporter was not started")
         with self._agent.lock():
             labels = (("signal", signal), ("result", result))
             self._agent.counters.inc(EXPORTED_COUNTER, labels, number)

@@ -141,7 +141,8 @@ def _change(alert: Alert) -> AlertChange:
 
 def _drift_change(alert: Alert) -> AlertChange:
     """Format a drift alert: of a distribution or latency it is the share above an edge."""
-    assert alert.drift is not None
+    if alert.drift is None:
+        raise RuntimeError("drift is missing")
     edge, band = alert.drift["edge"], ""
     if alert.lower is not None and alert.upper is not None:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"

@@ -115,7 +115,8 @@ class OtlpEndpoint:
         *parts, summary = await self._bodies.decode_apart(
             iterate_parts, body, self._redactor.settings, signal == LOGS, form == "json"
         )
-        assert isinstance(summary, DecodeSummary)
+        if not isinstance(summary, DecodeSummary):
+            raise RuntimeError("not of the expected type")
         return _batch(signal, cast(list[StoredPart], parts), summary)
 
     async def _store(

@@ -136,7 +136,8 @@ class _Transfer:
 
     def evict(self, now: float) -> None:
         """Stop reading it."""
-        assert self.deadline is not None
+        if self.deadline is None:
+            raise RuntimeError("deadline is missing")
         self.evicted = True
         self.deadline.reschedule(now)
 

@@ -91,7 +91,8 @@ def arrival_time(message: Any, now: float) -> float | None:
 
 def _decode(message: Any) -> Trace:
     item = decode_trace(message.value, len(message.value))
-    assert isinstance(item, DecodedTrace)
+    if not isinstance(item, DecodedTrace):
+        raise RuntimeError("not of the expected type")
     return item.trace
 
 
@@ -182,7 +183,8 @@ class MessageProcessor:
         return self._score(message, item.trace)
 
     async def _split(self, message: Any, encoding: MessageEncoding) -> Outcome:
-        assert self._otlp is not None
+        if self._otlp is None:
+            raise RuntimeError("otlp is missing")
         found = await self._otlp.split_request(message.value or b"", encoding)
         return self._letter(message, found) if isinstance(found, DecodeFailure) else found
 

@@ -81,7 +81,7 @@ def load_rows(
         load(head, by_kind)
     except UnknownVersion:
         raise
-    except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedState(f"rows of {what} are malformed: {error!r}") from None
 
 

@@ -208,7 +208,8 @@ def _is_required(rule: AlertRule) -> bool:
 
 def _check_metric(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
     """Check a rule on each series of its metric: of traffic, of canaries, of each judge."""
-    assert rule.metric is not None
+    if rule.metric is None:
+        raise RuntimeError("metric is missing")
     # what a reference leaves to a judge is `canary/judge`
     judge = JUDGE_SCORER if rule.scorer == REFERENCE_SCORER else rule.scorer
     scorers = (rule.scorer, canary_scorer(judge))
@@ -247,7 +248,8 @@ def _missing(rule: AlertRule, text: str) -> GateCheck:
 
 
 def _check_latency(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
-    assert rule.latency is not None
+    if rule.latency is None:
+        raise RuntimeError("latency is missing")
     for stage, quantiles in column.latency:
         for one in quantiles:
             if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):

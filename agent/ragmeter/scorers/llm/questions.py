@@ -141,7 +141,8 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
         raise MalformedAnswer(f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError:  # a number of thousands of digits
         raise MalformedAnswer("a number is too long") from None
-    assert isinstance(value, dict)  # it begins with a brace
+    if not isinstance(value, dict):
+        raise RuntimeError("it begins with a brace")
     return value
 
 
