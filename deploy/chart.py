@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ragmeter.config.loader import load_meanings
 from ragmeter.config.settings import Settings
 
 __all__ = ["CHART", "Value", "generated", "main", "schema", "table", "values"]
@@ -173,7 +172,6 @@ def schema(text: str) -> dict[str, Any]:
     """The JSON Schema of the values: nothing is allowed that is not named here."""
     described = {one.path: one.description for one in values(text)}
     settings = Settings.model_json_schema()
-    _describe(settings, settings["$defs"], load_meanings())
     root = _shape("", yaml.safe_load(text), described)
     root["properties"] |= GIVEN_BY_HELM
     # the section of the workers, where the installed agent has none
@@ -191,19 +189,6 @@ def schema(text: str) -> dict[str, Any]:
         **root,
         "$defs": {name: _public(one) for name, one in settings["$defs"].items()},
     }
-
-
-def _describe(
-    section: dict[str, Any], sections: dict[str, Any], meanings: dict[str, str], prefix: str = ""
-) -> None:
-    """Write the meanings of settings into the schema of a section and those below it, in place."""
-    for name, one in section["properties"].items():
-        key = f"{prefix}{name}"
-        if key in meanings:
-            one.setdefault("description", meanings[key])
-        reference = one.get("$ref", "").rpartition("/")[2]
-        if reference in sections and "properties" in sections[reference]:
-            _describe(sections[reference], sections, meanings, f"{key}.")
 
 
 def _shape(path: str, default: Any, described: dict[str, str]) -> dict[str, Any]:

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.base import SettingsSection
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import (
     ConfigError,
     dump_settings,
     iter_settings,
-    load_meanings,
     load_settings,
     render_reference,
 )
+from ragmeter.config.settings import Settings
 from ragmeter.core.redaction_rules import BUILTIN_RULES
 
 ROOT = Path(__file__).parents[2]
@@ -189,10 +192,30 @@ def test_the_reference_is_written_and_complete() -> None:
     """`ragmeter config reference > docs/configuration.md` mends it."""
     assert (ROOT / "docs" / "configuration.md").read_text() == render_reference()
     keys = [key for key, _, _ in iter_settings()]
-    assert list(load_meanings()) == keys, "meanings.yaml has other settings or another order"
-    assert all(name in load_meanings()["privacy.redact"] for name in BUILTIN_RULES)
     for key in keys:
         assert f"`{key}`" in render_reference()
+
+
+def sections(base: type[SettingsSection] = SettingsSection) -> Iterator[type[SettingsSection]]:
+    """Yield every section of the product, those of the items of lists and maps too."""
+    for section in base.__subclasses__():
+        if section.__module__.startswith("ragmeter."):
+            yield section
+        yield from sections(section)
+
+
+def test_every_setting_has_a_description() -> None:
+    assert Settings in sections()
+    for section in sections():
+        for name, field in section.model_fields.items():
+            if not isinstance(field.default, SettingsSection):
+                assert field.description, f"{section.__name__}.{name}"
+
+
+def test_the_ready_made_redaction_rules_are_described() -> None:
+    described = PrivacySettings.model_fields["redact"].description
+    assert described is not None
+    assert all(name in described for name in BUILTIN_RULES)
 
 
 def test_default_rules_on_a_window_that_is_not_there_are_off() -> None:

@@ -41,9 +41,15 @@ def _check_window(value: str) -> str:
 class TlsSettings(SettingsSection):
     """TLS of both ports."""
 
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    client_ca_file: Path | None = None
+    cert_file: Path | None = Field(
+        None, description="PEM certificate with its chain, for both ports; none: no TLS"
+    )
+    key_file: Path | None = Field(
+        None, description="PEM file of its key, not encrypted; none: it is in `cert_file`"
+    )
+    client_ca_file: Path | None = Field(
+        None, description="PEM authorities; whoever asks must show a certificate of theirs"
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> TlsSettings:
@@ -56,19 +62,45 @@ class TlsSettings(SettingsSection):
 class HttpSettings(SettingsSection):
     """Addresses, tokens and TLS of the HTTP ports."""
 
-    host: str = Field("127.0.0.1", min_length=1)
-    otlp_host: str | None = Field(None, min_length=1)
-    otlp_port: _PortNumber = 4318
-    metrics_port: _PortNumber = 9464
-    token: SecretStr | None = None
-    token_file: Path | None = None
-    send_token: SecretStr | None = None
-    send_token_file: Path | None = None
-    scrape_token: SecretStr | None = None
-    scrape_token_file: Path | None = None
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
+    )
+    otlp_host: str | None = Field(
+        None, min_length=1, description="another one for the port for traces; none: as `host`"
+    )
+    otlp_port: _PortNumber = Field(4318, description="port for traces in; 0 picks a free one")
+    metrics_port: _PortNumber = Field(
+        9464, description="port of `/metrics` and the page; 0: a free one"
+    )
+    token: SecretStr | None = Field(
+        None, description="bearer token for everything, or several; from the environment"
+    )
+    token_file: Path | None = Field(
+        None, description="file with it; a change is noticed. Several, one a line: all are valid"
+    )
+    send_token: SecretStr | None = Field(
+        None, description="token that opens sending traces only; from the environment"
+    )
+    send_token_file: Path | None = Field(None, description="file with it")
+    scrape_token: SecretStr | None = Field(
+        None, description="token that opens `/metrics` only; from the environment"
+    )
+    scrape_token_file: Path | None = Field(None, description="file with it")
     tls: TlsSettings = TlsSettings()
-    accept: Annotated[SplitList[Literal["open", "plain"]], Distinct] = Field([])
-    names: NameList = Field([])
+    accept: Annotated[SplitList[Literal["open", "plain"]], Distinct] = Field(
+        [],
+        description=(
+            "what you accept on an address that is not loopback: `open` (nobody is asked for a "
+            "token or a certificate), `plain` (no TLS)"
+        ),
+    )
+    names: NameList = Field(
+        [],
+        description=(
+            "names by which a browser may open ports that ask for nothing; addresses, single "
+            "words and the host of `alerts.page_url` it may anyway"
+        ),
+    )
 
     @property
     def otlp_address(self) -> str:
@@ -84,22 +116,72 @@ class HttpSettings(SettingsSection):
 class OtlpSettings(SettingsSection):
     """Assembly of traces from OTLP spans."""
 
-    grace_seconds: float = Field(2, ge=0)
-    logs_grace_seconds: float = Field(6, ge=0)
-    idle_seconds: float = Field(30, gt=0)
-    max_age_seconds: float = Field(300, gt=0)
-    remember_seconds: float = Field(3600, gt=0)
-    max_remembered: int = Field(100_000, ge=1)
-    max_trace_spans: int = Field(10_000, ge=1)
-    max_trace_bytes: int = Field(16 * 2**20, ge=1024)
-    max_open_traces: int = Field(10_000, ge=1)
-    max_open_bytes: int = Field(256 * 2**20, ge=1024)
-    max_copy_bytes: int = Field(64 * 2**20, ge=0)
-    tool_names: NameList = Field([])
-    excluded_tools: NameList = Field([])
-    hash_ids: bool = True
-    session_salt: SecretStr = SecretStr("ragmeter")
-    text_limit: int | None = Field(None, ge=1)
+    grace_seconds: float = Field(
+        2,
+        ge=0,
+        description="quiet time that closes a trace whose root has come, or idle_seconds if less",
+    )
+    logs_grace_seconds: float = Field(
+        6,
+        ge=0,
+        description="the same while log events carry content: exporters send them up to 5 s later",
+    )
+    idle_seconds: float = Field(
+        30, gt=0, description="quiet time after which a trace without its root is closed"
+    )
+    max_age_seconds: float = Field(
+        300, gt=0, description="a trace is closed so long after its first span, whatever comes"
+    )
+    remember_seconds: float = Field(
+        3600, gt=0, description="how long a closed trace is known: spans that come later are late"
+    )
+    max_remembered: int = Field(
+        100_000, ge=1, description="closed traces known at a time; the oldest are forgotten"
+    )
+    max_trace_spans: int = Field(
+        10_000, ge=1, description="a trace is closed at so many spans and log events"
+    )
+    max_trace_bytes: int = Field(
+        16 * 2**20, ge=1024, description="a trace is closed at so many bytes of spans"
+    )
+    max_open_traces: int = Field(
+        10_000, ge=1, description="open traces; beyond it the oldest are closed early"
+    )
+    max_open_bytes: int = Field(
+        256 * 2**20,
+        ge=1024,
+        description="spans of all open traces on the disk; beyond it the oldest are closed early",
+    )
+    max_copy_bytes: int = Field(
+        64 * 2**20,
+        ge=0,
+        description="spans of open traces kept in memory too, which are not read from the disk",
+    )
+    tool_names: NameList = Field(
+        [],
+        description=(
+            "tools whose results are passages, by name (`*` stands for any text), besides those "
+            "whose name or result looks like a retrieval"
+        ),
+    )
+    excluded_tools: NameList = Field(
+        [],
+        description=(
+            "tools whose results are not passages though they look like it, by name; `*` alone "
+            "leaves those of `otlp.tool_names`"
+        ),
+    )
+    hash_ids: bool = Field(
+        True, description="keep sessions and users as keyed hashes; false keeps them as they come"
+    )
+    session_salt: SecretStr = Field(
+        SecretStr("ragmeter"), description="key of the hashes of sessions and users; set your own"
+    )
+    text_limit: int | None = Field(
+        None,
+        ge=1,
+        description="the senders' limit of attribute values: text of just this length was cut",
+    )
 
     @model_validator(mode="after")
     def _order(self) -> OtlpSettings:
@@ -111,31 +193,69 @@ class OtlpSettings(SettingsSection):
 class FeedbackSettings(SettingsSection):
     """Joining of feedback to traces."""
 
-    horizon: Annotated[str, AfterValidator(_check_window)] | None = None
-    traces: int = Field(100_000, ge=0)
-    waiting: int = Field(10_000, ge=1)
-    scorers: int = Field(8, ge=1)
-    reserved: NameList = Field([])
+    horizon: Annotated[str, AfterValidator(_check_window)] | None = Field(
+        None,
+        description=(
+            "how long a trace waits for labels, and labels for their trace; none, and at most: "
+            "the longest window, for later ones would have none to enter"
+        ),
+    )
+    traces: int = Field(
+        100_000,
+        ge=0,
+        description=(
+            "traces remembered for their labels, some 350 bytes each; beyond it the oldest are "
+            "forgotten. On Kafka each partition has an equal part. 0: no feedback"
+        ),
+    )
+    waiting: int = Field(
+        10_000,
+        ge=1,
+        description=(
+            "feedback waiting for its trace; beyond it the oldest is shed. On Kafka each "
+            "partition has an equal part"
+        ),
+    )
+    scorers: int = Field(
+        8, ge=1, description="names of scorers in feedback with series of their own"
+    )
+    reserved: NameList = Field(
+        [],
+        description=(
+            "names of scorers that always have them, besides `feedback.scorers`; `human` has"
+        ),
+    )
 
 
 class ResolverSource(SettingsSection):
     """A source of passage texts: a URL, a file or a SQLite database."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")  # label value
-    services: NameList = Field([])  # only for these services; empty: all
-    url: str | None = None  # `http://host/path/{id}`
-    file: Path | None = None  # JSON lines, or CSV with a header (`.csv`)
-    sqlite: Path | None = None  # a SQLite file, opened for reading only
-    query: str | None = None  # for `sqlite`: `SELECT text FROM chunks WHERE id = ?`
-    id_field: str = Field("id", min_length=1)  # for `file`: where the id is
-    # where the text is in JSON or CSV; dots between levels
-    text_field: str = Field("text", min_length=1)
-    headers: SecretStr | None = None  # for `url`: `Name: value`, one a line; from the environment
-    # file of such lines, read anew when the server refuses the old ones
-    headers_file: Path | None = None
-    timeout_seconds: float = Field(2, gt=0, le=60)  # longest wait for one text
-    concurrency: int = Field(8, ge=1, le=64)  # texts that are fetched at a time
-    max_bytes: int = Field(256 * 2**10, ge=1, le=16 * 2**20)  # largest text
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="value of the label `resolver`"
+    )
+    services: NameList = Field([], description="only for these services; empty: all")
+    url: str | None = Field(None, description="`http://host/path/{id}`")
+    file: Path | None = Field(None, description="JSON lines, or CSV with a header (`.csv`)")
+    sqlite: Path | None = Field(None, description="a SQLite file, opened for reading only")
+    query: str | None = Field(
+        None, description="for `sqlite`: `SELECT text FROM chunks WHERE id = ?`"
+    )
+    id_field: str = Field("id", min_length=1, description="for `file`: where the id is")
+    text_field: str = Field(
+        "text",
+        min_length=1,
+        description="where the text is in JSON or CSV; dots between levels",
+    )
+    headers: SecretStr | None = Field(
+        None, description="for `url`: `Name: value`, one a line; from the environment"
+    )
+    headers_file: Path | None = Field(
+        None,
+        description="file of such lines, read anew when the server refuses the old ones",
+    )
+    timeout_seconds: float = Field(2, gt=0, le=60, description="longest wait for one text")
+    concurrency: int = Field(8, ge=1, le=64, description="texts that are fetched at a time")
+    max_bytes: int = Field(256 * 2**10, ge=1, le=16 * 2**20, description="largest text")
 
     @field_validator("url")
     @classmethod
@@ -179,11 +299,17 @@ class ResolverSource(SettingsSection):
 class ResolverSettings(SettingsSection):
     """Look-up of passage texts by id."""
 
-    sources: Annotated[list[ResolverSource], Distinct] = Field([], max_length=16)
-    cache_bytes: int = Field(64 * 2**20, ge=0)
-    cache_seconds: float = Field(3600, gt=0)
-    negative_seconds: float = Field(60, gt=0)
-    waiting: int = Field(1000, ge=1)
+    sources: Annotated[list[ResolverSource], Distinct] = Field(
+        [], max_length=16, description="where texts are looked up; the first that has one gives it"
+    )
+    cache_bytes: int = Field(64 * 2**20, ge=0, description="texts remembered")
+    cache_seconds: float = Field(3600, gt=0, description="how long a text is remembered")
+    negative_seconds: float = Field(
+        60, gt=0, description="how long it is remembered that there is none"
+    )
+    waiting: int = Field(
+        1000, ge=1, description="traces that wait for texts; others go on without them"
+    )
 
 
 TextField = Literal["query", "answer", "passages", "history", "error", "tags", "reference"]
@@ -194,13 +320,22 @@ _MAX_RULES = 64  # each is a label value and a search of every text
 class RedactionRuleSettings(SettingsSection):
     """A redaction rule: a built-in one, or a pattern."""
 
-    # label value; or that of a ready-made rule
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")
-    # what is replaced; none: the ready-made
-    pattern: str | None = Field(None, min_length=1, max_length=2000)
-    # literal text in its place; none: `[name]`
-    replacement: str | None = Field(None, max_length=200)
-    fields: SplitList[TextField] = Field(list(TEXT_FIELDS), min_length=1)  # where it applies
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="value of the label `rule`; or the name of a ready-made rule",
+    )
+    pattern: str | None = Field(
+        None,
+        min_length=1,
+        max_length=2000,
+        description="what is replaced; none: as in the ready-made rule",
+    )
+    replacement: str | None = Field(
+        None, max_length=200, description="literal text in its place; none: `[name]`"
+    )
+    fields: SplitList[TextField] = Field(
+        list(TEXT_FIELDS), min_length=1, description="where it applies"
+    )
 
     @field_validator("pattern")
     @classmethod
@@ -239,13 +374,26 @@ class PrivacySettings(SettingsSection):
     """What is removed from traces and what is stored of their texts."""
 
     redact: Annotated[list[RedactionRuleSettings], BeforeValidator(_expand_rule_name), Distinct] = (
-        Field([], max_length=_MAX_RULES)
+        Field(
+            [],
+            max_length=_MAX_RULES,
+            description=(
+                "rules, in order: names of ready-made ones (email, phone, iban, credit_card, ip, "
+                "secret), or `{name, pattern, replacement, fields}`"
+            ),
+        )
     )
-    drop_attributes: NameList = Field([])
-    content: Literal["full", "hash", "none"] = "full"
-    hash_key: SecretStr | None = None
-    hash_key_file: Path | None = None
-    timeout_seconds: float = Field(0.25, gt=0, le=5)
+    drop_attributes: NameList = Field(
+        [], description="names of span attributes, tags and metadata to drop; `*` and `?` match"
+    )
+    content: Literal["full", "hash", "none"] = Field(
+        "full", description="what the state file and the page keep of texts once they are scored"
+    )
+    hash_key: SecretStr | None = Field(None, description="key of the hashes; from the environment")
+    hash_key_file: Path | None = Field(None, description="file with the key of the hashes")
+    timeout_seconds: float = Field(
+        0.25, gt=0, le=5, description="longest search for one pattern in one text"
+    )
 
     @field_validator("drop_attributes")
     @classmethod

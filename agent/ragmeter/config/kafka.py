@@ -30,13 +30,15 @@ def _check_topic(value: str) -> str:
 class KafkaTopics(SettingsSection):
     """Names of the topics."""
 
-    prefix: str = Field("rag.", pattern=_TOPIC_PREFIX)
-    traces: str = "rag.traces"
-    spans: str = "rag.spans"
-    scores: str = "rag.scores"
-    dead: str = "rag.dead"
-    feedback: str = "rag.feedback"
-    control: str = "rag.control"
+    prefix: str = Field(
+        "rag.", pattern=_TOPIC_PREFIX, description="of every name below that is not given"
+    )
+    traces: str = Field("rag.traces", description="traces in")
+    spans: str = Field("rag.spans", description="parts of traces that came as OTLP, by trace id")
+    scores: str = Field("rag.scores", description="scored traces, keyed by service")
+    dead: str = Field("rag.dead", description="what could not be read, as it came")
+    feedback: str = Field("rag.feedback", description="labels in: what is said of traces later")
+    control: str = Field("rag.control", description="what the halves of the agent tell each other")
 
     @model_validator(mode="before")
     @classmethod
@@ -61,25 +63,39 @@ _RetentionHours = Annotated[float, Field(ge=1, le=24 * 3650)]
 class KafkaRetention(SettingsSection):
     """How long the brokers keep each topic."""
 
-    traces_hours: _RetentionHours = 72
-    spans_hours: _RetentionHours = 72
-    scores_hours: _RetentionHours = 72
-    dead_hours: _RetentionHours = 336
-    feedback_hours: _RetentionHours = 336
+    traces_hours: _RetentionHours = Field(
+        72, description="how long traces are kept: longest outage of the workers, replay, evidence"
+    )
+    spans_hours: _RetentionHours = Field(72, description="how long spans are kept: as for traces")
+    scores_hours: _RetentionHours = Field(72, description="how long scored traces are kept")
+    dead_hours: _RetentionHours = Field(336, description="how long what could not be read is kept")
+    feedback_hours: _RetentionHours = Field(336, description="how long feedback is kept")
 
 
 class KafkaSecurity(SettingsSection):
     """Encryption and authentication towards the brokers."""
 
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    username: str | None = Field(None, min_length=1)
-    password: SecretStr | None = None
-    password_file: Path | None = None
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    check_hostname: bool = True
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="as the brokers' listener has it; only `..SSL` is encrypted"
+    )
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="how the password is proved, for `SASL_..`"
+    )
+    username: str | None = Field(None, min_length=1, description="for `SASL_..`")
+    password: SecretStr | None = Field(None, description="for `SASL_..`; from the environment")
+    password_file: Path | None = Field(None, description="file with the password")
+    ca_file: Path | None = Field(
+        None, description="PEM file of the authorities to trust, for `..SSL`; none: the system's"
+    )
+    cert_file: Path | None = Field(
+        None, description="PEM file of the client's certificate (chain), for `..SSL`"
+    )
+    key_file: Path | None = Field(
+        None, description="PEM file of its key, not encrypted; none: it is in `cert_file`"
+    )
+    check_hostname: bool = Field(
+        True, description="whether the broker's certificate must name the host that was called"
+    )
 
     @property
     def sasl(self) -> bool:
@@ -114,20 +130,74 @@ class KafkaSecurity(SettingsSection):
 class KafkaSettings(SettingsSection):
     """Brokers, topics and workers."""
 
-    bootstrap_servers: NameList = Field(["127.0.0.1:9092"], min_length=1)
-    client_id: str = Field("ragmeter", pattern=_NAME)
-    group: str = Field("ragmeter", pattern=_NAME)
+    bootstrap_servers: NameList = Field(
+        ["127.0.0.1:9092"], min_length=1, description="brokers to ask first, as host:port"
+    )
+    client_id: str = Field(
+        "ragmeter", pattern=_NAME, description="name in the brokers' logs and quotas"
+    )
+    group: str = Field(
+        "ragmeter",
+        pattern=_NAME,
+        description=(
+            "consumer group of the workers, and the first part of the state's topics; another "
+            "group counts everything anew"
+        ),
+    )
     topics: KafkaTopics = KafkaTopics()
-    partitions: int = Field(8, ge=1, le=10_000)
-    replication: int | None = Field(None, ge=1, le=100)
+    partitions: int = Field(
+        8,
+        ge=1,
+        le=10_000,
+        description=(
+            "of the traces, the scores and the state: most workers that share the work; those of "
+            "scores and state cannot be changed later"
+        ),
+    )
+    replication: int | None = Field(
+        None, ge=1, le=100, description="copies of every topic, 3 to lose nothing; none: broker's"
+    )
     retention: KafkaRetention = KafkaRetention()
-    traces_encoding: TracesEncoding = "auto"
-    feedback_service: str | None = Field(None, min_length=1, max_length=512)
-    in_flight: int = Field(2000, ge=1, le=65_536)
-    dedupe_hours: float = Field(48, gt=0)
-    session_seconds: float = Field(30, ge=6, le=60)
-    evidence_bytes: int = Field(32 * 2**20, ge=0)
-    timeout_seconds: float = Field(15, ge=1, le=300)
+    traces_encoding: TracesEncoding = Field(
+        "auto",
+        description=(
+            "of messages without a header `encoding`: traces as JSON (native), requests of "
+            "OpenTelemetry (otlp_proto, otlp_json), or each as it looks; with native there are no "
+            "topics for spans"
+        ),
+    )
+    feedback_service: str | None = Field(
+        None,
+        min_length=1,
+        max_length=512,
+        description="service of feedback over Kafka that names none; none: it is a dead letter",
+    )
+    in_flight: int = Field(
+        2000, ge=1, le=65_536, description="traces of a partition that a worker has under way"
+    )
+    dedupe_hours: float = Field(
+        48, gt=0, description="event-time hours in which the same trace id counts once"
+    )
+    session_seconds: float = Field(
+        30,
+        ge=6,
+        le=60,
+        description=(
+            "a worker that was killed is replaced after so long; one whose process hangs for "
+            "longer is put out of the group"
+        ),
+    )
+    evidence_bytes: int = Field(
+        32 * 2**20,
+        ge=0,
+        description=(
+            "texts of the worst traces, and of those to label, that a partition of the state "
+            "keeps, compressed; beyond it scores only"
+        ),
+    )
+    timeout_seconds: float = Field(
+        15, ge=1, le=300, description="longest time for a command to reach a broker"
+    )
     security: KafkaSecurity = KafkaSecurity()
 
     @model_validator(mode="before")

@@ -28,7 +28,6 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource
 from ragmeter.config.base import SettingsSection
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
-from ragmeter.core.files import load_yaml
 
 ENV_PREFIX = "RAGMETER_"
 
@@ -132,23 +131,9 @@ def dump_settings(settings: Settings) -> str:
 
 def render_reference() -> str:
     """Return the configuration reference as Markdown."""
-    meanings = load_meanings()
-    rows = (_reference_row(*leaf, meanings[leaf[0]]) for leaf in iter_settings())
+    rows = (_reference_row(*leaf) for leaf in iter_settings())
     head = files(__package__).joinpath("reference_head.md").read_text("utf-8")
     return head + "".join(rows)
-
-
-def load_meanings() -> dict[str, str]:
-    """Load the meaning of every setting by its key, from `meanings.yaml`."""
-    return dict(_flatten(load_yaml(__package__, "meanings.yaml")))
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -283,7 +268,7 @@ def _plain_value(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else str(value)
 
 
-def _reference_row(key: str, field: FieldInfo, default: Any, meaning: str) -> str:
+def _reference_row(key: str, field: FieldInfo, default: Any) -> str:
     shown = "none" if default is None else f"`{json.dumps(_plain_value(default))}`"
     bounds = ", ".join(
         text.format(getattr(item, name))
@@ -291,5 +276,5 @@ def _reference_row(key: str, field: FieldInfo, default: Any, meaning: str) -> st
         for name, text in _BOUNDS.items()
         if getattr(item, name, None) is not None
     )
-    meaning += f" ({bounds})" if bounds else ""
+    meaning = f"{field.description} ({bounds})" if bounds else field.description
     return f"| `{key}` | {_type_text(field.annotation)} | {shown} | {meaning} |\n"

@@ -23,15 +23,41 @@ RUNBOOK_PATH = "/runbooks"  # of the agent's copy of docs/runbooks, on the metri
 class AlertSettings(SettingsSection):
     """Alert rules and receivers of notifications."""
 
-    profile: Literal["conservative", "balanced", "lenient"] = "balanced"
-    rules: Path | None = None
-    alertmanager_url: HttpUrl | None = None
-    webhook_url: HttpUrl | None = None
-    page_url: HttpUrl | None = None
-    runbook_url: HttpUrl | None = None
-    trace_url: HttpUrl | None = None
-    resend_seconds: float = Field(60, gt=0)
-    evaluation_seconds: float = Field(15, ge=1)
+    profile: Literal["conservative", "balanced", "lenient"] = Field(
+        "balanced", description="which thresholds of the rules hold"
+    )
+    rules: Path | None = Field(
+        None, description="YAML file of rules, laid over the default ones by name"
+    )
+    alertmanager_url: HttpUrl | None = Field(
+        None, description="base URL of an Alertmanager (API v2)"
+    )
+    webhook_url: HttpUrl | None = Field(
+        None, description="URL that gets every notification as JSON"
+    )
+    page_url: HttpUrl | None = Field(
+        None, description="public URL of the status page, for links in notifications"
+    )
+    runbook_url: HttpUrl | None = Field(
+        None,
+        description=(
+            "base URL under which docs/runbooks is published (else the status page's "
+            "`/runbooks`), for links in notifications and in the rules for Prometheus"
+        ),
+    )
+    trace_url: HttpUrl | None = Field(
+        None,
+        description=(
+            "address of a trace in your tracing backend, for links on the page; `{trace_id}` and "
+            "`{service}` stand for its own"
+        ),
+    )
+    resend_seconds: float = Field(
+        60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
+    )
+    evaluation_seconds: float = Field(
+        15, ge=1, description="event-time seconds between two evaluations of the rules"
+    )
 
     @property
     def runbook_base(self) -> str:
@@ -50,15 +76,19 @@ class AlertSettings(SettingsSection):
 class SloSettings(SettingsSection):
     """An objective: which events are bad, and the share that should be good."""
 
-    name: str = Field(min_length=1, max_length=64)  # label value of the counters
-    objective: float = Field(0.99, gt=0, lt=1)  # share of events that should be good
-    # `failed`: status is not ok; `error`, `timeout`: status is that one; `slow`: timings.total over
-    # `seconds`; `low`, `high`: the score of `metric` by `scorer` is below or above `threshold`
-    bad: Literal["failed", "error", "timeout", "slow", "low", "high"]
-    seconds: float | None = Field(None, gt=0)  # for `slow`: the objective in seconds
-    metric: str | None = Field(None, min_length=1)  # for `low` and `high`
-    scorer: str | None = Field(None, min_length=1)  # for `low` and `high`: `builtin`
-    threshold: float | None = None  # for `low` and `high`
+    name: str = Field(min_length=1, max_length=64, description="label value of the counters")
+    objective: float = Field(0.99, gt=0, lt=1, description="share of events that should be good")
+    bad: Literal["failed", "error", "timeout", "slow", "low", "high"] = Field(
+        description=(
+            "`failed`: status is not ok; `error`, `timeout`: status is that one; `slow`: "
+            "timings.total over `seconds`; `low`, `high`: the score of `metric` by `scorer` is "
+            "below or above `threshold`"
+        )
+    )
+    seconds: float | None = Field(None, gt=0, description="for `slow`: the objective in seconds")
+    metric: str | None = Field(None, min_length=1, description="for `low` and `high`")
+    scorer: str | None = Field(None, min_length=1, description="for `low` and `high`: `builtin`")
+    threshold: float | None = Field(None, description="for `low` and `high`")
 
     @model_validator(mode="after")
     def _complete(self) -> SloSettings:
@@ -75,33 +105,67 @@ class SloSettings(SettingsSection):
 class DriftDetectionSettings(SettingsSection):
     """Detection of drift."""
 
-    enabled: bool = True
-    false_alarm_days: float = Field(30, gt=0)
-    baseline_days: float = Field(14, ge=0.25, le=28)
-    promote_days: float | None = Field(None, gt=0)
-    max_series: int = Field(5_000, ge=1)
+    enabled: bool = Field(True, description="watch every series for drift")
+    false_alarm_days: float = Field(
+        30,
+        gt=0,
+        description="days with one false alarm, over all services and their series together",
+    )
+    baseline_days: float = Field(
+        14,
+        ge=0.25,
+        le=28,
+        description=(
+            "days a baseline is learned from: of a day or more by hour of the day, of a week or "
+            "more by hour of the week"
+        ),
+    )
+    promote_days: float | None = Field(
+        None, gt=0, description="days until a new baseline is taken, in calm; none: never by itself"
+    )
+    max_series: int = Field(5_000, ge=1, description="series watched; those beyond it are not")
 
 
 class ResultsExportSettings(SettingsSection):
     """Export of results to an OTLP receiver."""
 
-    endpoint: BaseUrl | None = None
-    headers: SecretStr | None = None
-    headers_file: Path | None = None
-    logs: bool = True
-    spans: bool = False
-    metrics: NameList = Field([])
-    scorers: NameList = Field([])
-    tiers: SplitList[Literal["cheap", "model", "judge"]] = Field([])
-    states: SplitList[Literal["scored", "unscored", "not_applicable"]] = Field(
-        ["scored", "unscored"], min_length=1
+    endpoint: BaseUrl | None = Field(
+        None,
+        description="base URL of an OTLP/HTTP receiver, without `/v1/logs`; none: nothing is sent",
     )
-    explanation_chars: int = Field(500, ge=0, le=10_000)
-    queue: int = Field(10_000, ge=1, le=1_000_000)
-    batch: int = Field(512, ge=1, le=10_000)
-    linger_seconds: float = Field(2, ge=0, le=60)
-    timeout_seconds: float = Field(10, gt=0, le=120)
-    retry_seconds: float = Field(120, ge=0)
+    headers: SecretStr | None = Field(
+        None, description="`name=value,name=value`, values percent-encoded; from the environment"
+    )
+    headers_file: Path | None = Field(
+        None, description="file of `name: value` lines, read anew for each request"
+    )
+    logs: bool = Field(True, description="send `gen_ai.evaluation.result` log events")
+    spans: bool = Field(
+        False, description="send OpenInference EVALUATOR spans for traces that name their span"
+    )
+    metrics: NameList = Field([], description="only these metrics; empty: all")
+    scorers: NameList = Field([], description="only these scorers; empty: all")
+    tiers: SplitList[Literal["cheap", "model", "judge"]] = Field(
+        [], description="only the scores of these tiers; empty: all"
+    )
+    states: SplitList[Literal["scored", "unscored", "not_applicable"]] = Field(
+        ["scored", "unscored"], min_length=1, description="results in these states"
+    )
+    explanation_chars: int = Field(
+        500,
+        ge=0,
+        le=10_000,
+        description="longest explanation; it may quote the trace. 0: none is sent",
+    )
+    queue: int = Field(
+        10_000, ge=1, le=1_000_000, description="results that wait; beyond it they are dropped"
+    )
+    batch: int = Field(512, ge=1, le=10_000, description="most results in one request")
+    linger_seconds: float = Field(2, ge=0, le=60, description="longest wait for a full batch")
+    timeout_seconds: float = Field(10, gt=0, le=120, description="longest time for one request")
+    retry_seconds: float = Field(
+        120, ge=0, description="how long a batch is tried again before it is dropped"
+    )
 
     @field_validator("endpoint")
     @classmethod

@@ -24,37 +24,72 @@ _MAX_NEAR_QUERIES = 500
 class ScorerSettings(SettingsSection):
     """The scorers that need no model."""
 
-    processes: int | None = Field(None, ge=0, le=64)
+    processes: int | None = Field(
+        None,
+        ge=0,
+        le=64,
+        description=(
+            "processes that score traces beside the agent or worker; 0: it scores itself; none: "
+            "as many as it has CPU cores less one (for a replay of more than 20 MB all of them), "
+            "at most 4"
+        ),
+    )
 
 
 class SamplingRates(SettingsSection):
     """Shares of traces that the sampled tiers score."""
 
-    builtin: Share = 1.0
-    model: Share = 0.05
-    judge: Share = 0.05
-    people: float = Field(0, ge=0, le=1)
+    builtin: Share = Field(
+        1.0,
+        description=(
+            "share of traces for the built-in scorers of relevance, grounding and citations; less "
+            "by itself while the queue is over half full"
+        ),
+    )
+    model: Share = Field(0.05, description="share of traces for local models")
+    judge: Share = Field(0.05, description="share of traces for LLM judges")
+    people: float = Field(
+        0,
+        ge=0,
+        le=1,
+        description=(
+            "share of traces from which `ragmeter label` draws; their texts are kept, and a local "
+            "model scores them (0 = none)"
+        ),
+    )
 
 
 class SamplingRatios(SettingsSection):
     """How much more often a stratum is drawn than the rest."""
 
-    error: _SamplingRatio = 3
-    new: _SamplingRatio = 3
-    low: _SamplingRatio = 2
-    rare: _SamplingRatio = 3
+    error: _SamplingRatio = Field(3, description="traces that failed or have no answer")
+    new: _SamplingRatio = Field(3, description="traces of a model or prompt version that is new")
+    low: _SamplingRatio = Field(2, description="traces with the lowest cheap scores")
+    rare: _SamplingRatio = Field(3, description="traces of segments with little traffic")
 
 
 class SamplingSettings(SamplingRates):
     """Sampling of traces for models and judges."""
 
-    salt: str = "ragmeter"
-    services: dict[str, SamplingRates] = Field({})
+    salt: str = Field(
+        "ragmeter", description="key of the sampling hash; not shared with upstream samplers"
+    )
+    services: dict[str, SamplingRates] = Field(
+        {}, description="other rates for single services, by name"
+    )
     ratios: SamplingRatios = SamplingRatios()
-    low: NameList = Field(["grounding", "relevance"])
-    low_share: float = Field(0.2, gt=0, le=0.5)
-    new_seconds: float = Field(3600, ge=0)
-    rare_share: float = Field(0.02, ge=0, le=0.2)
+    low: NameList = Field(
+        ["grounding", "relevance"], description="metrics whose lowest built-in scores are `low`"
+    )
+    low_share: float = Field(
+        0.2, gt=0, le=0.5, description="share of traces below the cuts of `low`, all together"
+    )
+    new_seconds: float = Field(
+        3600, ge=0, description="how long a model or prompt version is `new`"
+    )
+    rare_share: float = Field(
+        0.02, ge=0, le=0.2, description="a segment with less of the traffic is `rare`"
+    )
 
     @property
     def draws_people(self) -> bool:
@@ -65,77 +100,125 @@ class SamplingSettings(SamplingRates):
 class HhemSettings(SettingsSection):
     """The local model HHEM."""
 
-    path: Path | None = None
-    workers: int = Field(1, ge=1, le=64)
-    int8: bool = False
-    fulltext: bool = False
+    path: Path | None = Field(
+        None, description="folder of a model made by `ragmeter model convert`; none: no HHEM"
+    )
+    workers: int = Field(1, ge=1, le=64, description="single-threaded workers")
+    int8: bool = Field(False, description="use the quantised graph: faster, less exact")
+    fulltext: bool = Field(
+        False, description="also score as the reference does: one pair, premise cut"
+    )
 
 
 class ModelSettings(SettingsSection):
     """The embedded grounding model, or one of your own in its place."""
 
-    path: Path | None = None
-    cpu_share: float = Field(0.2, ge=0, le=1)
+    path: Path | None = Field(
+        None,
+        description="folder of a model of your own, with a `model.json`; none: the embedded `mini`",
+    )
+    cpu_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description=(
+            "share of one core that the model may take of live traffic, and by a nominal clock of "
+            "a replay; 0: no model"
+        ),
+    )
 
 
 class ModelEndpoint(SettingsSection):
     """An OpenAI-compatible endpoint."""
 
-    base_url: BaseUrl | None = None
-    model: str | None = None
-    api_key: SecretStr | None = None
-    api_key_file: Path | None = None
+    base_url: BaseUrl | None = Field(
+        None, description="base URL of an OpenAI-compatible API, with its `/v1`"
+    )
+    model: str | None = Field(None, description="name of the model to ask")
+    api_key: SecretStr | None = Field(None, description="key of the API; from the environment")
+    api_key_file: Path | None = Field(
+        None, description="file with the key, read anew when the API refuses the old one"
+    )
 
 
 class JudgeCacheSettings(SettingsSection):
     """The cache of verdicts."""
 
-    entries: int = Field(200_000, ge=0)
-    days: float = Field(30, gt=0)
+    entries: int = Field(200_000, ge=0, description="verdicts kept; 0 keeps none")
+    days: float = Field(30, gt=0, description="how long a verdict is kept")
 
 
 class JudgeBudgetSettings(SettingsSection):
     """Bounds on the use of the judge."""
 
-    requests_per_minute: float | None = Field(None, gt=0)
-    tokens_per_minute: float | None = Field(None, gt=0)
-    usd_per_day: float | None = Field(None, gt=0)
-    shares: dict[str, Share] = Field({})
-    canaries: float = Field(0.1, ge=0, le=1)
+    requests_per_minute: float | None = Field(
+        None, gt=0, description="calls a minute on average over an hour; none: any"
+    )
+    tokens_per_minute: float | None = Field(
+        None,
+        gt=0,
+        description="tokens a minute on average over an hour, in and out together; none: any",
+    )
+    usd_per_day: float | None = Field(None, gt=0, description="USD a day (UTC); none: any")
+    shares: dict[str, Share] = Field(
+        {}, description="largest part of the budget for single services, by name"
+    )
+    canaries: float = Field(
+        0.1, ge=0, le=1, description="largest part of the budget for canaries; 0: none is judged"
+    )
 
 
 class SecondJudgeSettings(ModelEndpoint):
     """A second judge that judges a part of the traces again."""
 
-    share: float = Field(0.05, ge=0, le=1)
-    input_usd_per_million: float | None = Field(None, ge=0)
-    output_usd_per_million: float | None = Field(None, ge=0)
+    share: float = Field(0.05, ge=0, le=1, description="part of the judged traces judged again")
+    input_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens in; none: as the first judge's"
+    )
+    output_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens out; none: as the first judge's"
+    )
 
 
 class JudgeProbeSettings(SettingsSection):
     """The frozen probe set that shows changes of the judge."""
 
-    hours: float = Field(24, gt=0)
-    file: Path | None = None
-    enabled: bool = True
+    hours: float = Field(24, gt=0, description="hours between two runs of the frozen probe set")
+    file: Path | None = Field(None, description="JSON lines of probes in place of the bundled ones")
+    enabled: bool = Field(True, description="judge the probe set while a judge is configured")
 
 
 class JudgeSettings(ModelEndpoint):
     """The LLM judge."""
 
     metrics: SplitList[JudgeFamily] = Field(
-        ["relevance", "answered", "citations", "nuggets"], min_length=1
+        ["relevance", "answered", "citations", "nuggets"],
+        min_length=1,
+        description="what the judge is asked for",
     )
-    k: SplitList[_RankCutoff] = Field([5], max_length=5)
-    passages_per_call: int = Field(1, ge=1, le=10)
-    structured: Literal["auto", "schema", "prompt"] = "auto"
-    temperature: float | None = Field(0, ge=0, le=2)
-    seed: int | None = 42
-    timeout_seconds: float = Field(60, gt=0)
-    concurrency: int = Field(64, ge=1, le=512)
-    retries: int = Field(3, ge=0, le=10)
-    input_usd_per_million: float = Field(0, ge=0)
-    output_usd_per_million: float = Field(0, ge=0)
+    k: SplitList[_RankCutoff] = Field(
+        [5], max_length=5, description="cut-offs of precision, average precision and nDCG"
+    )
+    passages_per_call: int = Field(
+        1, ge=1, le=10, description="passages graded in one call; above 1 changes the grades"
+    )
+    structured: Literal["auto", "schema", "prompt"] = Field(
+        "auto", description="JSON schema by the server, in the prompt, or found out by trying"
+    )
+    temperature: float | None = Field(0, ge=0, le=2, description="none: the model's own")
+    seed: int | None = Field(42, description="none: not sent")
+    timeout_seconds: float = Field(60, gt=0, description="longest time for one attempt")
+    concurrency: int = Field(
+        64,
+        ge=1,
+        le=512,
+        description=(
+            "most calls in flight; the client begins with 16 and looks for what the judge takes"
+        ),
+    )
+    retries: int = Field(3, ge=0, le=10, description="most retries of one call that failed")
+    input_usd_per_million: float = Field(0, ge=0, description="price of a million tokens in")
+    output_usd_per_million: float = Field(0, ge=0, description="price of a million tokens out")
     cache: JudgeCacheSettings = JudgeCacheSettings()
     budget: JudgeBudgetSettings = JudgeBudgetSettings()
     second: SecondJudgeSettings = SecondJudgeSettings()
@@ -160,11 +243,24 @@ class JudgeSettings(ModelEndpoint):
 class EmbeddingSettings(ModelEndpoint):
     """An OpenAI-compatible embeddings endpoint; without its `base_url` nothing is embedded."""
 
-    dimensions: int | None = Field(None, ge=2, le=4096)
-    near: float | None = Field(None, ge=0.5, le=1)
-    timeout_seconds: float = Field(20, gt=0)
-    concurrency: int = Field(4, ge=1, le=64)
-    retries: int = Field(2, ge=0, le=10)
+    dimensions: int | None = Field(
+        None,
+        ge=2,
+        le=4096,
+        description=(
+            "length of the vectors to ask for, of models that know shorter ones; none: the "
+            "model's own"
+        ),
+    )
+    near: float | None = Field(
+        None,
+        ge=0.5,
+        le=1,
+        description="cosine from which two questions are taken for one; none: only the same words",
+    )
+    timeout_seconds: float = Field(20, gt=0, description="longest time for one attempt")
+    concurrency: int = Field(4, ge=1, le=64, description="most calls in flight")
+    retries: int = Field(2, ge=0, le=10, description="most retries of one call that failed")
 
     @model_validator(mode="after")
     def _complete(self) -> EmbeddingSettings:
@@ -180,9 +276,26 @@ class EmbeddingSettings(ModelEndpoint):
 class ConsistencySettings(SettingsSection):
     """Comparison of the answers to one question."""
 
-    enabled: bool = True
-    queries: int = Field(200, ge=10, le=2_000)
-    tags: NameList = Field([])
+    enabled: bool = Field(
+        True,
+        description="compare answers to the same question; with `privacy.content: none` it is off",
+    )
+    queries: int = Field(
+        200,
+        ge=10,
+        le=2_000,
+        description=(
+            "different questions of a service that are remembered, up to 5 kB each, and with "
+            "embeddings five vectors more"
+        ),
+    )
+    tags: NameList = Field(
+        [],
+        description=(
+            "tags that must be equal, too, for two questions to be the same: `tenant`, where each "
+            "has documents of its own"
+        ),
+    )
     embeddings: EmbeddingSettings = EmbeddingSettings()
 
     @model_validator(mode="after")

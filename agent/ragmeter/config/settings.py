@@ -40,29 +40,66 @@ from ragmeter.core.clocks import parse_window
 class StateSettings(SettingsSection):
     """The files that outlive the process."""
 
-    path: Path = Path(".ragmeter/state.sqlite")
-    dead_letters: Path = Path(".ragmeter/dead-letters.jsonl")
-    synchronous: Literal["full", "normal"] = "full"
+    path: Path = Field(
+        Path(".ragmeter/state.sqlite"), description="SQLite file of queue, windows and progress"
+    )
+    dead_letters: Path = Field(
+        Path(".ragmeter/dead-letters.jsonl"), description="file for what could not be read"
+    )
+    synchronous: Literal["full", "normal"] = Field(
+        "full", description="`full` survives a power cut; `normal` survives a killed process only"
+    )
 
 
 class LimitSettings(SettingsSection):
     """Bounds on input, memory and waiting."""
 
-    body_bytes: int = Field(20 * 2**20, ge=1024)
-    trace_bytes: int = Field(2 * 2**20, ge=1024)
-    connections: int = Field(400, ge=8)
-    queue: int = Field(10_000, ge=1)
-    drawn: int = Field(5_000, ge=1)
-    services: int = Field(100, ge=1)
-    reserved: NameList = Field([])
-    segment_values: int = Field(20, ge=1)
-    label_chars: int = Field(128, ge=8)
-    min_samples: int = Field(5, ge=1)
-    dedupe_hours: float = Field(48, gt=0)
-    future_seconds: float = Field(300, ge=0)
-    evidence_bytes: int = Field(64 * 2**10, ge=1024)
-    drain_seconds: float = Field(10, gt=0)
-    stalled_seconds: float = Field(120, gt=0)
+    body_bytes: int = Field(
+        20 * 2**20, ge=1024, description="largest request body, also after decompression"
+    )
+    trace_bytes: int = Field(2 * 2**20, ge=1024, description="largest single trace")
+    connections: int = Field(
+        400, ge=8, description="open connections of a port; beyond it the idlest one is closed"
+    )
+    queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
+    drawn: int = Field(
+        5_000,
+        ge=1,
+        description="traces waiting for a judge, a model or an embedding; beyond it they are shed",
+    )
+    services: int = Field(
+        100,
+        ge=1,
+        description=(
+            "services with series of their own. Beyond it a new one waits as `__other__` until it "
+            "has had traffic in more minutes than another"
+        ),
+    )
+    reserved: NameList = Field(
+        [],
+        description=(
+            "names of services that always have series of their own, besides `limits.services`"
+        ),
+    )
+    segment_values: int = Field(20, ge=1, description="values a segment tag may have per service")
+    label_chars: int = Field(128, ge=8, description="longest label value in characters")
+    min_samples: int = Field(5, ge=1, description="fewer scored traces than this show no gauge")
+    dedupe_hours: float = Field(
+        48, gt=0, description="event-time hours in which the same trace id counts once"
+    )
+    future_seconds: float = Field(
+        300, ge=0, description="a trace further in the future than this is set to its arrival time"
+    )
+    evidence_bytes: int = Field(64 * 2**10, ge=1024, description="kept of one worst trace")
+    drain_seconds: float = Field(10, gt=0, description="longest time to finish after SIGTERM")
+    stalled_seconds: float = Field(
+        120,
+        gt=0,
+        description=(
+            "work waits and nothing moves for so long: exit 1; readiness is off after a quarter "
+            "of it. With Kafka not below the 60 s that a rebalance may take"
+        ),
+    )
 
 
 class Settings(SettingsSection, BaseSettings):
@@ -73,9 +110,19 @@ class Settings(SettingsSection, BaseSettings):
         case_sensitive=True, enable_decoding=False, validate_default=False
     )
 
-    windows: NameList = Field(["5m", "1h", "24h"], min_length=1)
-    segments: NameList = Field([])
-    builtin_scorers: bool = True
+    windows: NameList = Field(
+        ["5m", "1h", "24h"], min_length=1, description="rolling windows, 60s to 90d"
+    )
+    segments: NameList = Field(
+        [],
+        description=(
+            "tags that windows are also kept for; `model`, `prompt_version` and `answerable` "
+            "count as tags"
+        ),
+    )
+    builtin_scorers: bool = Field(
+        True, description="score relevance, grounding and citations with the built-in scorers"
+    )
     scorers: ScorerSettings = ScorerSettings()
     http: HttpSettings = HttpSettings()
     otlp: OtlpSettings = OtlpSettings()
@@ -93,7 +140,8 @@ class Settings(SettingsSection, BaseSettings):
         [
             SloSettings(name="availability", bad="failed"),
             SloSettings(name="latency", bad="slow", seconds=10, objective=0.95),
-        ]
+        ],
+        description="objectives with an error budget",
     )
     drift: DriftDetectionSettings = DriftDetectionSettings()
     kafka: KafkaSettings = KafkaSettings()
