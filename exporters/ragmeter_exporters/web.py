@@ -172,7 +172,7 @@ class _LabelBody(BaseModel):
 
     service: str | None = None
     count: int = 0
-    trace_id: str | None = None
+    trace_id: str = ""
     verdict: Any = None
 
 
@@ -346,7 +346,7 @@ class _LabelHandlers:
             known = ", ".join(base.services[:20]) or "none"
             why = f"name one service that has traces (--service): {quote_sent(known)}"
             return web.json_response({"error": why}, status=400)
-        if body.trace_id is not None:
+        if "trace_id" in body.model_fields_set:
             try:
                 verdict = Verdict.model_validate(body.verdict)
             except ValidationError:
