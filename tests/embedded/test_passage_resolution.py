@@ -132,10 +132,11 @@ def test_without_sources_what_waited_goes_on(tmp_path: Path, slow: Slow) -> None
 
 
 def test_over_the_bound_live_traces_go_on_without_and_a_file_waits(
-    tmp_path: Path, slow: Slow
+    tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ragmeter.embedded.passage_resolution.MAX_HELD_TRACES", 1)
     slow.open = False
-    with running(tmp_path, resolvers={"waiting": 1}) as agent:
+    with running(tmp_path) as agent:
         feed(agent, bare(1))
         feed(agent, bare(2))
         until(lambda: reasons(agent) == {"no_text": 1})

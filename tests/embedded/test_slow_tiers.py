@@ -371,7 +371,7 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
 def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
     control = BudgetController(JudgeBudgetSettings(requests_per_minute=1))
     instrument = EmbeddedAgent(
-        settings(tmp_path, services=2, label_chars=20),
+        settings(tmp_path, services=2),
         [],
         live=True,
         tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),

@@ -157,13 +157,14 @@ def test_an_id_is_asked_for_once_and_so_many_at_a_time() -> None:
     assert lookup.most == 3
 
 
-def test_texts_and_their_absence_are_remembered_for_a_while() -> None:
+def test_texts_and_their_absence_are_remembered_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ragmeter.ingest.passage_resolver.TEXT_SECONDS", 100)
+    monkeypatch.setattr("ragmeter.ingest.passage_resolver.ABSENCE_SECONDS", 10)
     now = [0.0]
     lookup = Texts(a="alpha", c=LookupFailed)
-    resolver = PassageResolver(
-        settings(cache_seconds=100, negative_seconds=10), lookups={"kb": lookup},
-        clock=lambda: now[0],
-    )  # fmt: skip
+    resolver = PassageResolver(settings(), lookups={"kb": lookup}, clock=lambda: now[0])
 
     async def go() -> None:
         for seconds in (0, 4, 20, 200):

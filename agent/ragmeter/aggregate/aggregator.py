@@ -30,7 +30,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import WEIGHT_ONE, AnswerVectors
 from ragmeter.core.clocks import parse_whole_seconds, parse_window
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
-from ragmeter.core.label_bounds import LabelBounds
+from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import MetricScorer
@@ -127,7 +127,7 @@ class Aggregator:
             settings.drift, self.windows, self.engine.drift, self.counters, share
         )
         self._bounds = LabelBounds(
-            *(limits.services, limits.segment_values, limits.label_chars),
+            *(limits.services, limits.segment_values, MAX_LABEL_CHARS),
             self._overflow,
             limits.reserved,
         )

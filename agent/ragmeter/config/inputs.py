@@ -302,14 +302,6 @@ class ResolverSettings(SettingsSection):
     sources: Annotated[list[ResolverSource], Distinct] = Field(
         [], max_length=16, description="where texts are looked up; the first that has one gives it"
     )
-    cache_bytes: int = Field(64 * 2**20, ge=0, description="texts remembered")
-    cache_seconds: float = Field(3600, gt=0, description="how long a text is remembered")
-    negative_seconds: float = Field(
-        60, gt=0, description="how long it is remembered that there is none"
-    )
-    waiting: int = Field(
-        1000, ge=1, description="traces that wait for texts; others go on without them"
-    )
 
 
 TextField = Literal["query", "answer", "passages", "history", "error", "tags", "reference"]
@@ -391,9 +383,6 @@ class PrivacySettings(SettingsSection):
     )
     hash_key: SecretStr | None = Field(None, description="key of the hashes; from the environment")
     hash_key_file: Path | None = Field(None, description="file with the key of the hashes")
-    timeout_seconds: float = Field(
-        0.25, gt=0, le=5, description="longest search for one pattern in one text"
-    )
 
     @field_validator("drop_attributes")
     @classmethod

@@ -15,6 +15,9 @@ from typing import Any
 
 OTHER_LABEL = "__other__"
 
+# Of the value of a label: names of services and tags are shorter, and each is kept in every series.
+MAX_LABEL_CHARS = 128
+
 
 def bound_label(text: str, limit: int) -> str:
     """Return `text` without control characters and at most `limit` characters long.

@@ -30,7 +30,7 @@ COMMAND_PATIENCE = 30.0
 
 # Settings that take effect at once. Every draw carries the probability that held, so no estimate
 # jumps, and a rule that redacts more is wanted now; others are built into windows, ports and files.
-_LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes", "privacy.timeout_seconds")
+_LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes")
 
 
 class UnknownService(RagmeterError):

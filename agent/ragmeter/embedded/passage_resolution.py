@@ -28,6 +28,9 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
+# Live traces that wait for texts at a time; others go on without them. A source that answers in
+# 2 s with 8 calls in flight clears them in four minutes.
+MAX_HELD_TRACES = 1000
 _BATCH = 32  # traces resolved side by side, and queued in one transaction
 _RETRY_SECONDS = 1.0  # until a failed transaction is tried again
 _STOP_SECONDS = 5.0  # for traces in progress; the rest is durable and resolved after a restart
@@ -64,8 +67,8 @@ class PassageResolution:
 
     @property
     def full(self) -> bool:
-        """Whether as many traces are held as `resolvers.waiting` allows."""
-        return self._store.held_count >= self._settings.waiting
+        """Whether as many traces are held as may wait for texts."""
+        return self._store.held_count >= MAX_HELD_TRACES
 
     def wants(self, trace: Trace) -> bool:
         """Return whether some source may have texts that a trace lacks."""

@@ -295,6 +295,10 @@ ENTRY = 300  # bytes that a cache entry costs besides its text
 MAX_PASSAGES = 200  # of one trace that are looked up
 FAILED_SECONDS = 5.0  # failures are cached: a source that is down is not asked for every passage
 STRIKES = 16  # failures in a row after which a source rests for as long
+CACHE_BYTES = 64 * 2**20  # the texts of some 50,000 passages, which popular questions share
+TEXT_SECONDS = 3600.0  # a text by its id changes when documents are indexed anew: seldom
+# A document that was just indexed may be there a moment later, so absence is forgotten earlier.
+ABSENCE_SECONDS = 60.0
 
 # The reason of a missing text by outcome, worst first: a trace gets the worst of its passages.
 _NOT_FOUND = "not_found"
@@ -409,7 +413,7 @@ class PassageResolver:
             for source in settings.sources
         ]
         self._clock = clock
-        self._cache = PassageTextCache(settings.cache_bytes, clock)
+        self._cache = PassageTextCache(CACHE_BYTES, clock)
         self._counts: Counter[CounterKey] = Counter()
 
     def counts(self) -> dict[CounterKey, float]:
@@ -508,15 +512,15 @@ class PassageResolver:
                 async with asyncio.timeout(source.settings.timeout_seconds):
                     text = await source.lookup.fetch(name)
             if text is None or not text.strip():
-                text, outcome, seconds = None, _NOT_FOUND, self._settings.negative_seconds
+                text, outcome, seconds = None, _NOT_FOUND, ABSENCE_SECONDS
             else:
-                outcome, seconds = "found", self._settings.cache_seconds
+                outcome, seconds = "found", TEXT_SECONDS
         except TimeoutError:
             outcome = "timeout"
         except InvalidPassageId:
             outcome = "bad_id"
         except PassageTooLarge:
-            outcome, seconds = "too_large", self._settings.negative_seconds
+            outcome, seconds = "too_large", ABSENCE_SECONDS
         except LookupFailed:
             pass
         except Exception:

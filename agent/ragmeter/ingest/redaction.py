@@ -29,6 +29,9 @@ from ragmeter.trace import CANARY, Citation, Message, Passage, Reference, Trace
 HIDDEN = "__REDACTED__"
 FAILED = "redaction_failed"
 
+# For one pattern in one text: sound patterns take milliseconds, and those that explode must not
+# hold up the senders.
+MAX_SEARCH_SECONDS = 0.25
 _TRACE_SECONDS = 2.0  # for all texts of a trace together; ordinary ones take a millisecond
 _MAX_DEPTH = 24  # of nested values, and of JSON in JSON; deeper values are dropped
 _MIN_NUMBER = 10**8  # smaller whole numbers are counts, which identify nobody
@@ -77,7 +80,7 @@ class Redactor:
         """
         rules = {
             rule.name: RedactionRule(
-                rule.name, rule.pattern, rule.replacement, settings.timeout_seconds, self._monotonic
+                rule.name, rule.pattern, rule.replacement, MAX_SEARCH_SECONDS, self._monotonic
             )
             for rule in settings.redact
         }

@@ -22,7 +22,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.clocks import time_limit
 from ragmeter.core.counters import Counters, GaugeSample
-from ragmeter.core.label_bounds import LabelBounds
+from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier
 from ragmeter.sampling.control import SamplingControl
@@ -85,7 +85,7 @@ class InlineTiers(TierSampling):
         super().__init__(settings, scorers, build_controllers(settings, scorers), clock)
         limits = settings.limits
         self._names = LabelBounds(
-            *(limits.services, limits.segment_values, limits.label_chars),
+            *(limits.services, limits.segment_values, MAX_LABEL_CHARS),
             lambda label: None,
             limits.reserved,
         )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.counters import Counters
+from ragmeter.core.label_bounds import MAX_LABEL_CHARS
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
@@ -159,11 +160,11 @@ def test_the_scale_is_shown_for_a_bounded_number_of_services() -> None:
             await score_trace(tiers, make_trace(n, service=f"s{n}\n" + "x" * 300), 0.0)
         return list(tiers.gauges())
 
-    gauges = in_line(work, Fake([ANSWERED]), limits={"services": 2, "label_chars": 20})
+    gauges = in_line(work, Fake([ANSWERED]), limits={"services": 2})
     names = [dict(labels)["service"] for name, labels, _ in gauges if name.endswith("_scale")]
     assert len(names) == 3
     assert "__other__" in names
-    assert max(map(len, names)) <= 20
+    assert max(map(len, names)) <= MAX_LABEL_CHARS
 
 
 def test_where_canaries_have_no_part_of_the_budget_no_judge_is_asked() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.label_bounds import MAX_LABEL_CHARS
 from ragmeter.parts.contract import DocumentKind, Part, PartContext
 from ragmeter.parts.index.events import (
     MAX_BYTES,
@@ -45,7 +46,7 @@ class IndexPart(Part[IndexState]):
         limits = context.settings.limits
         indexes = Indexes(
             limit=limits.services,
-            chars=limits.label_chars,
+            chars=MAX_LABEL_CHARS,
             overflow=lambda: context.count_overflow("index"),
         )
         return cls(indexes, context.counters)
