@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from ragmeter.alerts.conditions import condition_holds, read_condition
+from ragmeter.windows.series import Estimate
 
 from tests.alerts.fakes import FakeWindows, make_estimate, make_quantile, rule
+
+
+class OverWindows(FakeWindows):
+    """One series with its own estimate in each window."""
+
+    def __init__(self, estimates: Mapping[str, Estimate]) -> None:
+        super().__init__()
+        self._by_window = estimates
+
+    def estimate(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Estimate | None:
+        return self._by_window.get(window)
 
 
 @pytest.mark.parametrize(("statistic", "tested"), [("value", 0.5), ("lower", 0.4), ("upper", 0.7)])
@@ -42,3 +58,17 @@ def test_a_missing_quantile_or_bound_is_no_data() -> None:
     windows.latency["bot", "", "total"] = [make_quantile(0.95, 2.0, None, None)]
     assert read_condition(on_value, windows, "bot", "") is not None
     assert read_condition(on_lower, windows, "bot", "") is None
+
+
+@pytest.mark.parametrize(
+    ("statistic", "op", "threshold"), [("upper", "<", 0.5 * 0.6), ("lower", ">", 0.5 * 0.9)]
+)
+def test_what_is_usual_is_read_at_the_end_that_spares_the_service(
+    statistic: str, op: str, threshold: float
+) -> None:
+    """Of what is usual a floor takes the lower end, and a ceiling the upper."""
+    windows = OverWindows({"5m": make_estimate(0.5, 0.4, 0.7), "24h": make_estimate(0.8, 0.6, 0.9)})
+    relative = rule(statistic=statistic, op=op, threshold=0.5, relative_to="24h")
+    found = read_condition(relative, windows, "bot", "")
+    assert found is not None
+    assert found.threshold == pytest.approx(threshold)

@@ -118,6 +118,17 @@ def test_one_that_fell_less_than_the_rest_is_not_named() -> None:
     assert "task=a" not in found.text
 
 
+def test_one_that_rose_less_than_the_rest_explains_no_fall() -> None:
+    """All segments got better, and the mean fell for there is more of the worst."""
+    found = story(
+        {"task_a": (8000, 10_000), "task_b": (2000, 10_000)},
+        {"task_a": (1960, 2000), "task_b": (2700, 10_000)},
+    )
+    assert found.segment == ""
+    assert "mostly a shift of shares" in found.text
+    assert "moved unlike" not in found.text
+
+
 def test_shares_that_move_without_moving_the_mean_are_no_news() -> None:
     before = {"task_a": (1760, 2000), "task_b": (1800, 2000)}
     found = story(before, {"task_a": (820, 1200), "task_b": (560, 800)})

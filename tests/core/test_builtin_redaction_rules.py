@@ -88,3 +88,9 @@ def test_time_grows_with_the_text_and_not_faster(name: str) -> None:
         if large < max(24 * small, 0.05):
             return
     pytest.fail(f"seconds of both sizes: {measured}")
+
+
+def test_of_overlapping_findings_all_is_replaced() -> None:
+    """A key of a known form ends within the secret that holds it."""
+    secret = "password=AKIAIOSFODNN7EXAMPLE-and-the-rest-of-it"
+    assert found("secret", f"the {secret}, please") == [secret]

@@ -103,6 +103,14 @@ def test_a_flood_of_new_names_hides_no_service_that_keeps_sending() -> None:
     assert len(names.dump()[1][1]) <= 200
 
 
+def test_a_name_of_two_minutes_takes_no_place_however_silent_the_others_are() -> None:
+    names = squatted(1)
+    day = 24 * 60 * MINUTE  # after which nothing is left of what was seen of the other
+    assert not names.admit("made-up-again", day)
+    assert not names.admit("made-up-again", day + MINUTE)
+    assert names.admit("made-up-again", day + 2 * MINUTE)
+
+
 def test_those_who_keep_sending_keep_their_places() -> None:
     names = NameAdmission(2)
     for minute in range(500):
