@@ -78,7 +78,7 @@ def test_wheel_installs_two_packages_and_nothing_of_the_tests(wheel: Path) -> No
     }
     assert "ragmeter_exporters/prometheus.py" in names
     assert "ragmeter/py.typed" in names
-    assert "ragmeter_exporters/page/runbooks/drift.md" in names
+    assert "ragmeter_exporters/page/runbook_index.md" in names
     sources = {
         path.relative_to(root).as_posix()
         for root in (ROOT / "agent", ROOT / "exporters")

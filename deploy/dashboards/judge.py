@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ragmeter_exporters.rules.promql import hold_last_value
-
 from deploy.dashboards import thresholds
 from deploy.dashboards.bands import metric_band
 from deploy.dashboards.board import Board, Row
 from deploy.dashboards.now import JUDGE, instruments
 from deploy.dashboards.panels import Column, Panel, columns, lines, number
-from deploy.dashboards.promql import INTERVAL, RANGE, of_service, rate, target
+from deploy.dashboards.promql import INTERVAL, RANGE, hold_last_value, of_service, rate, target
 from deploy.dashboards.variables import agents, places, service, window
 
 __all__ = ["BOARD"]

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from grafana_foundation_sdk.builders import stat, table
 from ragmeter.metrics.registry import metric_specs
-from ragmeter_exporters.rules.promql import hold_last_value
 
 from deploy.dashboards.panels import Column, columns, number, on_page
-from deploy.dashboards.promql import of_service, target, whole
+from deploy.dashboards.promql import hold_last_value, of_service, target, whole
 
 __all__ = ["JUDGE", "instruments", "now"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, max_error_ratio
 from ragmeter.config.settings import Settings
+from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS, max_error_ratio
 
 from deploy.dashboards import thresholds
 from deploy.dashboards.bands import latency_band, metric_band
@@ -23,7 +23,7 @@ MAIN = (
 """What the default rules watch."""
 
 ONE = Lines((Line(1, "critical", above=True),))
-BURN = ("RagErrorBudgetBurnFast", "RagErrorBudgetBurnSlow", "RagErrorBudgetBurnTicket")
+BURN = tuple(alert.name for alert in BURN_RATE_ALERTS)
 THIRD = (8, 7)
 
 
@@ -173,7 +173,7 @@ def _each() -> list[Panel]:
 
 def _budgets() -> str:
     """What the share is held against, from the same objectives as the rules."""
-    fast = STANDARD_BURN_RATES[0]
+    fast = BURN_RATE_ALERTS[0]
     told = [
         f"{slo.name} ({slo.objective:g}) at {max_error_ratio(fast.factor, slo.objective):.3g}"
         for slo in Settings().slos

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from ragmeter_exporters.rules.promql import hold_last_value, series_selector
+from collections.abc import Mapping
 
-__all__ = ["INTERVAL", "PLAIN", "RANGE", "of_service", "rate", "target", "whole"]
+from ragmeter_exporters.rules.promql import quote
+
+__all__ = [
+    "INTERVAL",
+    "PLAIN",
+    "RANGE",
+    "hold_last_value",
+    "of_service",
+    "rate",
+    "series_selector",
+    "target",
+    "whole",
+]
 
 INTERVAL = "$__rate_interval"
 """Four scrapes at least, and no less than what a pixel shows: Grafana's own for `rate`."""
@@ -15,6 +27,20 @@ RANGE = "$__range"
 _TARGET = ('job=~"$job"', 'instance=~"$instance"')
 _SERVICE = 'service=~"$service"'
 _MEASURE = ("metric", "scorer", "fingerprint", "k", "window", "stage", "quantile")
+
+# How far back the last value of a gauge counts: two scrapes of a minute.
+_HOLD = "2m"
+
+
+def series_selector(name: str, labels: Mapping[str, str], *matchers: str) -> str:
+    """`name{label="value",...}` with further matchers as they are."""
+    inner = ",".join([*(f"{label}={quote(value)}" for label, value in labels.items()), *matchers])
+    return f"{name}{{{inner}}}" if inner else name
+
+
+def hold_last_value(series: str) -> str:
+    """The last value of a gauge, also where the last scrape has failed."""
+    return f"last_over_time({series}[{_HOLD}])"
 
 
 def target(name: str, *matchers: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ragmeter.metrics.registry import metric_specs
-from ragmeter_exporters.rules.promql import hold_last_value
 
 from deploy.dashboards.bands import beside, metric_band
 from deploy.dashboards.board import Board, Row
 from deploy.dashboards.now import JUDGE, instruments, now
 from deploy.dashboards.panels import Column, Panel, columns, lines, on_page
-from deploy.dashboards.promql import PLAIN, of_service
+from deploy.dashboards.promql import PLAIN, hold_last_value, of_service
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
 

@@ -134,8 +134,7 @@ def metrics_app(
             web.get("/service/{service:[^/]+}", handlers.service),
             web.get("/trace", handlers.search),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
-            # the names of docs/runbooks
-            web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+\.md}", handlers.runbook),
+            web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+}.md", handlers.runbook),
             web.get("/api/windows.json", handlers.windows),
             web.get("/api/segments.json", handlers.segments),
             web.get("/healthz", handlers.healthz),

@@ -73,11 +73,7 @@ def traffic(start: float, services: int, number: int, seed: int) -> list[ScoredT
 
 
 def story(alerts: list[Alert]) -> list[dict[str, Any]]:
-    """Of the share of the budget that is spent, which moves with the clock, only the last edge."""
-    rows = [alert.to_dict() for alert in alerts]
-    for row in rows:
-        row["annotations"].pop("budget_spent", None)
-    return rows
+    return [alert.to_dict() for alert in alerts]
 
 
 def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 from ragmeter.aggregate.objective_events import (
-    JUDGED_LAG,
     ObjectiveEvent,
-    build_objectives,
+    check_objectives,
     objective_events,
 )
 from ragmeter.config.loader import ConfigError, load_settings
@@ -92,22 +91,6 @@ def test_a_late_result_brings_its_own_event_and_no_second_status() -> None:
     ]
 
 
-def test_objectives_know_where_their_worst_traces_are_and_when_results_come() -> None:
-    failed, slow, cheap, judged = build_objectives(
-        [
-            slo(bad="failed"),
-            slo(bad="slow", seconds=10, objective=0.95),
-            slo(bad="low", metric="grounding", threshold=0.5),
-            slo(bad="low", metric="relevance", scorer="umbrela", threshold=1),
-        ]
-    )
-    assert [one.metric for one in failed.evidence] == ["error", "timeout"]
-    assert slow.target == 0.95
-    assert slow.evidence == (("latency", "total", 10.0, True),)
-    assert cheap.evidence == (("grounding", "builtin", 0.5, False),)
-    assert [one.lag for one in (failed, slow, cheap, judged)] == [0, 0, 0, JUDGED_LAG]
-
-
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -119,7 +102,7 @@ def test_objectives_know_where_their_worst_traces_are_and_when_results_come() ->
 )
 def test_what_does_not_exist_is_a_mistake(keys: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        build_objectives([slo(bad="low", threshold=0.5, **keys)])
+        check_objectives([slo(bad="low", threshold=0.5, **keys)])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from ragmeter.alerts.rule_sets import load_runbooks
 from ragmeter.alerts.rules import (
     RULE_PROFILES,
     AlertRule,
-    BurnRateCondition,
     LatencyCondition,
     UnscoredCondition,
     load_rules,
@@ -47,9 +46,6 @@ def test_every_rule_key_has_its_row_and_no_row_is_without_a_key() -> None:
 def test_every_key_of_latency_is_told() -> None:
     for name in LatencyCondition.model_fields:
         assert f"`latency.{name}`" in section("Keys")
-    row = next(line for line in section("Keys").splitlines() if line.startswith("| `burn` "))
-    for name in BurnRateCondition.model_fields:
-        assert name in row
     for name in UnscoredCondition.model_fields:
         assert f"`unscored.{name}`" in section("Keys")
 
@@ -102,8 +98,6 @@ def test_every_default_rule_is_told_with_its_thresholds() -> None:
     assert "warning, off" in absent
     assert set(rows) == set(by_profile[0])
     for name, row in rows.items():
-        if by_profile[0][name].burn is not None:
-            continue  # the next test's
         rules = [rules[name] for rules in by_profile]
         thresholds = " / ".join(f"{rule.threshold:g}" for rule in rules)
         told = re.search(r"over (\w+) ([<>]) ([\d. /]+?)(?: s)?(?: for (\w+))? \|", row)
@@ -115,18 +109,6 @@ def test_every_default_rule_is_told_with_its_thresholds() -> None:
         assert f" {rules[0].severity} |" in row
         told_of = "value of" if rules[0].statistic == "value" else f"{rules[0].statistic} bound"
         assert told_of in row
-
-
-def test_every_burn_rule_is_told_with_its_windows() -> None:
-    rows = dict(re.findall(r"^\| `(Rag\w+)` \|(.*)$", section("Default rules"), re.M))
-    found = [rule for rule in load_rules() if rule.burn is not None]
-    assert len(found) == 3
-    for rule in found:
-        assert rule.burn is not None
-        row = rows[rule.name]
-        assert f" {rule.severity} |" in row
-        assert f" in {rule.window}" in row
-        assert f" over {rule.burn.short} ({rule.burn.factor:g} time" in row
 
 
 RULES = PAGE[: PAGE.index("\n## Objectives and error budgets")]

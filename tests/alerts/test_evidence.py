@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
-from ragmeter.alerts.error_budgets import ErrorBudgets, Objective, ObjectiveEvidence
 from ragmeter.alerts.rules import AlertRule, UnscoredCondition, load_rules
-from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.windows import Windows
 
@@ -43,13 +41,12 @@ def drive(
     made: Sequence[AlertRule],
     traces: Iterable[tuple[ScoredTrace, Sequence[str]]],
     until: float,
-    budgets: ErrorBudgets | None = None,
     restart: bool = False,
     step: float = 60.0,
 ) -> tuple[list[Alert], AlertEngine]:
     current = {("grounding", "judge"): "judge@new"}
     windows = Windows(specs=SPECS, worst_of=["model"], current=current)
-    engine = AlertEngine(made, budgets=budgets)
+    engine = AlertEngine(made)
     moved: list[Alert] = []
     due = BASE + step
 
@@ -57,21 +54,16 @@ def drive(
         nonlocal due, engine
         while due <= now:
             windows.advance(due)
-            if budgets is not None:
-                budgets.advance(due)
             moved.extend(engine.evaluate(windows, due))
             if restart:
                 state = json.loads(json.dumps(engine.dump()))
-                engine = AlertEngine(made, budgets=budgets)
+                engine = AlertEngine(made)
                 engine.load(state)
             due += step
 
     for one, segments in traces:
         evaluate(one.timestamp)
         windows.add(one, "bot", segments)
-        if budgets is not None:
-            bad = any(s.metric == "error" and s.value == 1 for s in one.results)
-            budgets.add("bot", "answers", one.timestamp, WEIGHT_ONE, bad)
     evaluate(BASE + until)
     return moved, engine
 
@@ -149,26 +141,6 @@ def test_latency_says_what_it_was_before_and_where() -> None:
     assert fired.baseline == alert.baseline == pytest.approx(1.9, rel=0.02)
     assert alert.top_segment == "model=b"
     assert all(int(name[1:]) % 2 == 1 or int(name[1:]) % 50 == 0 for name in alert.worst)
-
-
-def test_an_objective_names_bad_events_and_what_went_before() -> None:
-    budgets = ErrorBudgets(
-        [Objective("answers", 0.99, 0, (ObjectiveEvidence("error", "builtin", 0.5),))]
-    )
-    rules = [one for one in load_rules() if one.name == "RagErrorBudgetBurnFast"]
-    moved, _ = drive(rules, outage(), 2.5 * HOUR, budgets)
-    alert = moved[0]
-    assert alert.baseline == pytest.approx(0.02, abs=0.004)
-    assert alert.top_segment == "model=b"
-    assert len(alert.worst) == 5
-    for name in alert.worst:
-        number = int(name[1:])
-        assert number % 50 == 0 or (number % 2 == 1 and number * 4 >= 2 * HOUR)
-    # 1,880 traces, of which 2 % and then half: some 120 bad ones of 18.8 that 30 days' share allows
-    spent = float(alert.annotations["budget_spent"])
-    bad = alert.updated_at - BASE
-    share = (0.02 * 2 * HOUR + 0.5 * (bad - 2 * HOUR)) / bad / 0.01
-    assert spent == pytest.approx(share * bad / (30 * 24 * HOUR), rel=0.05)
 
 
 def test_silence_says_how_many_traces_are_usual() -> None:

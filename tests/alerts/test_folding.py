@@ -10,7 +10,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.folding import NotificationFolder
 
-from tests.exporters.alerts import burning, drifted, make, slow, unscored
+from tests.exporters.alerts import drifted, make, slow, unscored
 
 FAMILIES = {"grounding": "quality", "faithfulness": "quality"}
 
@@ -34,23 +34,27 @@ class Story:
         return [f"{one.rule} {one.state} {[item['rule'] for item in one.folded]}" for one in told]
 
 
-def ticket(**changes: Any) -> Alert:
-    return burning(rule="RagErrorBudgetBurnTicket", severity="warning", window="3d", **changes)
+def empty(**changes: Any) -> Alert:
+    return make(rule="RagEmptyAnswersHigh", metric="empty_answer", **changes)
+
+
+def late() -> Alert:
+    return make(rule="RagTimeoutsElevated", metric="timeout", severity="warning", window="1h")
 
 
 def test_an_outage_is_one_notification_with_all_that_comes_of_it() -> None:
     """The order is that of a real outage: a warning first, the page two minutes later."""
-    story, errors, fast, first = Story(), make(), burning(), ticket()
+    story, errors, fast, first = Story(), make(), empty(), late()
     elevated = make(rule="RagErrorsElevated", severity="warning", window="1h")
     timeouts = make(rule="RagTimeoutsHigh", metric="timeout")
     assert story.at(1.5, first) == []
-    assert story.at(3.5, errors) == ["RagErrorsHigh firing ['RagErrorBudgetBurnTicket']"]
+    assert story.at(3.5, errors) == ["RagErrorsHigh firing ['RagTimeoutsElevated']"]
     assert story.at(4, fast, timeouts, slow()) == []
     assert story.at(6, elevated, drifted()) == []
     assert story.at(20, over=(errors,)) == []  # a critical one goes on
     assert story.at(21, over=(timeouts, slow(), fast)) == [
-        "RagErrorsHigh resolved ['RagTimeoutsHigh', 'RagLatencyHigh', 'RagErrorBudgetBurnFast', "
-        "'RagDrift', 'RagErrorsElevated', 'RagErrorBudgetBurnTicket']"
+        "RagErrorsHigh resolved ['RagEmptyAnswersHigh', 'RagTimeoutsHigh', 'RagLatencyHigh', "
+        "'RagTimeoutsElevated', 'RagDrift', 'RagErrorsElevated']"
     ]
     assert story.at(80) == []  # the warnings were listed as still firing
     assert story.at(85, over=(elevated, first)) == []
@@ -82,7 +86,7 @@ def test_other_causes_get_a_page_of_their_own() -> None:
     faithless = make(rule="RagFaithfulnessLow", metric="faithfulness", scorer="judge")
     assert story.at(2, faithless) == ["RagFaithfulnessLow firing []"]
     assert story.at(61, slow()) == ["RagLatencyHigh firing []"]
-    assert story.at(62, burning()) == []  # folded under the latency, which is recent
+    assert story.at(62, empty()) == []  # folded under the latency, which is recent
 
 
 def test_a_critical_alert_is_announced_beside_a_warning_that_was() -> None:
@@ -94,35 +98,36 @@ def test_a_critical_alert_is_announced_beside_a_warning_that_was() -> None:
 
 
 def test_what_fires_anew_after_an_hour_is_announced() -> None:
-    story, fast = Story(), burning()
+    story, fast = Story(), empty()
     story.at(0, make())
     story.at(1, fast)
     story.at(20, over=(fast,))
-    assert story.at(90, fast) == ["RagErrorBudgetBurnFast firing []"]
+    assert story.at(90, fast) == ["RagEmptyAnswersHigh firing []"]
 
 
 def test_an_alert_that_is_no_longer_held_ends() -> None:
-    story, errors, fast = Story(), make(), burning()
+    story, errors, fast = Story(), make(), empty()
     story.at(0, errors)
     story.at(1, fast)
     story.held.clear()
-    assert story.at(2) == ["RagErrorsHigh resolved ['RagErrorBudgetBurnFast']"]
+    assert story.at(2) == ["RagErrorsHigh resolved ['RagEmptyAnswersHigh']"]
 
 
 def test_a_restart_continues_and_an_older_state_has_announced_all_that_fires() -> None:
     story, errors = Story(), make()
-    story.at(0, errors, burning())
+    story.at(0, errors)
+    story.at(1, empty())
     state = json.loads(json.dumps(story.folder.dump()))
     story.folder = NotificationFolder(lambda alert: "operation")
     story.folder.load(state, [])
-    assert story.folder.find_leader(burning().id) == errors.id
-    assert story.at(1) == []
-    assert story.at(2, over=tuple(story.held.values())) == [
-        "RagErrorsHigh resolved ['RagErrorBudgetBurnFast']"
+    assert story.folder.find_leader(empty().id) == errors.id
+    assert story.at(2) == []
+    assert story.at(3, over=tuple(story.held.values())) == [
+        "RagErrorsHigh resolved ['RagEmptyAnswersHigh']"
     ]
     story.held[errors.id].state = "firing"
     story.folder.load(None, list(story.held.values()))
-    assert story.at(3) == []
+    assert story.at(4) == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,6 @@ def test_a_restart_continues_and_an_older_state_has_announced_all_that_fires() -
         (unscored(), "measuring"),
         (make(metric="judge_probe_change"), "measuring"),
         (drifted(drift={"kind": "judge"}), "measuring"),
-        (burning(), "quality"),  # of an objective that no longer exists
     ],
 )
 def test_families(alert: Alert, family: str) -> None:

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.alerts.error_budgets import MIN_ERRORS, STANDARD_BURN_RATES
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules, parse_rules
-from ragmeter.core.clocks import parse_whole_seconds
 from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.metrics.registry import metric_specs
 
@@ -40,14 +38,6 @@ def test_the_profile_chooses_the_threshold(profile: str, threshold: float) -> No
     assert rule.threshold == threshold
 
 
-BURN: dict[str, Any] = {
-    "metric": ...,
-    "op": ...,
-    "threshold": ...,
-    "window": "1h",
-    "burn": {"short": "5m", "factor": 14.4},
-}
-
 MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"severity": "page"}, ["'R'", "severity", "'page'", "'critical' or 'warning'"]),
     ({"severity": ...}, ["severity", "missing"]),
@@ -66,7 +56,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"services": []}, ["services"]),
     ({"services": "bot"}, ["services", "'bot'"]),
     ({"fro": "5m"}, ["'R'", "fro", "not known", "for", "window"]),
-    ({"metric": ...}, ["exactly one of metric, latency, absence, burn", "none"]),
+    ({"metric": ...}, ["exactly one of metric, latency, absence, unscored", "none"]),
     ({"absence": True}, ["exactly one", "metric and absence"]),
     ({"metric": ..., "absence": True}, ["absence rule takes no op, threshold"]),
     ({"metric": ..., "latency": {"quantile": 0.9}}, ["latency.quantile", "0.9", "0.95"]),
@@ -82,14 +72,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"annotations": {"note": "{nope}"}}, ["annotations", "{nope}"]),
     ({"runbook": "javascript:alert(1)"}, ["runbook", "https://"]),
     ({"name": "a b"}, ["'a b'", "name"]),
-    (BURN | {"burn": {"short": "5m"}}, ["burn.factor", "missing"]),
-    (BURN | {"burn": {"short": "5m", "factor": 0}}, ["burn.factor", "0", "greater"]),
-    (BURN | {"burn": {"short": "5m", "factor": 1, "slos": "x"}}, ["burn.slos", "short, slo"]),
-    (BURN | {"burn": {"short": "2h", "factor": 1}}, ["burn.short '2h'", "shorter than window"]),
-    (BURN | {"burn": {"short": "45s", "factor": 1}}, ["burn.short '45s'", "whole 30 s"]),
-    (BURN | {"window": "4d"}, ["window '4d'", "up to 3d"]),
-    (BURN | {"op": ">", "threshold": 1}, ["burn rule takes no op, threshold"]),
-    (BURN | {"segment": "model"}, ["burn rule takes no segment"]),
+    ({"burn": {"short": "5m", "factor": 14.4}}, ["burn", "not known"]),
     ({"labels": {"slo": "x"}}, ["labels", "'slo'", "itself"]),
     (
         {"relative_to": "24h", "statistic": "value"},
@@ -216,9 +199,6 @@ def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
 def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
     by_profile = [load_rules(profile=profile) for profile in RULE_PROFILES]
     for strict, balanced, lenient in zip(*by_profile, strict=True):
-        if strict.burn is not None:
-            assert strict == balanced == lenient, "what is allowed is the objective's to say"
-            continue
         if strict.op == ">":
             assert strict.threshold < balanced.threshold < lenient.threshold
         else:
@@ -227,9 +207,6 @@ def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
 
 def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
     for rule in load_rules():
-        if rule.burn is not None:
-            assert rule.burn.min_errors == MIN_ERRORS
-            continue
         of_canaries = (
             rule.scorer == REFERENCE_SCORER
         )  # a suite has few questions; their interval says so
@@ -242,16 +219,6 @@ def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
         if rule.metric is not None:
             bad = "lower" if rule.op == ">" else "higher"
             assert metric_specs()[rule.metric].good == bad
-
-
-def test_the_burn_defaults_are_the_workbooks_lines() -> None:
-    found = [
-        (parse_whole_seconds(rule.window), rule.burn.seconds, rule.burn.factor)
-        for rule in load_rules()
-        if rule.burn is not None
-    ]
-    assert found == list(STANDARD_BURN_RATES)
-    assert {rule.window for rule in load_rules()} >= {"6h", "3d"}
 
 
 def test_quality_defaults_page_only_on_a_fall_from_the_services_own_level() -> None:

@@ -1,8 +1,8 @@
 """One cause, one page, by the shipped settings of a real Alertmanager: what its receiver is sent.
 
-Three causes at once, with the alerts that a real Prometheus and the agent had on them in a staged
-incident of 25 minutes (errors, latency, answers to other questions), each from both. A minute is a
-second here. The same alerts go through the agent's own folding, on the clock of the events.
+Three causes at once, with the alerts that the agent and a real Prometheus (burn rates) had on them
+in a staged incident of 25 minutes (errors, latency, answers to other questions). A minute is a
+second here. The agent's alerts go through its own folding, too, on the clock of the events.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
-from ragmeter.aggregate.objective_events import build_objectives
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
-from ragmeter.alerts.error_budgets import ErrorBudgets
-from ragmeter.config.loader import load_settings
-from ragmeter_exporters.alertmanager import Alertmanager, alertmanager_labels
+from ragmeter_exporters.alertmanager import Alertmanager
 
-from tests.exporters.alerts import burning, drifted, make, slow
+from tests.exporters.alerts import drifted, make, slow
 from tests.exporters.real_alertmanager import alertmanager
 from tests.exporters.stub import serve
 from tests.real import require
@@ -36,29 +33,26 @@ FACTOR = 60.0
 WARNS: dict[str, Any] = {"severity": "warning"}
 
 
-def burn(speed: str, slo: str, service: str) -> Alert:
-    severity = "warning" if speed == "Ticket" else "critical"
-    rule, segment = f"RagErrorBudgetBurn{speed}", f"slo={slo}"
-    return burning(rule=rule, segment=segment, service=service, severity=severity)
-
-
-# minute at which each fires, and minutes until Prometheus says the same
+# minute at which each alert of the agent fires
 STAGED = [
-    (1.4, 0.2, burn("Ticket", "availability", "checkout")),
-    (2.2, -0.6, burn("Ticket", "latency", "search")),
-    (3.4, 0.6, make(service="checkout")),
-    (4.2, 1.1, burn("Fast", "availability", "checkout")),
-    (4.2, 1.1, burn("Slow", "availability", "checkout")),
-    (5.7, 0.1, make(rule="RagErrorsElevated", service="checkout", window="1h", **WARNS)),
-    (5.7, 0.1, slow(service="search")),
-    (5.9, 0.5, make(rule="RagGroundingCollapsed", metric="grounding", service="support")),
-    (6.4, 0.3, burn("Fast", "latency", "search")),
-    (7.9, 0.6, drifted(metric="error", service="checkout")),
-    (8.9, 0.6, drifted(metric="latency", service="search")),
-    (9.4, 0.5, burn("Slow", "latency", "search")),
-    (10.7, 0.2, slow(rule="RagLatencyElevated", service="search", window="1h", **WARNS)),
-    (12.9, 0.4, drifted(service="support", labels={"kind": "distribution"}, id="shares")),
-    (15.9, 0.4, drifted(service="support")),
+    (3.4, make(service="checkout")),
+    (5.7, make(rule="RagErrorsElevated", service="checkout", window="1h", **WARNS)),
+    (5.7, slow(service="search")),
+    (5.9, make(rule="RagGroundingCollapsed", metric="grounding", service="support")),
+    (7.9, drifted(metric="error", service="checkout")),
+    (8.9, drifted(metric="latency", service="search")),
+    (10.7, slow(rule="RagLatencyElevated", service="search", window="1h", **WARNS)),
+    (12.9, drifted(service="support", labels={"kind": "distribution"}, id="shares")),
+    (15.9, drifted(service="support")),
+]
+# and each of Prometheus, with its objective
+BURNING = [
+    (1.6, "Ticket", "availability", "checkout"),
+    (1.6, "Ticket", "latency", "search"),
+    (5.3, "Fast", "availability", "checkout"),
+    (5.3, "Slow", "availability", "checkout"),
+    (6.7, "Fast", "latency", "search"),
+    (9.9, "Slow", "latency", "search"),
 ]
 SERVICES = {"checkout", "search", "support"}
 MANY = ("bot", "search", "shop", "help", "wiki", "desk")
@@ -92,8 +86,7 @@ def notifications(folder: Path, steps: Sequence[Step], minutes: float) -> tuple[
                     firing.append(alert)
                     sender.wake()
                 else:
-                    labels = alert | {"sent_by": "prometheus"}
-                    await client.post(f"{url}/api/v2/alerts", json=[{"labels": labels}])
+                    await client.post(f"{url}/api/v2/alerts", json=[{"labels": alert}])
             await asyncio.sleep(max(0.0, begin + minutes * 60 / FACTOR - time.monotonic()))
             held = (await client.get(f"{url}/api/v2/alerts")).json()
             await sender.stop()
@@ -109,27 +102,27 @@ def notifications(folder: Path, steps: Sequence[Step], minutes: float) -> tuple[
 
 @pytest.mark.real
 def test_three_causes_are_at_most_four_notifications(tmp_path: Path) -> None:
-    steps: list[Step] = []
-    for minute, later, alert in STAGED:
-        steps += [(minute, alert), (minute + later, dict(alertmanager_labels(alert)))]
+    steps: list[Step] = [*STAGED]
+    for minute, speed, slo, service in BURNING:
+        severity = "warning" if speed == "Ticket" else "critical"
+        names = {"alertname": f"RagErrorBudgetBurn{speed}", "service": service, "slo": slo}
+        steps.append((minute, {**names, "severity": severity, "job": "ragmeter"}))
     listed, held = notifications(tmp_path, steps, 25)
     assert {group["service"] for group, _ in listed} == SERVICES
     assert len(listed) <= 4, listed
     # nothing is lost: what is muted is held
-    assert held == 2 * len(STAGED)
+    assert held == len(STAGED) + len(BURNING)
 
 
 @pytest.mark.real
 def test_a_judge_that_is_down_is_one_story_however_many_services_it_judges(tmp_path: Path) -> None:
-    """Each service and metric has an alert of the agent, and each metric one of Prometheus."""
+    """Each service and metric has an alert of the agent; Prometheus has those on the judge."""
     own = {"job": "ragmeter", "instance": "a:9464", "severity": "warning"}
     steps: list[Step] = [
         (6.0, {"alertname": "RagmeterJudgeFailing", "judge": "judge", **own}),
         (12.5, {"alertname": "RagmeterJudgeDown", "judge": "judge", **own}),
     ]
     for number, metric in enumerate(("relevance", "answered", "faithfulness", "nugget_all")):
-        labels = {"metric": metric, "scorer": "judge", "severity": "critical"}
-        steps.append((14.0 + number / 4, {"alertname": "RagUnscoredHigh", **labels}))
         for service in MANY:
             one = make(rule="RagUnscoredHigh", metric=metric, scorer="judge", service=service)
             one.id = f"{metric} {service}"
@@ -137,7 +130,7 @@ def test_a_judge_that_is_down_is_one_story_however_many_services_it_judges(tmp_p
     listed, held = notifications(tmp_path, steps, 30)
     assert len(listed) <= 3, listed
     assert Counter(listed[-1][1]) == {
-        "RagUnscoredHigh": 28,
+        "RagUnscoredHigh": 24,
         "RagmeterJudgeDown": 1,
         "RagmeterJudgeFailing": 1,
     }
@@ -168,10 +161,9 @@ def test_an_agent_that_stands_still_is_told_once(tmp_path: Path) -> None:
 
 
 def test_the_agents_own_webhook_folds_the_same() -> None:
-    budgets = ErrorBudgets(build_objectives(load_settings(None, {}).slos))
-    engine, told = AlertEngine([], budgets=budgets), list[Alert]()
+    engine, told = AlertEngine([]), list[Alert]()
     held: list[Alert] = []
-    waiting = [(minute * 60, alert.copy()) for minute, _, alert in STAGED]
+    waiting = [(minute * 60, alert.copy()) for minute, alert in STAGED]
     for step in range(0, 25 * 60, 15):
         while waiting and waiting[0][0] <= step:
             held.append(waiting.pop(0)[1])

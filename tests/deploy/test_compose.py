@@ -12,18 +12,15 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from ragmeter.aggregate.objective_events import build_objectives
-from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.alerts.rule_sets import RUNBOOK_BASE
+from ragmeter.app.exports import prometheus_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter_exporters.rules.rule_file import build_rule_file
 
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT, python_of_tools
-from tests.ports import free_port
 from tests.real import require
-from tests.waiting import until
 
 COMPOSE = ROOT / "deploy" / "compose.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
@@ -117,52 +114,9 @@ def mounted(service: str, target: str) -> Path:
 def test_rules_are_those_of_the_workers() -> None:
     """Another objective has no counters, and series of segments would fire by themselves."""
     config = mounted("worker", "/etc/ragmeter/config/ragmeter.yaml")
-    absence = {"rules": str(ROOT / "deploy" / "prometheus" / "absence.yaml")}
-    settings = load_settings(config, environ={}, overrides={"alerts": absence})
-    wanted = build_rule_file(
-        load_configured_rules(settings),
-        build_objectives(settings.slos),
-        windows=settings.windows,
-        segments=settings.segments,
-        drift=settings.drift.enabled,
-    )
+    settings = load_settings(config, environ={})
     found = mounted("prometheus", "/etc/prometheus/ragmeter.rules.yaml").read_text(encoding="utf-8")
-    assert wanted.text() == found
-
-
-@pytest.mark.real
-def test_an_alert_of_both_comes_once(tmp_path: Path) -> None:
-    """The worker's; Prometheus' own, and that of another service, are not held back."""
-    binary = require("alertmanager", "prometheus-alertmanager")
-    prometheus = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
-    external = prometheus["global"]["external_labels"]
-    told = [
-        {"alertname": "RagErrorsHigh", "service": "a"},
-        *(
-            {"alertname": name, "service": service, "job": "ragmeter", **external}
-            for name, service in [("RagErrorsHigh", "a"), ("RagErrorsHigh", "b"), ("RagOther", "a")]
-        ),
-    ]
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [
-        binary, f"--config.file={ROOT / 'deploy' / 'compose' / 'alertmanager.yml'}",
-        f"--storage.path={tmp_path}", f"--web.listen-address={url.removeprefix('http://')}",
-        "--cluster.listen-address=",
-    ]  # fmt: skip
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        with httpx.Client(base_url=url, trust_env=False) as client:
-            until(lambda: answers(client))
-            sent = client.post("/api/v2/alerts", json=[{"labels": labels} for labels in told])
-            assert sent.status_code == 200
-            until(lambda: len(client.get("/api/v2/alerts").json()) == len(told))
-            found = client.get("/api/v2/alerts").json()
-        quiet = [one["labels"] for one in found if one["status"]["state"] == "suppressed"]
-        assert quiet == [told[1]]
-    finally:
-        process.kill()
-        process.wait()
+    assert prometheus_rules(settings, RUNBOOK_BASE) == found
 
 
 def answers(client: httpx.Client) -> bool:

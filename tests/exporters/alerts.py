@@ -55,21 +55,6 @@ def drifted(**changes: Any) -> Alert:
     return make(**{**fields, **changes})
 
 
-def burning(**changes: Any) -> Alert:
-    """The objective `answers` (99 %) burns 21 times too fast."""
-    notes = {
-        "objective": "0.99", "burn_rate": "21", "factor": "14.4", "short": "5m",
-        "short_value": "0.3", "errors": "150", "budget_spent": "0.0312",
-    }  # fmt: skip
-    fields: dict[str, Any] = {
-        "rule": "RagErrorBudgetBurnFast", "metric": "error_budget", "scorer": "",
-        "segment": "slo=answers", "window": "1h", "value": 0.21, "lower": 0.19, "upper": 0.24,
-        "threshold": 0.144, "statistic": "value", "baseline": 0.004, "annotations": notes,
-        "top_segment": "model=m-2", "top_segment_words": "model=m-2 moved unlike the rest",
-    }  # fmt: skip
-    return make(**{**fields, **changes})
-
-
 def unscored(**changes: Any) -> Alert:
     """A third of the judge's grounding fails."""
     fields: dict[str, Any] = {

@@ -16,7 +16,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.server.client import service_path
 from ragmeter_exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
 
-from tests.exporters.alerts import absent, burning, drifted, make, unscored
+from tests.exporters.alerts import absent, drifted, make, unscored
 from tests.exporters.stub import Stub, serve
 from tests.waiting import PATIENCE, until_async
 
@@ -79,8 +79,6 @@ def test_every_kind_carries_what_it_was_before_where_and_who() -> None:
     )
     told = alert_payload(unscored(), WALL, None, 60)["annotations"]
     assert told["reasons"] == "judge_timeout 60, unparsable 3"
-    told = alert_payload(burning(), WALL, None, 60)["annotations"]
-    assert (told["burn_rate"], told["budget_spent"], told["baseline"]) == ("21", "0.0312", "0.004")
     assert alert_payload(absent(), WALL, None, 60)["annotations"]["baseline"] == "40"
 
 

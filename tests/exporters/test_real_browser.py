@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from ragmeter_exporters.report_page import render_report_page
 
-from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
+from tests.exporters.alerts import absent, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser
 from tests.exporters.fakes import FakeAgent, estimate, everything, trace
@@ -37,7 +37,7 @@ def visit(page: Browser, url: str) -> None:
 def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
     agent = {"usual": everything, "hostile": hostile, "fallen": fallen}[kind]()
-    agent.alert_list += [make(), slow(), absent(), burning(), unscored(), drifted()]
+    agent.alert_list += [make(), slow(), absent(), unscored(), drifted()]
     with (
         serving(agent) as port,
         browser(chromedriver, chromium, tmp_path) as page,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.system.arrivals import Arrival
 from tests.system.story import FACTOR, Told, play
-from tests.system.test_end_to_end import EXPECTED, check, judged
+from tests.system.test_end_to_end import BURNING, EXPECTED, check, judged
 from tests.system.traffic import INCIDENTS, SWAP
 
 __all__ = ["BEGIN", "END", "rows", "table"]
@@ -24,8 +24,8 @@ def rows(told: Told) -> list[tuple[float, str]]:
     """Minute of the story, and the cells of what happened."""
     found = []
     for one in INCIDENTS:
-        found.append((one.begin / 60, f"**{one.service}: {one.what}** | | | |"))
-        found.append((one.end / 60, f"**{one.service} is as before** | | | |"))
+        found.append((one.begin / 60, f"**{one.service}: {one.what}** | | |"))
+        found.append((one.end / 60, f"**{one.service} is as before** | | |"))
     begins = {one.service: one.begin / 60 for one in INCIDENTS}
     ends = {one.service: one.end / 60 for one in INCIDENTS}
     for alert, service in EXPECTED:
@@ -34,18 +34,21 @@ def rows(told: Told) -> list[tuple[float, str]]:
             ("resolved", "endsAt", ends),
         ]:
             webhook = told.receiver.of("webhook", status, alert, service)
-            others = told.receiver.of("prometheus", status, alert, service)
-            other = others[0 if status == "firing" else -1]
             (through,) = told.receiver.of("alertmanager", status, alert, service)
             at = told.fired(through, key)
             own = _seconds(told, webhook[0], at) if webhook else "folded"
             words = "fires" if status == "firing" else "resolves"
             text = (
                 f"`{alert}` {words}, {service} | {at - since[service]:.0f} min | "
-                f"{own}, {_seconds(told, through, at)} | "
-                f"{told.minute(other) - since[service]:.0f} min | {_worst(told, through, status)}"
+                f"{own}, {_seconds(told, through, at)} | {_worst(told, through, status)}"
             )
             found.append((at, text))
+    for alert, service in BURNING:
+        for status, words, since in [("firing", "fires", begins), ("resolved", "resolves", ends)]:
+            others = told.receiver.of("prometheus", status, alert, service)
+            at = told.minute(others[0 if status == "firing" else -1])
+            after = f"{at - since[service]:.0f} min"
+            found.append((at, f"`{alert}` {words}, {service} | {after} | from Prometheus | "))
     return sorted(found)
 
 
@@ -67,8 +70,8 @@ def _worst(told: Told, arrival: Arrival, status: str) -> str:
 
 def table(told: Told) -> str:
     lines = [
-        "| minute | what | after | on its way: webhook, Alertmanager | Prometheus | worst traces |",
-        "| ---: | --- | ---: | ---: | ---: | --- |",
+        "| minute | what | after | on its way: webhook, Alertmanager | worst traces |",
+        "| ---: | --- | ---: | ---: | --- |",
         *(f"| {minute:.0f} | {text} |" for minute, text in rows(told)),
         "",
         f"Told {told.factor:g} times faster, in {told.gone:.0f} s with all starts, load"

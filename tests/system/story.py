@@ -81,11 +81,10 @@ class Told:
 
 
 def configured(folder: Path, **alerts: Any) -> Path:
-    """The settings of the agent: the objectives of the rules for Prometheus, absence as there, and
-    one threshold for these services."""
+    """The settings of the agent: the objectives of the rules for Prometheus, and one threshold for
+    these services."""
     rules = folder / "rules.yaml"
-    text = (ROOT / "deploy/prometheus/absence.yaml").read_text()
-    rules.write_text(f"{text}  - {{name: RagGroundingLow, threshold: {GROUNDING_LOW}}}\n")
+    rules.write_text(f"rules:\n  - {{name: RagGroundingLow, threshold: {GROUNDING_LOW}}}\n")
     slos = (ROOT / "deploy/prometheus/objectives.yaml").read_text()
     own = {
         "http": {"otlp_port": free_port(), "metrics_port": alerts.pop("port")},

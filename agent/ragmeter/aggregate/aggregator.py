@@ -18,17 +18,15 @@ from typing import Any, NamedTuple
 from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.drift_detection import DriftDetection
-from ragmeter.aggregate.objective_events import build_objectives, objective_events
+from ragmeter.aggregate.objective_events import check_objectives, objective_events
 from ragmeter.aggregate.wordings import embeds_answers, wording_mode
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.budget_rings import FINE
 from ragmeter.alerts.engine import AlertEngine
-from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import WEIGHT_ONE, AnswerVectors
-from ragmeter.core.clocks import parse_whole_seconds, parse_window
+from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
@@ -110,19 +108,8 @@ class Aggregator:
         self._uncounted: list[ScoredTrace] = []
         self._unobserved: list[ScoredTrace] = []  # by drift detection
         self.waiting = self._accounting.pending
-        spans = [
-            seconds
-            for rule in rules
-            if rule.burn is not None
-            for seconds in (parse_whole_seconds(rule.window), rule.burn.seconds)
-        ]
-        # one more than named services: `__other__`
-        self.budgets = ErrorBudgets(
-            build_objectives(settings.slos), spans, max_services=limits.services + 1
-        )
-        self.engine = AlertEngine(
-            rules, budgets=self.budgets, runbooks=settings.alerts.runbook_base
-        )
+        check_objectives(settings.slos)
+        self.engine = AlertEngine(rules, runbooks=settings.alerts.runbook_base)
         self.drift = DriftDetection(
             settings.drift, self.windows, self.engine.drift, self.counters, share
         )
@@ -190,9 +177,9 @@ class Aggregator:
         service, bounds = traces[first].service, self._bounds
         oldest, edge = self.windows.open_range()
         edge = min(
-            # names are admitted by the minute, and budgets have cells of half a minute
-            *(edge, self._next_step or -math.inf, ((self.windows.now or 0) // FINE + 1) * FINE),
-            *(self.budgets.next_sweep, self.consistency.next_expiry),
+            # names are admitted by the minute
+            *(edge, self._next_step or -math.inf, ((self.windows.now or 0) // 60 + 1) * 60),
+            self.consistency.next_expiry,
         )
         if bounds.service(service, admit=False) != service:
             return first + 1  # `__other__`, new, or with another name
@@ -349,13 +336,12 @@ class Aggregator:
             self.settle()
 
     def _count_objectives(self, traces: Iterable[ScoredTrace]) -> None:
-        """Count events in counters, for Prometheus, and in budgets, for the agent's own rules."""
         events = Counter(
-            (scored.service, scored.timestamp // FINE * FINE, event)
+            (scored.service, event)
             for scored in traces
             for event in objective_events(scored, self._slos)
         )
-        for (service, at, event), number in events.items():
+        for (service, event), number in events.items():
             key = (("service", service), ("slo", event.slo))
             weight = event.weight / WEIGHT_ONE
             bad = weight if event.bad else 0.0
@@ -363,7 +349,6 @@ class Aggregator:
             # a series that starts at 0 loses no first increase to `rate()`
             self.counters.inc("rag_slo_bad_events_total", key, bad * number)
             self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad * number)
-            self.budgets.add(service, event.slo, at, event.weight, event.bad, number)
 
     def embedded(
         self,
@@ -410,7 +395,6 @@ class Aggregator:
         if told:
             yield told
         self.windows.advance(now)
-        self.budgets.advance(now)
         self.consistency.advance(now)
 
     def _following_step(self, at: float, now: float) -> float:
@@ -425,7 +409,6 @@ class Aggregator:
         self.settle()
         transitions = self.drift.advance(at)
         self.windows.advance(at)
-        self.budgets.advance(at)
         changed = self.windows.take_changed()
         moved = self.engine.evaluate(self.windows, at, changed)
         transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
@@ -555,7 +538,7 @@ def take_changes(aggregator: Aggregator, whole: bool = True) -> StateCommit:
     is that of the windows' `drain`.
     """
     aggregator.settle()
-    buckets = [*aggregator.windows.drain(whole), *aggregator.budgets.drain()]
+    buckets = aggregator.windows.drain(whole)
     rows, deleted = aggregator.parts.changes()
     return StateCommit(
         upto=0,
@@ -577,9 +560,7 @@ def restore_aggregator(
     Raises:
         ValueError, KeyError, TypeError: The rows make no sense.
     """
-    # the rows of the error budgets have negative widths
-    aggregator.windows.load([row for row in buckets if row[2] >= 0])
-    aggregator.budgets.load([row for row in buckets if row[2] < 0], aggregator.windows.now)
+    aggregator.windows.load(buckets)
     aggregator.counters.load(counters)
     aggregator.load(dict(meta))
 

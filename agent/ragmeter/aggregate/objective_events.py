@@ -1,7 +1,7 @@
 """Turn scored traces into good and bad events of the configured objectives.
 
-`objective_events` alone decides it. Its events go both to the counters that Prometheus reads and
-to the error budgets that the agent's own rules read.
+Their counters are exported. The burn-rate rules for Prometheus read them
+(`ragmeter_exporters.rules.burn_rates`); the agent itself has no error budgets.
 """
 
 from __future__ import annotations
@@ -10,18 +10,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ragmeter.alerts.error_budgets import Objective, ObjectiveEvidence
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.reporting import SloSettings
 from ragmeter.core.arithmetic import weight_units
 from ragmeter.core.feedback import HUMAN, PEOPLE
 from ragmeter.core.metric_specs import find_spec
-from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, ScoredTrace, ScoreState
+from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import metric_specs
-
-# Seconds by which windows of judged objectives end early. Judges take longer over bad answers:
-# without it the last minutes look too good (0.014 of a rate where they take four times as long).
-JUDGED_LAG = 120
 
 
 class ObjectiveEvent(NamedTuple):
@@ -74,28 +69,15 @@ def _result_events(scored: ScoredTrace, slo: SloSettings) -> list[ObjectiveEvent
     ]
 
 
-def build_objectives(slos: Sequence[SloSettings]) -> list[Objective]:
-    """Build the objectives of the error budgets.
+def check_objectives(slos: Sequence[SloSettings]) -> None:
+    """Check what the settings alone cannot know: the metrics and scorers of objectives.
 
     Raises:
         ConfigError: An objective names an unknown metric or scorer, or labels of people.
     """
-    return [_build_objective(slo) for slo in slos]
-
-
-def _build_objective(slo: SloSettings) -> Objective:
-    lag = 0
-    if slo.metric is not None and slo.threshold is not None:
-        scorer = slo.scorer or BUILTIN_SCORER
-        _check_series(slo, slo.metric, scorer)
-        lag = 0 if scorer in (BUILTIN_SCORER, REFERENCE_SCORER) else JUDGED_LAG
-        evidence = [ObjectiveEvidence(slo.metric, scorer, slo.threshold, above=slo.bad == "high")]
-    elif slo.bad == "slow":
-        evidence = [ObjectiveEvidence("latency", "total", slo.seconds or math.inf)]
-    else:
-        metrics = ("error", "timeout") if slo.bad == "failed" else (slo.bad,)
-        evidence = [ObjectiveEvidence(name, BUILTIN_SCORER, 0.5) for name in metrics]
-    return Objective(slo.name, slo.objective, lag, tuple(evidence))
+    for slo in slos:
+        if slo.metric is not None:
+            _check_series(slo, slo.metric, slo.scorer or BUILTIN_SCORER)
 
 
 def _check_series(slo: SloSettings, metric: str, scorer: str) -> None:
@@ -107,6 +89,6 @@ def _check_series(slo: SloSettings, metric: str, scorer: str) -> None:
         raise ConfigError(f"slos: {slo.name}: scorer {scorer!r} is not known; allowed: {allowed}")
     if scorer in (HUMAN, PEOPLE):
         raise ConfigError(
-            f"slos: {slo.name}: labels of people come late and are corrected, and an error"
-            " budget cannot take an event back; watch them by a rule (docs/alerts.md)"
+            f"slos: {slo.name}: labels of people come late and are corrected, and a"
+            " counter cannot take an event back; watch them by a rule (docs/alerts.md)"
         )

@@ -23,16 +23,11 @@ AlertState = Literal["pending", "firing", "resolved"]
 TEMPLATE_FIELDS = (
     *("rule", "severity", "service", "segment", "metric", "scorer", "statistic", "op", "window"),
     *("stage", "quantile", "value", "lower", "upper", "threshold", "samples", "effective_samples"),
-    *("worst", "slo", "objective", "factor", "burn_rate", "short", "short_value", "errors"),
-    *("budget_spent", "baseline", "top_segment", "fingerprint", "reason"),
+    *("worst", "baseline", "top_segment", "fingerprint", "reason"),
 )
 _LABEL_FIELDS = ("service", "segment", "metric", "scorer", "top_segment", "fingerprint")
 _RULE_FIELDS = ("rule", "severity", "statistic", "op", "window")
 _NUMBER_FIELDS = ("value", "lower", "upper", "threshold", "effective_samples", "baseline")
-# `conditions.read_burn_rate` puts these into the annotations of an alert of a burn rule.
-_BURN_FIELDS = (
-    *("objective", "factor", "burn_rate", "short", "short_value", "errors", "budget_spent"),
-)
 
 # Seconds of event time that a resolved alert is kept, so that senders can repeat it. Prometheus
 # keeps its resolved alerts for 15 minutes too.
@@ -51,8 +46,8 @@ class Alert:
     """One alert. All times are event time in Unix seconds.
 
     Args:
-        segment: The `tag=value` segment, or `slo=name` of a burn rule; empty: the whole service.
-        metric: The metric; `latency`, `traces`, or `error_budget` for other kinds of rules.
+        segment: The `tag=value` segment; empty: the whole service.
+        metric: The metric; `latency` or `traces` for other kinds of rules.
         scorer: The scorer; empty if `metric` is none.
         value: The last estimate, with its 95 % interval `lower` to `upper`; None before the first
             one, or if it has no interval.
@@ -218,12 +213,10 @@ def template_values(alert: Alert) -> dict[str, str]:
         **{name: clean_text(getattr(alert, name)) for name in _LABEL_FIELDS},
         **{name: getattr(alert, name) for name in _RULE_FIELDS},
         **{name: format_number(getattr(alert, name)) for name in _NUMBER_FIELDS},
-        **{name: alert.annotations.get(name, "") for name in _BURN_FIELDS},
         "stage": clean_text(alert.labels.get("stage", "")),
         "quantile": alert.labels.get("quantile", ""),
         "samples": str(alert.samples),
         "worst": clean_text(", ".join(alert.worst), _MAX_TEXT),
-        "slo": clean_text(_slo(alert)),
         "reason": clean_text(next(iter(alert.unscored or {}), "")),
     }
 
@@ -243,18 +236,10 @@ def render_summary(alert: Alert, template: str = "") -> str:
 def _describe_value(alert: Alert) -> str:
     """Describe the value in one plain sentence, for a rule without a template."""
     values = template_values(alert)
-    service = values["service"]
-    where = service + (f" ({values['segment']})" if alert.segment else "")
+    where = values["service"] + (f" ({values['segment']})" if alert.segment else "")
     if alert.metric == "traces":
         count = "no traces" if not alert.value else f"{alert.value:.0f} traces"
         return f"{where}: {count} in the last {alert.window}"
-    if alert.metric == "error_budget":
-        return (
-            f"{service}: {values['slo']} uses up its error budget {values['burn_rate']} "
-            f"times too fast: {values['value']} of the events were bad over {alert.window} and "
-            f"{values['short_value']} over {values['short']}, above {values['threshold']} "
-            f"({values['errors']} errors, objective {values['objective']})"
-        )
     if alert.unscored is not None:
         why = f", most often {values['reason']}" if values["reason"] else ""
         return (
@@ -274,8 +259,3 @@ def _describe_value(alert: Alert) -> str:
         f"({interval}{alert.samples} samples);"
         f" rule: {alert.statistic} {alert.op} {values['threshold']}{unit}"
     )
-
-
-def _slo(alert: Alert) -> str:
-    tag, _, name = alert.segment.partition("=")
-    return name if alert.metric == "error_budget" and tag == "slo" else ""

@@ -9,13 +9,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 
-from ragmeter.alerts.alert import format_number
-from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.core.clocks import parse_duration, parse_whole_seconds
+from ragmeter.core.clocks import parse_duration
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
@@ -38,9 +35,8 @@ class ConditionValue:
     Args:
         tested: The one of `value`, `lower` and `upper` that the rule compares.
         value: The estimate, with its 95 % interval `lower` to `upper`.
-        threshold: In place of the rule's own: of a burn rule that of the objective, of a rule
-            with `relative_to` the multiple of what the metric is over that window.
-        notes: Of a burn rule: annotations for the alert.
+        threshold: In place of the rule's own: of a rule with `relative_to` the multiple of what
+            the metric is over that window.
         reasons: Of an unscored rule: how many results failed, by reason.
     """
 
@@ -51,7 +47,6 @@ class ConditionValue:
     samples: int
     effective_samples: float
     threshold: float | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
     reasons: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -59,8 +54,6 @@ def condition_holds(rule: AlertRule, value: ConditionValue) -> bool:
     """Return whether the condition of a rule is true of a value."""
     if rule.absence:
         return value.tested == 0
-    if rule.burn is not None:  # `read_burn_rate` has compared two windows and a floor on errors
-        return value.tested == 1
     threshold = rule.threshold if value.threshold is None else value.threshold
     return _OPERATORS[rule.op](value.tested, threshold)
 
@@ -110,37 +103,6 @@ def read_failed_share(
     return _compared_value(rule, share, share.effective_samples, share.reasons)
 
 
-def read_burn_rate(
-    rule: AlertRule, budgets: ErrorBudgets, service: str, slo: str
-) -> ConditionValue | None:
-    """Read the value of a burn rule for one objective: the ratio of bad events over its window.
-
-    None if a window has no event, which is no sign that the budget is safe.
-    """
-    burn = rule.burn
-    assert burn is not None
-    long = parse_whole_seconds(rule.window)
-    rate = budgets.burn(service, slo, long, burn.seconds, burn.factor, burn.min_errors)
-    if rate is None:
-        return None
-    notes = {
-        "objective": f"{rate.objective:g}",
-        "burn_rate": format_number(rate.rate),
-        "factor": f"{burn.factor:g}",
-        "short": burn.short,
-        "short_value": format_number(rate.short_ratio),
-        "errors": format_number(rate.errors),
-    }
-    spent = budgets.spent_share(service, slo) if rate.holds else None
-    if spent is not None:
-        notes["budget_spent"] = format_number(spent)
-    return ConditionValue(
-        *(float(rate.holds), rate.ratio, rate.lower, rate.upper),
-        *(rate.samples, rate.effective_samples, rate.threshold),
-        notes=notes,
-    )
-
-
 def _compared_value(
     rule: AlertRule,
     estimate: Estimate | Quantile | FailedShare,
@@ -177,13 +139,11 @@ class DueRules:
 
     Args:
         changed: The windows that have changed, by service.
-        burning: Services whose burn rules are due.
         refused: Services all of whose rules are due.
         held: (rule, service) of the alerts that are held.
     """
 
     changed: Mapping[str, Collection[str]]
-    burning: Collection[str]
     refused: Collection[str]
     held: Collection[tuple[str, str]]
 
@@ -191,14 +151,12 @@ class DueRules:
     def services(self) -> set[str]:
         """The services with a rule that is due."""
         held = (service for _, service in self.held)
-        return {*self.changed, *self.burning, *self.refused, *held}
+        return {*self.changed, *self.refused, *held}
 
     def contains(self, rule: AlertRule, service: str) -> bool:
         """Return whether a rule is due for a service."""
         if service in self.refused or (rule.name, service) in self.held:
             return True
-        if rule.burn is not None:
-            return service in self.burning
         windows = self.changed.get(service, ())
         # an absence rule reads the longest window as well
         return bool(windows) and (
@@ -207,11 +165,10 @@ class DueRules:
 
 
 class RuleTargets:
-    """The services and subjects that rules cover; without `budgets` burn rules cover nothing."""
+    """The services and subjects that rules cover."""
 
-    def __init__(self, rules: Sequence[AlertRule], budgets: ErrorBudgets | None) -> None:
+    def __init__(self, rules: Sequence[AlertRule]) -> None:
         self._rules = rules
-        self._budgets = budgets
         self._covering: dict[str, list[AlertRule]] = {}  # by service
 
     def iterate(
@@ -237,9 +194,7 @@ class RuleTargets:
             for service in services:
                 series = _ServiceSeries(windows, service)
                 for rule in self._rules_of(service):
-                    # the windows of burn rules are those of the budgets
-                    known = rule.burn or rule.window in names
-                    if rule.severity != severity or not known:
+                    if rule.severity != severity or rule.window not in names:
                         continue
                     if due is None or due.contains(rule, service):
                         for subject in self._subjects(rule, series, alerted):
@@ -254,11 +209,7 @@ class RuleTargets:
     def _subjects(
         self, rule: AlertRule, series: _ServiceSeries, alerted: _AlertedPairs
     ) -> Iterator[str]:
-        if rule.burn is not None:
-            for name in self._budgets.names(series.service) if self._budgets else ():
-                if fnmatchcase(name, rule.burn.slo):
-                    yield f"slo={name}"
-        elif rule.unscored is not None:
+        if rule.unscored is not None:
             failing = set(series.windows.failing(series.service, rule.window))
             failing |= alerted.get((rule.name, series.service), set())
             for metric, scorer in sorted(failing):

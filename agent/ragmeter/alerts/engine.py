@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ragmeter.alerts.alert import (
@@ -21,23 +20,19 @@ from ragmeter.alerts.alert import (
     render_summary,
     template_values,
 )
-from ragmeter.alerts.budget_rings import budget_edge
 from ragmeter.alerts.conditions import (
     ConditionValue,
     DueRules,
     RuleTargets,
     condition_holds,
-    read_burn_rate,
     read_condition,
     read_failed_share,
 )
 from ragmeter.alerts.drift_alerts import DriftAlerts
-from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.evidence import EvidenceReader
 from ragmeter.alerts.folding import NotificationFolder
 from ragmeter.alerts.rule_sets import runbook_link
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.core.clocks import parse_whole_seconds
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.windows.windows import Windows
 
@@ -101,8 +96,6 @@ class AlertEngine:
 
     Args:
         max_alerts: How many alerts are held at once.
-        budgets: What burn rules read; without it they are never true. The caller of `evaluate`
-            moves it to the same time before.
         runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
 
     Attributes:
@@ -115,24 +108,20 @@ class AlertEngine:
         rules: Sequence[AlertRule],
         *,
         max_alerts: int = _MAX_ALERTS,
-        budgets: ErrorBudgets | None = None,
         runbooks: str = "",
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
         self.drift = DriftAlerts(max_alerts)
-        self._budgets = budgets
         self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
         self._tracked: dict[_AlertKey, _TrackedAlert] = {}
-        self._targets = RuleTargets(self.rules, budgets)
+        self._targets = RuleTargets(self.rules)
         self._now: float | None = None
         self._searches_left = _MAX_SEGMENT_SEARCHES
         self._refused: set[str] = set()  # services with a true condition that found no room
-        # Services whose burn rules may become true, or whose alerts of them may move.
-        self._burning: set[str] = set()
         self._folder = NotificationFolder(self._family)
         self._notifications: list[Alert] = []
 
@@ -142,8 +131,6 @@ class AlertEngine:
         That is without traces that come or leave a window; infinity if it never does.
         """
         due = [math.inf]
-        if self._burning:
-            due.append(budget_edge(now))
         for (name, *_), tracked in self._tracked.items():
             rule = self._by_name.get(name)
             if rule is not None:
@@ -174,11 +161,7 @@ class AlertEngine:
         judge = alert.drift is not None and alert.drift["kind"] == "judge"
         if judge or alert.unscored is not None or alert.metric.startswith("judge_"):
             return "measuring"
-        metrics = {alert.metric}
-        if alert.metric == "error_budget" and self._budgets is not None:
-            evidence = self._budgets.evidence(alert.segment.partition("=")[2])
-            metrics = {series.metric for series in evidence}
-        return "operation" if metrics & _OPERATIONAL else "quality"
+        return "operation" if alert.metric in _OPERATIONAL else "quality"
 
     def evaluate(
         self,
@@ -200,7 +183,7 @@ class AlertEngine:
         now = self._now = now if self._now is None else max(now, self._now)
         self.overflow = 0
         self._searches_left = _MAX_SEGMENT_SEARCHES
-        evidence = EvidenceReader(windows, self._budgets)
+        evidence = EvidenceReader(windows)
         self._tracked = {
             key: tracked
             for key, tracked in self._tracked.items()
@@ -220,32 +203,10 @@ class AlertEngine:
 
     def _due_rules(self, changed: Mapping[str, Collection[str]] | None) -> DueRules | None:
         refused, self._refused = self._refused, set()
-        if self._budgets is not None:
-            burn_rules = [rule for rule in self.rules if rule.burn is not None]
-            self._burning = {
-                service
-                for service in self._burning | self._budgets.take_changed()
-                if any(self._may_burn(rule, service) for rule in burn_rules)
-            }
         if changed is None:
             return None
         held = {key[:2] for key in self._tracked}
-        return DueRules(changed, self._burning, refused, held)
-
-    def _may_burn(self, rule: AlertRule, service: str) -> bool:
-        burn, budgets = rule.burn, self._budgets
-        assert burn is not None
-        assert budgets is not None
-        spans = parse_whole_seconds(rule.window), burn.seconds
-        return any(
-            budgets.may_burn(service, name, *spans, burn.min_errors)
-            or (
-                (rule.name, service, f"slo={name}") in self._tracked
-                and budgets.has_samples(service, name, burn.seconds)
-            )
-            for name in budgets.names(service)
-            if fnmatchcase(name, burn.slo)
-        )
+        return DueRules(changed, refused, held)
 
     def dump(self) -> dict[str, Any]:
         """Return the whole state, JSON-able; floats survive JSON exactly."""
@@ -296,10 +257,7 @@ class AlertEngine:
         if rule.unscored is not None:
             metric, _, scorer = subject.partition(" ")
             return read_failed_share(rule, windows, service, metric, scorer)
-        if rule.burn is None:
-            return read_condition(rule, windows, service, subject)
-        assert self._budgets is not None  # without it there are no such targets
-        return read_burn_rate(rule, self._budgets, service, subject.partition("=")[2])
+        return read_condition(rule, windows, service, subject)
 
     # Steps of the state machine; each returns the alerts that fired or resolved.
 
@@ -471,11 +429,8 @@ def _update(rule: AlertRule, tracked: _TrackedAlert, value: ConditionValue, now:
     if rule.latency is not None:
         alert.labels["stage"] = rule.latency.stage
         alert.labels["quantile"] = f"{rule.latency.quantile:g}"
-    alert.annotations = dict(value.notes)
     fields = template_values(alert)
-    alert.annotations |= {
-        key: fill_template(text, fields) for key, text in rule.annotations.items()
-    }
+    alert.annotations = {key: fill_template(text, fields) for key, text in rule.annotations.items()}
     alert.summary = _summarize(rule, tracked)
 
 

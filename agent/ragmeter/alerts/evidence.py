@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from ragmeter.alerts.alert import MAX_WORST, Alert
-from ragmeter.alerts.error_budgets import ErrorBudgets, ObjectiveEvidence
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.breakdown.contrasts import MIN_SAMPLES
 from ragmeter.breakdown.segment_rows import series_kind
@@ -25,7 +25,7 @@ from ragmeter.breakdown.story import (
     explain_change,
     share_sums,
 )
-from ragmeter.core.clocks import parse_duration, parse_whole_seconds
+from ragmeter.core.clocks import parse_duration
 from ragmeter.core.series import split_scorer
 from ragmeter.windows.failures import FailedShare, failed_worst_key
 from ragmeter.windows.sums import ScoreSums
@@ -33,12 +33,20 @@ from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import LATENCY_METRIC
 
 
+class EvidenceSeries(NamedTuple):
+    """A series that an alert is about: its traces beyond `limit` are the bad ones."""
+
+    metric: str
+    scorer: str
+    limit: float
+    above: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class EvidenceReader:
-    """Reads the evidence of alerts of rules; `budgets` is needed for burn rules only."""
+    """Reads the evidence of alerts of rules."""
 
     windows: Windows
-    budgets: ErrorBudgets | None
 
     def find_baseline(self, rule: AlertRule, alert: Alert) -> float | None:
         """Return the value before: that of the longest window without the rule's own."""
@@ -49,10 +57,6 @@ class EvidenceReader:
                 return None
             share = parse_duration(window) / parse_duration(longest)
             return windows.count_traces(service, "", longest) * share
-        if rule.burn is not None:
-            assert self.budgets is not None
-            slo = alert.segment.partition("=")[2]
-            return self.budgets.ratio_before(service, slo, parse_whole_seconds(window))
         if rule.latency is not None:
             quantile = rule.latency.quantile
             hist = windows.histogram_before(service, alert.segment, rule.latency.stage, window)
@@ -70,13 +74,16 @@ class EvidenceReader:
         A trace on the good side of the limit is left out: where three of a hundred traces failed,
         the fourth worst is a success and no evidence.
         """
-        segment = alert.segment if rule.segment is not None else ""  # an objective is no segment
-        window = self._window(alert)
         kinds = [
             [
                 trace.trace_id
                 for trace in self.windows.worst(
-                    alert.service, kind.metric, kind.scorer, window, MAX_WORST, segment=segment
+                    alert.service,
+                    kind.metric,
+                    kind.scorer,
+                    rule.window,
+                    MAX_WORST,
+                    segment=alert.segment,
                 )
                 if (trace.value > kind.limit if kind.above else trace.value < kind.limit)
             ]
@@ -101,25 +108,24 @@ class EvidenceReader:
         """
         if rule.segment is not None:
             return Explanation(alert.segment)
-        window = self._window(alert)
-        largest = largest_segments(self.windows, alert.service, window)
+        largest = largest_segments(self.windows, alert.service, rule.window)
         series = next(iter(self._evidence_series(rule, alert)), None)
         if not largest or series is None:
             return Explanation()
         failures, kind = rule.unscored is not None, SHARE
         if failures:
-            series = ObjectiveEvidence(alert.metric, alert.scorer, 0.0)
+            series = EvidenceSeries(alert.metric, alert.scorer, 0.0)
         elif series.metric != LATENCY_METRIC:
             kind = series_kind(series.metric, series.scorer)
         found = compare_segments(
             largest,
-            lambda name: self._cells(alert.service, name, series, window, failures),
+            lambda name: self._cells(alert.service, name, series, rule.window, failures),
             kind,
         )
         return explain_change(found, 1 if series.above else -1) if found else Explanation()
 
     def _cells(
-        self, service: str, segment: str, series: ObjectiveEvidence, window: str, failures: bool
+        self, service: str, segment: str, series: EvidenceSeries, window: str, failures: bool
     ) -> CellPair:
         """Return the sums of a segment before the window and in it."""
         windows = self.windows
@@ -134,29 +140,18 @@ class EvidenceReader:
             return _share(windows.failed_before(*args)), _share(windows.failed(*args))
         return windows.sums_before(*args), windows.cell(*args)
 
-    def _evidence_series(self, rule: AlertRule, alert: Alert) -> Iterable[ObjectiveEvidence]:
+    def _evidence_series(self, rule: AlertRule, alert: Alert) -> Iterable[EvidenceSeries]:
         """Return the series that an alert is about, and beyond which limit it is bad."""
         above = rule.op in (">", ">=")
         if rule.absence:
             return ()
-        if rule.burn is not None:
-            assert self.budgets is not None
-            return self.budgets.evidence(alert.segment.partition("=")[2])
         if rule.unscored is not None:
-            return (ObjectiveEvidence(*failed_worst_key(alert.metric, alert.scorer), 0.0),)
+            return (EvidenceSeries(*failed_worst_key(alert.metric, alert.scorer), 0.0),)
         if rule.latency is not None:
-            return (ObjectiveEvidence(LATENCY_METRIC, rule.latency.stage, rule.threshold, above),)
+            return (EvidenceSeries(LATENCY_METRIC, rule.latency.stage, rule.threshold, above),)
         # the alert's own threshold: that of a rule with `relative_to` is a multiple
         limit = rule.threshold if rule.relative_to is None else alert.threshold
-        return (ObjectiveEvidence(alert.metric, alert.scorer, limit, above),)
-
-    def _window(self, alert: Alert) -> str:
-        """Return the alert's window; of an error budget the longest that is not longer."""
-        if alert.window in self.windows.names:
-            return alert.window
-        length = parse_duration(alert.window)
-        names = sorted(self.windows.names, key=parse_duration)
-        return [names[0], *(name for name in names if parse_duration(name) <= length)][-1]
+        return (EvidenceSeries(alert.metric, alert.scorer, limit, above),)
 
 
 def _share(failed: FailedShare | None) -> ScoreSums | None:

@@ -136,7 +136,5 @@ class NotificationFolder:
         ]
 
 
-def _notification_rank(alert: Alert) -> tuple[bool, bool, float, str]:
-    # what happens now says more than how much of a month's budget it costs
-    budget = alert.metric == "error_budget"
-    return alert.severity != "critical", budget, alert.fired_at or 0.0, alert.id
+def _notification_rank(alert: Alert) -> tuple[bool, float, str]:
+    return alert.severity != "critical", alert.fired_at or 0.0, alert.id

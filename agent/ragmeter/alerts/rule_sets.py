@@ -90,7 +90,7 @@ def load_configured_rules(settings: Settings) -> list[AlertRule]:
     for rule in rules:
         needed = (rule.window, rule.relative_to or rule.window)
         missing = next((name for name in needed if name not in settings.windows), None)
-        if rule.burn is not None or missing is None:
+        if missing is None:
             in_force.append(rule)
         elif defaults.get(rule.name) == rule:
             log.warning("rule %s is off: no window %s is configured", rule.name, missing)

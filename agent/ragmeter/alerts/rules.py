@@ -25,9 +25,7 @@ from pydantic import (
 )
 
 from ragmeter.alerts.alert import Severity, check_template
-from ragmeter.alerts.budget_rings import ring_width
-from ragmeter.alerts.error_budgets import MIN_ERRORS
-from ragmeter.core.clocks import parse_duration, parse_whole_seconds
+from ragmeter.core.clocks import parse_duration
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
@@ -43,7 +41,7 @@ _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # `__` begins Prometheus' 
 # Labels that every notification carries itself.
 _RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
 
-_KINDS = ("metric", "latency", "absence", "burn", "unscored")
+_KINDS = ("metric", "latency", "absence", "unscored")
 _KIND_KEYS = (*_KINDS, "scorer", "statistic", "op", "threshold", "relative_to")
 
 
@@ -97,23 +95,6 @@ class LatencyCondition(_RuleModel):
         return value
 
 
-class BurnRateCondition(_RuleModel):
-    """An error budget that is used up `factor` times too fast, over `window` and over `short`.
-
-    `slo` is a glob of names of objectives. Fewer than `min_errors` bad events fire nothing.
-    """
-
-    slo: str = Field(default="*", min_length=1, max_length=64)
-    short: _WindowName
-    factor: float = Field(gt=0, le=1000, allow_inf_nan=False)
-    min_errors: float = Field(default=MIN_ERRORS, ge=0, allow_inf_nan=False)
-
-    @property
-    def seconds(self) -> int:
-        """The length of the short window in seconds."""
-        return parse_whole_seconds(self.short)
-
-
 class UnscoredCondition(_RuleModel):
     """Results without a value through a fault of the scorer.
 
@@ -142,7 +123,6 @@ class AlertRule(_RuleModel):
     scorer: str = Field(default="builtin", min_length=1, max_length=100)
     latency: LatencyCondition | None = None
     absence: bool = False
-    burn: BurnRateCondition | None = None
     unscored: UnscoredCondition | None = None
     statistic: Literal["value", "lower", "upper"] = "value"
     op: Literal["<", "<=", ">", ">="] = ">"
@@ -196,8 +176,6 @@ class AlertRule(_RuleModel):
             extra = sorted(given & {"scorer", "statistic", "op", "threshold", "segment"})
             if extra:
                 raise ValueError(f"an absence rule takes no {', '.join(extra)}")
-        elif self.burn:
-            self._check_burn(self.burn)
         elif not {"op", "threshold"} <= given:
             missing = sorted({"op", "threshold"} - given)
             raise ValueError(f"missing {' and '.join(missing)}")
@@ -212,18 +190,6 @@ class AlertRule(_RuleModel):
             raise ValueError(f"an unscored rule takes no {', '.join(extra)} beside it")
         return self
 
-    def _check_burn(self, burn: BurnRateCondition) -> None:
-        taken = {"scorer", "statistic", "op", "threshold", "segment", "min_samples"}
-        if extra := sorted(self.model_fields_set & taken):
-            raise ValueError(f"a burn rule takes no {', '.join(extra)}")
-        for name, text in (("window", self.window), ("burn.short", burn.short)):
-            try:
-                ring_width(parse_duration(text))
-            except ValueError as error:
-                raise ValueError(f"{name} {text!r} is not allowed: {error}") from None
-        if burn.seconds >= parse_duration(self.window):
-            raise ValueError(f"burn.short {burn.short!r} must be shorter than window")
-
     @property
     def seconds(self) -> float:
         """The length of its window in seconds."""
@@ -231,8 +197,8 @@ class AlertRule(_RuleModel):
 
     @property
     def tag(self) -> str:
-        """The tag of the segments of its alerts; `slo` of a burn rule."""
-        return "slo" if self.burn is not None else self.segment or ""
+        """The tag of the segments of its alerts."""
+        return self.segment or ""
 
     def watches(self, metric: str, scorer: str, unscored: bool) -> bool:
         """Return whether an alert on this series still belongs to this rule."""
@@ -245,8 +211,6 @@ class AlertRule(_RuleModel):
         """The (metric, scorer) of its alerts; those of an unscored rule have their own."""
         if self.metric is not None:
             return self.metric, self.scorer
-        if self.burn is not None:
-            return "error_budget", ""
         return ("latency", "") if self.latency is not None else ("traces", "")
 
     def covers(self, service: str) -> bool:
@@ -361,7 +325,6 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
     if kind == "extra_forbidden":
         models: dict[str, type[BaseModel]] = {
             "latency": LatencyCondition,
-            "burn": BurnRateCondition,
             "unscored": UnscoredCondition,
         }
         model = models.get(where.partition(".")[0], AlertRule) if "." in where else AlertRule

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ragmeter_exporters.otel.exporter import ResultsExporter
 from ragmeter_exporters.report_page import render_report_page as render_report
-from ragmeter_exporters.rules.rule_file import RuleFile, build_rule_file
+from ragmeter_exporters.rules.rule_file import rule_file, rule_groups
 from ragmeter_exporters.timeline import render_timeline as render_backtest
 
-from ragmeter.aggregate.objective_events import build_objectives
+from ragmeter.aggregate.objective_events import check_objectives
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.config.settings import Settings
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
@@ -43,22 +43,20 @@ def check_settings(settings: Settings) -> int:
     return len(rules)
 
 
-def prometheus_rules(settings: Settings, runbooks: str | None = None) -> RuleFile:
-    """Build the Prometheus rule file of the settings.
+def prometheus_rules(settings: Settings, runbooks: str | None = None) -> str:
+    """Write the Prometheus rule file of the settings.
 
     Args:
         settings: The settings in force.
         runbooks: Base URL of the published runbooks; None takes the one of the settings.
 
     Raises:
-        RuleError: An alert rule is invalid.
-        OSError: The file of the rules cannot be read.
+        ConfigError: An objective names an unknown metric or scorer.
     """
-    return build_rule_file(
-        load_configured_rules(settings),
-        build_objectives(settings.slos),
+    check_objectives(settings.slos)
+    groups = rule_groups(
+        settings.slos,
         windows=settings.windows,
-        segments=settings.segments,
-        drift=settings.drift.enabled,
         runbooks=runbooks or settings.alerts.runbook_base or RUNBOOK_BASE,
     )
+    return rule_file(groups)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ragmeter.cli import options
 from ragmeter.config.loader import load_settings
-from ragmeter.console.terminal import escape_control, exit_error, stderr
+from ragmeter.console.terminal import escape_control, exit_error
 from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
@@ -137,7 +137,6 @@ def _rules_callback() -> None:
 @rules_app.command("prometheus")
 def prometheus(
     config: options.ConfigOption = None,
-    rules: options.RulesOption = None,
     runbooks: Annotated[
         str | None,
         typer.Option(
@@ -145,13 +144,9 @@ def prometheus(
         ),
     ] = None,
 ) -> None:
-    """Print recording and alerting rules for Prometheus, with the agent's own thresholds."""
+    """Print rules for Prometheus: burn rates of the objectives, and the health of the agent."""
     from ragmeter.app.exports import prometheus_rules
 
-    alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
     with options.exit_on_error(2):
-        settings = load_settings(config, overrides={"alerts": alerts})
-        file = prometheus_rules(settings, runbooks)
-    for name, why in file.left_out.items():
-        stderr.print(escape_control(f"rule {name} is left out: {why}"), markup=False, emoji=False)
-    typer.echo(file.text(), nl=False)
+        text = prometheus_rules(load_settings(config), runbooks)
+    typer.echo(text, nl=False)

@@ -46,7 +46,7 @@ def find_rule(rules: Sequence[AlertRule], alert: Alert) -> AlertRule | None:
 
 
 def _has_single_estimate(rule: AlertRule) -> bool:
-    """Return False for burn rates, which watch several numbers or windows."""
+    """Return False for rules on results without a value, which watch many series."""
     return rule.absence or rule.metric is not None or rule.latency is not None
 
 

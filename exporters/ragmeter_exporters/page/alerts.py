@@ -35,7 +35,6 @@ class AlertChange:
     before: str = ""
     band: str = ""
     limit: str = ""
-    burn: str = ""  # how many times too fast the error budget is spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +133,7 @@ def _change(alert: Alert) -> AlertChange:
         else:
             band = f" ({format_interval(alert.lower, alert.upper, _spec(alert))})"
     before = "" if alert.baseline is None else f"{_number(alert, alert.baseline)} → "
-    rate = alert.annotations.get("burn_rate") if alert.metric == "error_budget" else ""
-    burn = f"burn {one_line(rate, 12)}×" if rate else ""
-    return AlertChange(_number(alert, alert.value), before, band, limit, burn)
+    return AlertChange(_number(alert, alert.value), before, band, limit)
 
 
 def _drift_change(alert: Alert) -> AlertChange:
@@ -165,9 +162,8 @@ def _number(alert: Alert, number: float) -> str:
 
 
 def _spec(alert: Alert) -> MetricSpec | None:
-    # A share of results or events is written as that of failed requests.
-    share = alert.unscored is not None or alert.metric == "error_budget"
-    return find_spec(metric_specs(), "error" if share else alert.metric)
+    # A share of results is written as that of failed requests.
+    return find_spec(metric_specs(), alert.metric if alert.unscored is None else "error")
 
 
 def _times(alert: Alert, now: float | None) -> list[str]:
@@ -202,21 +198,13 @@ def _samples(alert: Alert) -> str:
 
 
 def _evidence(alert: Alert) -> list[str]:
-    """List who measured it and why it failed; of an error budget how much of it is gone."""
+    """List who measured it and why it failed."""
     facts = []
     if alert.fingerprint:
         facts.append(f"instrument {one_line(alert.fingerprint)}")
     if alert.unscored:
         reasons = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
         facts.append(one_line(reasons.replace("_", " "), 200))
-    if alert.metric == "error_budget":
-        try:
-            spent = float(alert.annotations["budget_spent"])
-        except (KeyError, ValueError):
-            pass
-        else:
-            percent = format_value(spent, find_spec(metric_specs(), "error"))
-            facts.append(f"{percent} of 30 days’ error budget spent in the last 3 d")
     if alert.no_data:
         facts.append("no data now: the condition cannot be judged")
     return facts

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -33,6 +32,7 @@ from ragmeter_exporters.page.numbers import (
     one_line,
     visible,
 )
+from ragmeter_exporters.page.runbooks import runbook_pages
 from ragmeter_exporters.page.traces import LabelView, TraceView, trace_excerpt, trace_parts
 from ragmeter_exporters.page.views import (
     RANGES,
@@ -212,21 +212,14 @@ def label_page(view: LabelView) -> str:
 
 
 def runbook_page(name: str) -> str | None:
-    """Render a page of docs/runbooks, which a wheel has in the package; None if there is none."""
-    folder = files(_PACKAGE).joinpath("runbooks")
-    if not folder.is_dir():  # an editable installation
-        folder = Path(__file__).parents[3] / "docs" / "runbooks"
-    file = folder.joinpath(name)
-    if not file.is_file():
+    """Render a runbook by its name, like `drift`; None if there is none."""
+    source = runbook_pages().get(name)
+    if source is None:
         return None
     # other pages of the docs are not in the package
-    text = (
-        file.read_text("utf-8")
-        .replace("](../../", f"]({DOCS_URL}../")
-        .replace("](../", f"]({DOCS_URL}")
-    )
+    source = source.replace("](../../", f"]({DOCS_URL}../").replace("](../", f"]({DOCS_URL}")
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = Markup(markdown.render(text))
+    text = Markup(markdown.render(source))
     return _page("runbook.html", f"Runbook · {NAME}", None, text=text)
 
 

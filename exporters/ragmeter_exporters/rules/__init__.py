@@ -1,1 +1,1 @@
-"""The agent's alert rules as Prometheus rules."""
+"""The rules for Prometheus: burn rates of error budgets, and the health of the agent."""

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_whole_seconds
 
 RuleTree = dict[str, Any]  # a rule as it stands in the file
-
-# How far back the last value of a gauge counts. A failed scrape marks every series as gone, and
-# an alert would end. Two scrapes of a minute; not longer than the shortest `for` of the rules
-# (2 m), so that a single value never fires one.
-HOLD = "2m"
 
 # `increase` of whole numbers is no whole number, for it is stretched to the ends of the window:
 # "at least 20" is "more than 19.5".
@@ -45,30 +38,6 @@ COUNTERS = (
 # embedded agent, so that the first value of them may be the sum of weeks.
 OF_PROCESS = frozenset(("ragmeter_kafka_deleted_unread_total",))
 
-# Possessive, so that `[!]` is what it is for `fnmatch`: a bracket that is never closed.
-_GLOB_PARTS = re.compile(r"\[(!?+)(\]?+[^\]]*+)\]|.", re.DOTALL)
-
-
-def glob_matchers(label: str, patterns: Sequence[str], suffix: str = "") -> list[str]:
-    """Return the matcher of shell globs, one of which must match; none where they match everything.
-
-    The regular expression `suffix` may follow each glob.
-    """
-    if "*" in patterns:
-        return []
-    return [f"{label}=~{quote('|'.join(glob_to_regex(glob) + suffix for glob in patterns))}"]
-
-
-def series_selector(name: str, labels: Mapping[str, str], *matchers: str) -> str:
-    """Return `name{label="value",...}` with further matchers as they are."""
-    inner = ",".join([*(f"{label}={quote(value)}" for label, value in labels.items()), *matchers])
-    return f"{name}{{{inner}}}" if inner else name
-
-
-def hold_last_value(series: str, window: str = HOLD) -> str:
-    """Return the last value of a gauge, also where the last scrape has failed."""
-    return f"last_over_time({series}[{window}])"
-
 
 def alerting_rule(
     name: str,
@@ -95,20 +64,6 @@ def alerting_rule(
         if text
     }
     return tree
-
-
-def agent_rule(
-    rule: AlertRule, expr: str, labels: Mapping[str, str], annotations: Mapping[str, str]
-) -> RuleTree:
-    """Build the alerting rule that stands for a rule of the agent."""
-    return alerting_rule(
-        rule.name,
-        expr,
-        for_=rule.for_,
-        keep=rule.keep_firing_for,
-        labels={"severity": rule.severity, **labels, **rule.labels},
-        annotations={**annotations, "runbook_url": rule.runbook},
-    )
 
 
 def growth_series(counter: str) -> str:
@@ -145,34 +100,3 @@ def quote(text: str) -> str:
 def escape_template(text: str) -> str:
     """Escape a text for labels and annotations, which Prometheus expands as templates."""
     return text.replace("{{", '{{ "{{" }}')
-
-
-def glob_to_regex(glob: str) -> str:
-    """Translate a shell glob, as `fnmatch` reads it, to RE2; Prometheus anchors it itself."""
-    return "".join(_translate_part(part) for part in _GLOB_PARTS.finditer(glob))
-
-
-def _translate_part(part: re.Match[str]) -> str:
-    if part[2]:
-        inside = _translate_set(part[2])
-        if part[1]:
-            return f"[^{inside}]" if inside else "."
-        return f"[{inside}]" if inside else r"[^\s\S]"  # matches nothing
-    return {"*": ".*", "?": "."}.get(part[0]) or re.escape(part[0])
-
-
-def _translate_set(text: str) -> str:
-    """Translate the characters and ranges of a set.
-
-    A range that ends before it begins is empty; RE2 would refuse the expression.
-    """
-    regex, at = "", 0
-    while at < len(text):
-        if text[at + 1 : at + 2] == "-" and at + 2 < len(text):
-            low, high = text[at], text[at + 2]
-            regex += f"{re.escape(low)}-{re.escape(high)}" if low <= high else ""
-            at += 3
-        else:
-            regex += re.escape(text[at])
-            at += 1
-    return regex

@@ -8,7 +8,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter_exporters.page.alerts import alerts_view
 from ragmeter_exporters.page.rendering import render
 
-from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
+from tests.exporters.alerts import absent, drifted, make, slow, unscored
 
 
 def section(alerts: list[Alert], now: float) -> str:
@@ -53,12 +53,6 @@ def test_a_threshold_shows_before_now_and_its_limit() -> None:
     assert "most in" not in card(make(segment="model=m", top_segment="model=m"))
 
 
-def test_an_error_budget_is_told_in_its_own_units() -> None:
-    text = card(burning())
-    assert "burn 21× · 0.4 % → 21.0 % (19.0–24.0 %) &gt; 14.4 % in 1h" in text
-    assert "3.1 % of 30 days’ error budget spent in the last 3 d" in text
-
-
 def test_failed_results_are_a_share_with_reasons() -> None:
     text = card(unscored())
     assert "1.0 % → 33.0 % (27.0–40.0 %) &gt; 25.0 % in 1h" in text
@@ -85,7 +79,7 @@ def test_everything_from_outside_is_escaped_and_bounded() -> None:
         [
             unscored(top_segment=bad, top_segment_words=bad, fingerprint=bad,
                      unscored={bad: 3}, worst=[bad]),
-            burning(annotations={"burn_rate": bad, "budget_spent": bad}),
+            make(annotations={"note": bad}, summary=bad),
         ],
         1060.0,
     )  # fmt: skip
@@ -101,10 +95,12 @@ def causes(*alerts: Alert, state: str = "firing") -> list[list[str]]:
 
 def test_alerts_of_one_cause_share_a_card_that_leads_with_the_announced_one() -> None:
     lead = make(id="lead", worst=["a", "b"])
-    burn = burning(id="burn", folded_under="lead", worst=["b", "c"])
+    late = make(
+        id="late", rule="RagTimeoutsHigh", metric="timeout", folded_under="lead", worst=["b", "c"]
+    )
     drift = drifted(id="drift", folded_under="lead", worst=[])
-    assert causes(drift, burn, lead) == [["lead", "burn", "drift"]]
-    html = section([drift, burn, lead], 1060.0)
+    assert causes(drift, late, lead) == [["lead", "late", "drift"]]
+    html = section([drift, late, lead], 1060.0)
     assert html.count("<article") == 1
     assert "1 service in trouble" in " ".join(text_of(html).split())
     assert "1 cause, 3 alerts firing" in text_of(html)

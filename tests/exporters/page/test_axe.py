@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.tools import axe
-from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
+from tests.exporters.alerts import absent, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import browser
 from tests.exporters.fakes import everything
@@ -38,7 +38,7 @@ def test_nothing_serious_is_wrong(width: int, scheme: str, tmp_path: Path) -> No
     some = ("grounding", "relevance", "error", "citation_f1", "input_tokens")
     whole.fake.table = {key: value for key, value in whole.fake.table.items() if key[2] in some}
     for agent in (whole, fallen()):
-        agent.alert_list += [make(), slow(), absent(), burning(), unscored(), drifted()]
+        agent.alert_list += [make(), slow(), absent(), unscored(), drifted()]
         service = f"/service/{agent.fake.services()[0]}"
         large = f"{service}?range=24h&metric=grounding&scorer=builtin"
         with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:

@@ -15,15 +15,13 @@ from ragmeter.alerts.rule_sets import (
     runbook_link,
     runbook_pages,
 )
-from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
+from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import app
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.estimators import wilson_interval
 from ragmeter_exporters.families import all_families
-from ragmeter_exporters.rules.promql import HOLD
-from ragmeter_exporters.rules.rule_file import HEALTH_RULES, build_rule_file
-from ragmeter_exporters.rules.service import failure_recordings
+from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS
+from ragmeter_exporters.rules.rule_file import HEALTH_RULES, rule_groups
 from typer.testing import CliRunner
 
 from tests.command_lines import unknown
@@ -32,11 +30,12 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
 COMMITTED = ROOT / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-CALL = ["rules", "prometheus", "--config", "{}/objectives.yaml", "--rules", "{}/absence.yaml"]
+DEFAULTS = ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
+CALL = ["rules", "prometheus", "--config", "{}/objectives.yaml"]
 
 WRITTEN = (
-    "ragmeter rules prometheus --config deploy/prometheus/objectives.yaml "
-    "--rules deploy/prometheus/absence.yaml > helm/ragmeter/files/ragmeter.rules.yaml"
+    "ragmeter rules prometheus --config deploy/prometheus/objectives.yaml"
+    " > helm/ragmeter/files/ragmeter.rules.yaml"
 )
 SECTIONS = [
     *("What it means", "Who is hurt", "How to look", "Likely causes", "What to do"),
@@ -65,34 +64,11 @@ def test_the_committed_file_is_what_the_command_writes() -> None:
     assert out == COMMITTED.read_text("utf-8"), WRITTEN
 
 
-def test_every_default_rule_of_the_agent_is_there_and_every_drift_alert() -> None:
-    names = {entry["name"] for entry in yaml.safe_load(
-        (ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml").read_text("utf-8"))["rules"]
-    }  # fmt: skip
-    health = {rule.name for rule in HEALTH_RULES}
-    assert set(alerts()) == names | {DRIFT_RULE, JUDGE_CHANGED_RULE} | health
-
-
-@pytest.mark.parametrize("profile", RULE_PROFILES)
-def test_thresholds_durations_and_severities_are_the_agents(profile: str) -> None:
-    own = load_rules(profile=profile)
-    groups = build_rule_file(own, []).groups
-    found = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
-    for rule in own:
-        if rule.burn is not None:
-            continue  # tests/exporters/rules/test_burn_rate_rules.py
-        there = found[rule.name]
-        limit = f"{rule.threshold:g}"
-        if rule.relative_to is not None:
-            limit = rf"ignoring \(window\) \({limit} \* .*window=\"{rule.relative_to}\".*\)"
-        assert re.search(rf" {re.escape(rule.op)} {limit}( and |$)", there["expr"])
-        seconds = (there.get("for", "0s"), there.get("keep_firing_for", "0s"))
-        assert seconds == (f"{rule.for_:.0f}s", f"{rule.keep_firing_for:.0f}s")
-        assert there["labels"]["severity"] == rule.severity
-        assert f'window="{rule.window}"' in there["expr"] or rule.window in there["expr"]
-        if rule.statistic != "value":
-            assert f"ci_{rule.statistic}" in there["expr"]
-        assert f"{rule.threshold:g}" in there["annotations"]["summary"]
+def test_it_holds_burn_rates_and_the_health_of_the_agent_alone() -> None:
+    burning = {alert.name for alert in BURN_RATE_ALERTS}
+    assert set(alerts()) == burning | {rule.name for rule in HEALTH_RULES}
+    own = {rule.name for rule in load_rules()} | {DRIFT_RULE, JUDGE_CHANGED_RULE}
+    assert not set(alerts()) & own, "a rule has one place"
 
 
 def selectors(expr: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -132,7 +108,7 @@ def test_rules_read_only_what_the_agent_exports() -> None:
             allowed = {*family.labels, "job", "instance", "__name__"}
             assert set(labels) <= allowed, (rule.get("alert"), name)
     assert made <= set(re.findall(r"[\w:]+", " ".join(r["expr"] for r in rules())))
-    assert len(read) > 40
+    assert len(read) > 30
 
 
 def test_a_misspelt_name_or_label_would_be_found() -> None:
@@ -153,26 +129,22 @@ def test_gauges_are_read_over_time_so_that_a_failed_scrape_ends_no_alert() -> No
                 assert (function or "").endswith("_over_time("), (rule["alert"], name)
 
 
-def test_no_reading_alone_fires_an_alert_that_has_to_last() -> None:
-    lasting = [rule.for_ for rule in load_rules() if rule.for_]
-    assert f"{min(lasting) / 60:g}m" == HOLD
-
-
 def test_every_alert_has_severity_words_and_keeps_firing() -> None:
-    for name, rule in alerts().items():
+    for rule in alerts().values():
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"]
-        if name != "RagTracesAbsent":  # it ends with the first trace, as in the agent
-            assert rule["keep_firing_for"]
+        assert rule["keep_firing_for"]
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     for name, rule in alerts().items():
         assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{runbook_pages()[name]}"
-        page = (RUNBOOKS / runbook_pages()[name]).read_text("utf-8")
+    own = {entry["name"] for entry in yaml.safe_load(DEFAULTS.read_text("utf-8"))["rules"]}
+    assert set(runbook_pages()) == set(alerts()) | own | {DRIFT_RULE, JUDGE_CHANGED_RULE}
+    for name, file in runbook_pages().items():
+        page = (RUNBOOKS / file).read_text("utf-8")
         assert f"`{name}`" in page, name
-        assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS, runbook_pages()[name]
-    assert set(runbook_pages()) == set(alerts())
+        assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS, file
     assert {path.name for path in RUNBOOKS.glob("*.md")} == {*runbook_pages().values(), "README.md"}
 
 
@@ -231,50 +203,21 @@ def test_every_rule_has_a_unit_test_that_fires_and_one_that_does_not() -> None:
 def test_links_begin_with_what_is_asked_for() -> None:
     status, out, _ = printed("rules", "prometheus", "--runbooks", "https://wiki.test/rag/")
     assert status == 0
-    assert "runbook_url: https://wiki.test/rag/errors.md" in out
+    assert "runbook_url: https://wiki.test/rag/error-budget.md" in out
     assert RUNBOOK_BASE not in out
     assert runbook_link("SomebodysOwn") == f"{RUNBOOK_BASE}/README.md"
 
 
-def test_segments_have_gauges_of_their_own() -> None:
-    extra = {
-        "name": "TenantUngrounded", "severity": "warning", "metric": "grounding", "op": "<",
-        "statistic": "upper", "threshold": 0.3, "window": "1h", "segment": "tenant",
-        "services": ["shop-*"], "labels": {"team": "x"}, "runbook": "https://wiki.test/x",
-    }  # fmt: skip
-    own = [*load_rules(), *parse_rules([{"rules": [extra]}])]
-    groups = build_rule_file(own, [], segments=["tenant", "service"]).groups
-    found = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
-    assert 'window="1h",tenant="",tag_service=""}' in found["RagGroundingLow"]["expr"]
-    mine = found["TenantUngrounded"]
-    assert mine["expr"] == (
-        'last_over_time(rag_grounding_ci_upper{scorer="builtin",window="1h",'
-        'service=~"shop\\\\-.*",tenant!="",tag_service=""}[2m]) < 0.3'
-    )
-    assert mine["labels"]["team"] == "x"
-    assert mine["annotations"]["runbook_url"] == "https://wiki.test/x"
-    assert "(tenant {{ $labels.tenant }})" in mine["annotations"]["summary"]
-
-
-def test_what_prometheus_cannot_hold_is_left_out_and_said(tmp_path: Path) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text("rules: [{name: RagUnscoredHigh, services: [a]}]")
-    status, out, err = printed("rules", "prometheus", "--rules", str(file))
-    assert status == 0
-    assert "RagUnscoredHigh" not in out
-    assert "rule RagUnscoredHigh is left out: results are counted without their" in err
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("rules: [{name: A}]", "rule 'A'"), ("rules: 3", "a list of rules")],
-)
-def test_a_mistake_in_the_rules_is_said(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(text)
-    status, out, err = printed("rules", "prometheus", "--rules", str(file))
+def test_an_objective_on_a_metric_that_there_is_not_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "ragmeter.yaml"
+    file.write_text("slos: [{name: a, bad: low, metric: groundig, threshold: 0.5}]")
+    status, out, err = printed("rules", "prometheus", "--config", str(file))
     assert (status, out) == (2, "")
-    assert said in err
+    assert "'groundig' is not known" in err
+
+
+def test_without_objectives_there_are_no_burn_rates() -> None:
+    assert [group["name"] for group in rule_groups([])] == ["ragmeter-agent"]
 
 
 @pytest.mark.parametrize(
@@ -284,30 +227,9 @@ def test_a_mistake_in_the_rules_is_said(tmp_path: Path, text: str, said: str) ->
 def test_missing_scores_are_looked_for_in_a_window_that_there_is(
     windows: list[str], read: str
 ) -> None:
-    groups = build_rule_file([], [], windows=windows).groups
+    groups = rule_groups([], windows=windows)
     rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
     assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
-
-
-def test_drift_rules_go_with_the_detectors() -> None:
-    groups = build_rule_file(load_rules(), [], drift=False).groups
-    assert "ragmeter-drift" not in [group["name"] for group in groups]
-
-
-@pytest.mark.parametrize("statistic", ["lower", "upper"])
-@pytest.mark.parametrize(("share", "n"), [(0.3, 3000), (0.02, 40), (1.0, 25), (0.0, 30)])
-def test_the_interval_in_promql_is_the_agents(statistic: str, share: float, n: int) -> None:
-    (rule,) = parse_rules([{"rules": [{
-        "name": "A", "severity": "warning", "unscored": {}, "statistic": statistic, "op": ">",
-        "threshold": 0.1, "window": "1h",
-    }]}])  # fmt: skip
-    expr = failure_recordings([rule])[-1]["expr"]
-    for name, value in (("failed:ratio_increase1h", share), ("owed:increase1h", n)):
-        expr = expr.replace(f"metric_scorer:ragmeter_results_{name}", repr(value))
-    python = expr.replace("^", "**").replace("clamp_max(", "min(")
-    clamp = {"clamp": lambda value, low, high: max(low, min(high, value)), "sqrt": lambda v: v**0.5}
-    value = eval(python, {**clamp, "min": min})
-    assert value == pytest.approx(wilson_interval(share, n)[statistic == "upper"], abs=1e-5)
 
 
 def test_every_gauge_of_a_default_rule_is_of_a_known_metric() -> None:

@@ -133,8 +133,6 @@ def test_rules_that_a_file_cannot_answer_are_named_as_not_checked(tmp_path: Path
             "rules": [
                 *usable,
                 {"name": "Silent", "severity": "critical", "absence": True, "window": "1h"},
-                {"name": "Burning", "severity": "warning", "window": "1h",
-                 "burn": {"short": "5m", "factor": 14}},
                 {"name": "Tenants", "metric": "error", "segment": "tenant", **asking},
                 {"name": "Lower", "metric": "error", "statistic": "lower", "relative_to": "24h",
                  **asking},
@@ -146,15 +144,15 @@ def test_rules_that_a_file_cannot_answer_are_named_as_not_checked(tmp_path: Path
     assert result.passed  # warnings: the thresholds on what was measured hold
     assert [(one.rule, one.outcome) for one in result.checks] == [
         ("Faithful", "passed"),
-        *((name, "not checked") for name in ("Silent", "Burning", "Tenants", "Lower", "Failing")),
+        *((name, "not checked") for name in ("Silent", "Tenants", "Lower", "Failing")),
     ]
     assert result.lines()[1] == (
         "not checked  Silent (warning): a file cannot answer for absence of traces; the running"
         " agent checks this rule"
     )
-    assert result.lines()[-1] == "gate gate.yaml passed: 5 not checked, 1 passed"
+    assert result.lines()[-1] == "gate gate.yaml passed: 4 not checked, 1 passed"
     assert "| Tenants | not checked (warning) |" in render_markdown(result)
-    assert ElementTree.fromstring(render_junit(result)).get("skipped") == "5"
+    assert ElementTree.fromstring(render_junit(result)).get("skipped") == "4"
 
 
 def test_a_rule_on_other_services_is_not_measured(tmp_path: Path) -> None:

@@ -171,7 +171,6 @@ def _obstacle(rule: AlertRule) -> str | None:
     """Return what a rule asks that a file cannot answer; None for a rule that can be checked."""
     obstacles = {
         "absence of traces": rule.absence,
-        "the burn rate of an error budget": rule.burn is not None,
         "results without a value": rule.unscored is not None,
         "a change against a longer window": rule.relative_to is not None,
         "segments one by one": rule.segment is not None,
