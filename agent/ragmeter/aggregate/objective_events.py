@@ -54,7 +54,8 @@ def objective_events(scored: ScoredTrace, slos: Sequence[SloSettings]) -> list[O
 
 def _result_events(scored: ScoredTrace, slo: SloSettings) -> list[ObjectiveEvent]:
     scorer, threshold = slo.scorer or BUILTIN_SCORER, slo.threshold
-    assert threshold is not None  # the settings check it
+    if threshold is None:
+        raise ValueError(f"the objective {slo.name} counts results and has no threshold")
     return [
         ObjectiveEvent(
             slo.name,
