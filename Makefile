@@ -51,7 +51,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-
 OF_DEV := --constraint requirements/dev.lock
 
 lock: setup  ## write the locks of requirements/ anew
-	$(COMPILE) --upgrade --extra hhem --extra kafka --extra parquet --group dev pyproject.toml --output-file requirements/dev.lock
+	$(COMPILE) --upgrade --extra kafka --extra model --extra parquet --group dev pyproject.toml --output-file requirements/dev.lock
 	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
 	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
 	$(COMPILE) --upgrade requirements/docs.in --output-file requirements/docs.lock
@@ -59,7 +59,6 @@ lock: setup  ## write the locks of requirements/ anew
 	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
 	$(COMPILE) $(OF_DEV) --extra model pyproject.toml --output-file requirements/image.lock
 	$(COMPILE) $(OF_DEV) --extra kafka --extra model pyproject.toml --output-file requirements/image-kafka.lock
-	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
 
 run: setup  ## replay a day of a service with an incident, and serve the page
 	$(BIN)/python -m examples.demo

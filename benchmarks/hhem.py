@@ -25,8 +25,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from ragmeter.scorers.hhem.conversion.checkpoint import EncoderShape
-from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import (
     TOKENIZER_NAME,
     WEIGHTS_NAME,
@@ -34,6 +32,9 @@ from ragmeter.scorers.hhem.model import (
     consistency_probability,
 )
 from safetensors.numpy import save_file
+
+from training.hhem.checkpoint import EncoderShape
+from training.hhem.convert import convert_checkpoint
 
 __all__ = ["main", "random_checkpoint"]
 

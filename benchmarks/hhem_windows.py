@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from ragmeter.scorers.hhem import windowing
-from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import HhemModel, require_module
 from ragmeter.scorers.hhem.tier import find_missing_reason
 from ragmeter.trace import Trace
 from tokenizers import Tokenizer
 
 from benchmarks.workload import make_traces
+from training.hhem.convert import convert_checkpoint
 
 __all__ = ["main"]
 

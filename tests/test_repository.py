@@ -249,6 +249,8 @@ def test_tests_mirror_the_tree() -> None:
         "tests/deploy/pictures",
         "tests/kafka/chaos",
         "tests/system",
+        "tests/training",
+        "tests/training/hhem",
     }
     stray = [
         str(folder)

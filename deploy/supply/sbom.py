@@ -21,7 +21,6 @@ OUT = ROOT / "dist"
 VARIANTS = {
     "ragmeter": "image.lock",
     "ragmeter-kafka": "image-kafka.lock",
-    "ragmeter-hhem": "image-hhem.lock",
 }
 VERSION = "1.6"  # of CycloneDX: the newest that scanners commonly read
 SECONDS = 120

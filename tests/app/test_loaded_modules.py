@@ -11,7 +11,7 @@ from tests.traces import trace_line
 from tests.waiting import PATIENCE
 
 # Parts of other commands, each with dependencies and a start-up time of its own.
-UNUSED = ("ragmeter.scorers.hhem.conversion", "ragmeter.canaries", "ragmeter.offline")
+UNUSED = ("ragmeter.canaries", "ragmeter.offline")
 
 
 def test_a_running_agent_has_loaded_no_part_of_other_commands(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,12 +14,12 @@ from typing import Any
 import pytest
 from ragmeter.cli.models import model_app
 from ragmeter.scorers.hhem import model
-from ragmeter.scorers.hhem.conversion.checkpoint import CONFIG
-from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, require_module
+from ragmeter.scorers.hhem.model import ModelError, require_module
 from typer.testing import CliRunner, Result
 
 from tests.scorers.mini.folders import write_folder
 from tests.waiting import PATIENCE
+from training.hhem.convert import convert_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "data" / "hhem-tiny"
@@ -42,39 +41,14 @@ def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    for name in (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME):
-        shutil.copyfile(TINY / name, folder / name)
-    result = run("convert", folder, "--int8", "--out", folder)
-    assert result.exit_code == 0, result.output
-    assert "fingerprint" in result.stderr
-    assert result.stdout == ""
+    convert_checkpoint(TINY, folder, int8=True)
     return folder
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_a_folder_without_a_model_is_told_of_both_kinds(tmp_path: Path, labelled: bool) -> None:
-    result = run("check", tmp_path, *(("--labels", tmp_path / "none") if labelled else ()))
+def test_a_folder_without_a_model_is_told_of_both_kinds(tmp_path: Path) -> None:
+    result = run("check", tmp_path, "--labels", tmp_path / "none")
     assert result.exit_code == 1
     assert "holds no model: neither hhem.json nor model.json" in " ".join(result.stderr.split())
-
-
-def test_a_conversion_leaves_the_folder_of_the_checkpoint_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME):
-        shutil.copyfile(TINY / name, source / name)
-    before = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
-    monkeypatch.chdir(tmp_path)
-    result = run("convert", "source")
-    assert result.exit_code == 0, result.output
-    assert "hhem-onnx" in result.stderr
-    assert run("check", "hhem-onnx").stdout.startswith("expected")
-    monkeypatch.chdir(source)
-    result = run("convert", ".")
-    assert (result.exit_code, "--out" in result.stderr) == (2, True)
-    assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before
 
 
 def lines(result: Result) -> list[dict[str, Any]]:
@@ -139,22 +113,12 @@ def test_odd_texts_are_scored_and_given_back(folder: Path) -> None:
     assert all(0 < pair["score"] < 1 for pair in found)
 
 
-def test_the_check_of_another_model_fails(folder: Path) -> None:
-    result = run("check", folder)
-    assert result.exit_code == 1
-    assert "0.6474" in result.stdout
-    assert "not the published" in result.stdout
-    assert "int8: at most" in result.stdout
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("convert", "nowhere"),
         ("score", "nowhere", "--pairs", "x"),
         ("score", str(TINY), "--pairs", "x"),
-        ("check", "nowhere"),
-        ("fetch", "--out", "x", "--base-url", "http://127.0.0.1:1"),
+        ("check", "nowhere", "--labels", "x"),
     ],
     ids=" ".join,
 )
@@ -181,18 +145,16 @@ def test_without_the_extra_it_says_what_to_install(
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(model, "import_module", missing)
-    with pytest.raises(ModelError, match=r"onnxruntime.*pip install 'ragmeter\[hhem\]'"):
+    with pytest.raises(ModelError, match=r"onnxruntime.*pip install 'ragmeter\[model\]'"):
         require_module("onnxruntime")
-    for command in (("convert", folder), ("check", folder)):
-        result = run(*command)
-        assert result.exit_code == 1
-        assert "ragmeter[hhem]" in result.stderr
+    result = run("score", folder, "--pairs", TINY / "expected.jsonl")
+    assert result.exit_code == 1
+    assert "ragmeter[model]" in result.stderr
 
 
 def test_the_modules_load_nothing_of_the_extra_before_it_is_used() -> None:
     code = (
         "import sys, ragmeter.cli.models, ragmeter.scorers.hhem.model;"
-        "import ragmeter.scorers.hhem.conversion.convert;"
         "print([m for m in ('numpy', 'onnx', 'onnxruntime', 'tokenizers') if m in sys.modules])"
     )
     done = subprocess.run(

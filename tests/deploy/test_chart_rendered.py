@@ -291,9 +291,9 @@ def test_own_alert_rules_reach_the_agent() -> None:
     )
 
 
-def test_hhem_has_its_own_image_and_model() -> None:
+def test_hhem_has_its_own_model_and_no_image() -> None:
     objects = rendered("hhem")
-    assert container(objects)["image"] == "ragmeter:0.1.0-hhem"
+    assert container(objects)["image"] == "ragmeter:0.1.0"
     mounts = {each["name"]: each for each in container(objects)["volumeMounts"]}
     assert mounts["ragmeter-hhem"]["mountPath"] == settings_of(objects)["hhem"]["path"]
     assert mounts["ragmeter-hhem"]["subPath"] == "hhem-2.1-open"

@@ -58,7 +58,7 @@ def test_context_has_what_is_copied_and_nothing_else() -> None:
 
 def test_default_variant_is_the_small_one() -> None:
     assert list(stages())[-1] == "slim"
-    variants = {"slim": "build", "kafka": "build-kafka", "hhem": "build-hhem"}
+    variants = {"slim": "build", "kafka": "build-kafka"}
     assert set(variants) <= set(stages())
     for name, source in variants.items():
         assert stages()[name].base == "runtime"
@@ -125,9 +125,7 @@ def test_labels_and_versions() -> None:
     assert set(tags) == {PROJECT["version"]}
 
 
-@pytest.mark.parametrize(
-    "name", ["build.lock", "image.lock", "image-kafka.lock", "image-hhem.lock"]
-)
+@pytest.mark.parametrize("name", ["build.lock", "image.lock", "image-kafka.lock"])
 def test_locks_have_hashes(name: str) -> None:
     text = (LOCKS / name).read_text(encoding="utf-8")
     blocks = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
@@ -143,7 +141,7 @@ def test_every_installation_is_held_to_the_hashes() -> None:
         for command in step.split("&&")
         if re.search(r"pip\b.* install ", command)
     ]
-    assert len(installs) == 5
+    assert len(installs) == 4
     ours = [command for command in installs if "dist/ragmeter-" in command]
     assert [("--no-deps" in command) for command in ours] == [True]
     for command in set(installs) - set(ours):
@@ -153,13 +151,11 @@ def test_every_installation_is_held_to_the_hashes() -> None:
 
 def test_locks_hold_what_the_project_needs() -> None:
     extras = PROJECT["optional-dependencies"]
-    small, kafka, large = map(pins, ("image.lock", "image-kafka.lock", "image-hhem.lock"))
+    small, kafka = pins("image.lock"), pins("image-kafka.lock")
     assert names(PROJECT["dependencies"]) <= set(small)
     assert names(extras["kafka"]) <= set(kafka)
-    assert names(extras["hhem"]) <= set(large)
     assert names(extras["model"]) <= set(small)
-    assert not (names(extras["hhem"]) - names(extras["model"])) & set(kafka)
-    assert small.items() <= kafka.items() <= large.items()
+    assert small.items() <= kafka.items()
 
 
 OF_FAUST = {"faust-streaming", "mode-streaming", "terminaltables", "venusian", "colorlog"}
@@ -177,12 +173,11 @@ def test_the_image_without_kafka_carries_nothing_of_faust() -> None:
     assert installed == {
         "build": ["image.lock"],
         "build-kafka": ["image-kafka.lock"],
-        "build-hhem": ["image-hhem.lock"],
     }
 
 
 def test_the_agent_runs_without_what_the_small_image_lacks() -> None:
-    lacking = set(pins("image-hhem.lock")) - set(pins("image.lock"))
+    lacking = set(pins("image-kafka.lock")) - set(pins("image.lock"))
     code = (
         "import sys, importlib.metadata as m\n"
         "found, lacking = m.packages_distributions().items(), set(sys.argv[1:])\n"
@@ -202,7 +197,7 @@ def test_what_is_shipped_is_what_is_tested() -> None:
     if "kafka" not in PROJECT["optional-dependencies"]:
         pytest.skip("the tests of this agent run without the workers' dependencies")
     tested = pins("dev.lock")
-    for name in ("build.lock", "image.lock", "image-kafka.lock", "image-hhem.lock"):
+    for name in ("build.lock", "image.lock", "image-kafka.lock"):
         assert {one: v for one, v in pins(name).items() if not v <= tested.get(one, set())} == {}
 
 

@@ -1,4 +1,4 @@
-"""The commands `ragmeter model`: fetch, convert, check and use the local model."""
+"""The commands `ragmeter model`: check and use a local model."""
 
 from __future__ import annotations
 
@@ -19,36 +19,9 @@ from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.scorers.hhem.model import MANIFEST_NAME as HHEM_MANIFEST
 from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError
 
-model_app = typer.Typer(
-    help="Get, convert, check and use the local model (HHEM).", no_args_is_help=True
-)
-
-# in the current directory: the checkpoint may be read-only or shared
-_CONVERTED = Path("hhem-onnx")
+model_app = typer.Typer(help="Check and use a local model.", no_args_is_help=True)
 
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
-
-
-@model_app.command("convert")
-def convert_model(
-    folder: Annotated[Path, typer.Argument(help="Folder with model.safetensors, tokenizer.json.")],
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = _CONVERTED,
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Make the quantised graph as well: faster, less exact.")
-    ] = False,
-) -> None:
-    """Build the ONNX graph from the published checkpoint."""
-    from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
-
-    if out == _CONVERTED and out.resolve().is_relative_to(folder.resolve()):
-        raise exit_error(
-            f"{out} would be in the folder of the checkpoint: name another by --out", 2
-        )
-    with exit_on_error(model=""):
-        manifest = convert_checkpoint(folder, out, int8=int8)
-    print_message(f"converted to {out}; fingerprint {manifest.fingerprint(False)}")
-    if int8:
-        print_message(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
 
 
 def _reject_constant(name: str) -> Any:
@@ -106,37 +79,21 @@ def score_pairs(
 def check_model(
     folder: Annotated[Path, typer.Argument(help="Folder of the model; mini is the embedded one.")],
     labels: Annotated[
-        Path | None,
+        Path,
         typer.Option(
             help="JSON lines of traces with what people say: `grounded` or `relevant`, true or"
             " false."
         ),
-    ] = None,
+    ],
 ) -> None:
-    """Say how well a model agrees with people, or whether a conversion of HHEM is exact.
-
-    With labels it prints the agreement of the model and of the built-in score. Without, it compares
-    the scores of HHEM's model card with its own; the exit status is 1 if they differ.
-    """
+    """Say how well a model, and the built-in score, agree with people."""
     from ragmeter.scorers.mini.model import MANIFEST_NAME
 
     names = (HHEM_MANIFEST, MANIFEST_NAME, WEIGHTS_NAME)
     if folder.is_dir() and not any((folder / name).exists() for name in names):
         raise exit_error(f"{folder} holds no model: neither {HHEM_MANIFEST} nor {MANIFEST_NAME}")
-    if labels is not None:
-        with exit_on_error(model=""):
-            print_tables([_compare_with_labels(folder, labels)])
-        return
-    from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
-
     with exit_on_error(model=""):
-        if str(folder) == "mini" or (folder / MANIFEST_NAME).exists():
-            raise UsageError(f"{folder} is no conversion of HHEM: give traces with --labels")
-        result = check_conversion(folder)
-    for line in format_check(result):
-        typer.echo(line)
-    if not result.passed:
-        raise typer.Exit(1)
+        print_tables([_compare_with_labels(folder, labels)])
 
 
 def _compare_with_labels(folder: Path, labels: Path) -> Table:
@@ -181,18 +138,3 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
     if all(row.scorer == BUILTIN_SCORER for row in rows):
         raise ModelError(f"{folder} scored none of the {len(people)} labelled traces")
     return agreement_table(rows, f"{len(people)} labelled traces")
-
-
-@model_app.command("fetch")
-def fetch_model(
-    out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("hhem"),
-    base_url: Annotated[
-        str | None, typer.Option(envvar="HF_ENDPOINT", help="A mirror of the model hub.")
-    ] = None,
-) -> None:
-    """Download the published model at its pinned revision, or say how to get it by hand."""
-    from ragmeter.scorers.hhem.conversion.download import HUB_URL, fetch_model
-
-    with exit_on_error(model=""):
-        fetch_model(out, print_message, base_url or HUB_URL)
-    print_message(f"next: ragmeter model convert {out}")

@@ -101,7 +101,8 @@ class HhemSettings(SettingsSection):
     """The local model HHEM."""
 
     path: Path | None = Field(
-        None, description="folder of a model made by `ragmeter model convert`; none: no HHEM"
+        None,
+        description="folder of a model made by `python -m training.hhem convert`; none: no HHEM",
     )
     workers: int = Field(1, ge=1, le=64, description="single-threaded workers")
     int8: bool = Field(False, description="use the quantised graph: faster, less exact")

@@ -51,7 +51,7 @@ annotations:
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
-{{- $variant := ternary "-hhem" (ternary "-kafka" "" (eq .Values.mode "worker")) .Values.hhem.enabled -}}
+{{- $variant := ternary "-kafka" "" (eq .Values.mode "worker") -}}
 {{- printf "%s:%s" $name (default (print .Chart.AppVersion $variant) $image.tag) -}}
 {{- end -}}
 {{- end -}}

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from ragmeter.scorers.hhem.conversion.checkpoint import Checkpoint, EncoderShape
 from ragmeter.scorers.hhem.model import WEIGHTS_NAME
 from safetensors.numpy import save_file
+
+from training.hhem.checkpoint import Checkpoint, EncoderShape
 
 __all__ = ["bucket", "forward", "random_tensors", "write"]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import HhemModel, consistency_probability
+
+from training.hhem.convert import convert_checkpoint
 
 TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
 EXPECTED: list[dict[str, Any]] = [

@@ -15,13 +15,13 @@ from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.scorers.hhem import windowing
-from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import HhemModel
 from ragmeter.scorers.hhem.tier import FULLTEXT, HHEM, METRIC, HhemTier
 from ragmeter.scorers.hhem.workers import WorkersClosed
 from ragmeter.trace import Trace
 
 from tests.traces import make_trace
+from training.hhem.convert import convert_checkpoint
 
 TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
 FILLER = "The weather stayed dull over the northern hills for most of that week. "

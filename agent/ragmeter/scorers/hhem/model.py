@@ -30,7 +30,7 @@ SOURCE_KEY = "ragmeter.source"  # the manifest's `source` in the metadata of a g
 _GRAPH_VERSION = 1  # raise it with every change of the graph or the reading that may move a score
 _MAX_MANIFEST_BYTES = 1 << 20
 _CPU_INFO = Path("/proc/cpuinfo")
-_EXTRA = "pip install 'ragmeter[hhem]'"
+_EXTRA = "pip install 'ragmeter[model]'"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can carry it, UTF-8 cannot
 
 
@@ -56,7 +56,7 @@ def split_prompt(prompt: str) -> tuple[str, str, str]:
 
 
 def require_module(name: str) -> ModuleType:
-    """Import a module of the extra `hhem` where it is first needed.
+    """Import a module of the extra `model` where it is first needed.
 
     Raises:
         ModelError: It cannot be imported.
@@ -108,7 +108,7 @@ class ModelManifest(BaseModel):
 
 
 def _convert_command(folder: Path, option: str = "") -> str:
-    return f"`ragmeter model convert CHECKPOINT --out {folder}{option}`"
+    return f"`python -m training.hhem convert CHECKPOINT --out {folder}{option}`"
 
 
 def _read_manifest(folder: Path) -> ModelManifest:
@@ -117,8 +117,8 @@ def _read_manifest(folder: Path) -> ModelManifest:
     if not path.is_file():
         if (folder / WEIGHTS_NAME).is_file():
             raise ModelError(
-                f"{folder} holds a checkpoint that is not converted: `ragmeter model convert"
-                f" {folder}` makes a model of it"
+                f"{folder} holds a checkpoint that is not converted: `python -m training.hhem"
+                f" convert {folder}` makes a model of it"
             )
         why = f"there is no {MANIFEST_NAME}" if folder.is_dir() else "no such folder"
         raise ModelError(f"{folder} holds no converted model: {why}")

@@ -10,18 +10,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.parser
+import tokenizers
 from jinja2 import Environment, StrictUndefined
-
-from ragmeter.scorers.hhem.conversion import checkpoint as keys
-from ragmeter.scorers.hhem.conversion.checkpoint import Checkpoint, EncoderShape, read_checkpoint
-from ragmeter.scorers.hhem.conversion.download import (
-    PUBLISHED_PAIRS,
-    TOKENIZER_FILE,
-    WEIGHTS_FILE,
-    PublishedPair,
-)
+from numpy.typing import NDArray
 from ragmeter.scorers.hhem.model import (
     FP32_NAME,
     INT8_NAME,
@@ -32,14 +29,17 @@ from ragmeter.scorers.hhem.model import (
     HhemModel,
     ModelError,
     ModelManifest,
-    require_module,
     sha256_of,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-    from numpy.typing import NDArray
+from training.hhem import checkpoint as keys
+from training.hhem.checkpoint import Checkpoint, EncoderShape, read_checkpoint
+from training.hhem.download import (
+    PUBLISHED_PAIRS,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+    PublishedPair,
+)
 
 STAGING = ".hhem-new"  # folder in which a conversion is made
 _TOLERANCE = 1e-4  # the card gives four digits: half a unit is rounding, the rest is arithmetic
@@ -74,7 +74,6 @@ def _check_tokenizer(path: Path, vocabulary: int) -> None:
     """Refuse a tokenizer that makes ids which the model has no embedding for."""
     if not path.is_file():
         raise ModelError(f"{path} is missing: it is the one of google/flan-t5-base")
-    tokenizers = require_module("tokenizers")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises bare Exception
@@ -259,7 +258,7 @@ class _Weights:
         return self._add(key, self._tensors[key].reshape(self._by_head).transpose(0, 2, 1))
 
     def int8(self, key: str) -> tuple[str, str]:
-        np, weight = require_module("numpy"), self._tensors[key]
+        weight = self._tensors[key]
         scale = np.abs(weight).max(axis=1) / np.float32(_INT8_STEPS)
         scale[scale == 0] = 1  # a column of zeros
         whole = np.rint(weight / scale[:, None]).T.astype(np.int8)
@@ -268,7 +267,6 @@ class _Weights:
 
 def build_graph(checkpoint: Checkpoint, *, int8: bool = False) -> onnx.ModelProto:
     """Return the graph of a checkpoint; `int8` uses integers where that is accurate enough."""
-    parser, helper = require_module("onnx.parser"), require_module("onnx.helper")
     weights = _Weights(checkpoint)
     source = (resources.files(__package__) / "encoder.onnx.j2").read_text("utf-8")
     text = (
@@ -293,12 +291,12 @@ def build_graph(checkpoint: Checkpoint, *, int8: bool = False) -> onnx.ModelProt
             int8=weights.int8,
         )
     )
-    model: onnx.ModelProto = parser.parse_model(text)
+    model: onnx.ModelProto = onnx.parser.parse_model(text)
     # weights go straight into the graph that is written: every copy of them is 440 MB
     for name, value in weights.constants.items():
         tensor = model.graph.initializer.add()
         tensor.name = name
-        tensor.data_type = helper.np_dtype_to_tensor_dtype(value.dtype)
+        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         tensor.dims.extend(value.shape)
         tensor.raw_data = value.tobytes()  # in C order whatever the array's is
     return model

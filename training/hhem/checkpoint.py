@@ -13,15 +13,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError, require_module, split_prompt
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError, split_prompt
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
+Array = NDArray[np.float32]
 
 CONFIG = "config.json"
 
@@ -108,11 +107,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         ModelError: A file is missing or broken, or does not fit.
     """
-    safetensors = require_module("safetensors")
     path, config_path = folder / WEIGHTS_NAME, folder / CONFIG
     if not path.is_file():
         raise ModelError(
-            f"{path} is missing; `ragmeter model fetch --out {folder}` downloads it or says how"
+            f"{path} is missing; `python -m training.hhem fetch --out {folder}` downloads it or"
+            " says how"
         )
     config = _read_config(config_path)
     try:
@@ -127,9 +126,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             tensors = {key: file.get_tensor(key) for key in sorted(sizes)}
     except (safetensors.SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
-    numpy = require_module("numpy")
     for key, tensor in tensors.items():
-        if not numpy.isfinite(tensor).all():
+        if not np.isfinite(tensor).all():
             raise ModelError(f"{path}: {key} holds numbers that are not finite")
     prompt = config.get("prompt", PROMPT)
     if not isinstance(prompt, str):

@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ragmeter.scorers.hhem.conversion import convert as module
-from ragmeter.scorers.hhem.conversion.convert import (
+from ragmeter.scorers.hhem.model import TOKENIZER_NAME, HhemModel, sha256_of
+
+from training.hhem import convert as module
+from training.hhem.convert import (
     check_conversion,
     convert_checkpoint,
     format_check,
 )
-from ragmeter.scorers.hhem.conversion.download import PUBLISHED_PAIRS, TOKENIZER_FILE, WEIGHTS_FILE
-from ragmeter.scorers.hhem.model import TOKENIZER_NAME, HhemModel, sha256_of
+from training.hhem.download import PUBLISHED_PAIRS, TOKENIZER_FILE, WEIGHTS_FILE
 
-TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, shift: float) -> None:

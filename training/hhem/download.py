@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-
 from ragmeter.core.files import load_yaml, replacing
 from ragmeter.scorers.hhem.model import ModelError, sha256_of
 
@@ -66,7 +65,7 @@ def manual_instructions(
             f"  {base_url}/{file.path}",
             f"    as {file.name}, {file.size:,} bytes, sha256 {file.sha256}",
         ]
-    lines.append(f"Then: ragmeter model convert {out}")
+    lines.append(f"Then: python -m training.hhem convert {out}")
     return "\n".join(lines)
 
 

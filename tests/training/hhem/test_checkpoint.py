@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ragmeter.scorers.hhem.conversion.checkpoint import (
+from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError, split_prompt
+from safetensors.numpy import load_file, save_file
+
+from training.hhem.checkpoint import (
     CONFIG,
     PROMPT,
     EncoderShape,
     read_checkpoint,
 )
-from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError, split_prompt
-from safetensors.numpy import load_file, save_file
 
-TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
 Q = "t5.transformer.encoder.block.1.layer.0.SelfAttention.q.weight"
 
 
@@ -139,7 +140,7 @@ def test_a_file_that_is_damaged_is_refused(folder: Path, data: bytes) -> None:
 
 
 def test_a_folder_without_weights_says_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="ragmeter model fetch"):
+    with pytest.raises(ModelError, match=r"training\.hhem fetch"):
         read_checkpoint(tmp_path)
 
 

@@ -11,14 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from ragmeter.scorers.hhem.conversion import download as module
-from ragmeter.scorers.hhem.conversion.download import (
+from ragmeter.scorers.hhem.model import ModelError
+
+from training.hhem import download as module
+from training.hhem.download import (
     PUBLISHED_FILES,
     PublishedFile,
     fetch_model,
     manual_instructions,
 )
-from ragmeter.scorers.hhem.model import ModelError
 
 WEIGHTS = bytes(range(256)) * 10_000
 TOKENIZER = b'{"version": "1.0"}'
@@ -135,7 +136,7 @@ def test_without_a_network_it_says_what_to_do_by_hand(tmp_path: Path) -> None:
         assert f"/{file.repository}/resolve/{file.revision}/{file.name}" in told
         assert file.sha256 in told
     assert f"{PUBLISHED_FILES[1].size:,}" in told
-    assert f"ragmeter model convert {tmp_path}" in told
+    assert f"python -m training.hhem convert {tmp_path}" in told
     assert names(tmp_path) == set()
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ragmeter.scorers.hhem.conversion.checkpoint import PROMPT, Checkpoint, EncoderShape
-from ragmeter.scorers.hhem.conversion.convert import TILE, bias_table, build_graph
 from ragmeter.scorers.hhem.model import require_module
 
 from tests.scorers.hhem.t5 import bucket, forward, random_tensors
+from training.hhem.checkpoint import PROMPT, Checkpoint, EncoderShape
+from training.hhem.convert import TILE, bias_table, build_graph
 
 SMALL = EncoderShape(
     vocabulary=50, width=24, heads=3, head=10, inner=20, layers=2, buckets=16, distance=40

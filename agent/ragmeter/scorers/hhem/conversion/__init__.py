@@ -1,1 +1,0 @@
-"""Download and conversion of the published HHEM; never imported by the running agent."""
