@@ -65,6 +65,8 @@ def adapt_page(app: Any, page: str, source: list[str]) -> None:
         source[0] += f"\n\n{contents()}\n"
     elif page == "runbooks/README":
         source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
+    elif page.startswith("decisions/"):  # reached from the page that the decision is of
+        source[0] = f"---\norphan: true\n---\n\n{source[0]}"
 
 
 def add_indexes(app: Any, failure: Exception | None) -> None:

@@ -14,7 +14,7 @@ from ragmeter.alerts.alert import Alert
 _WARNING_WAIT = 600.0
 
 # Seconds after an alert was announced in which others are taken for its consequences: the longest
-# window of a default rule that is no error budget. What comes later may be another cause.
+# window of most default rules. What comes later may be another cause.
 _FOLD_SECONDS = 3600.0
 
 _MAX_FOLDED = 100  # alerts listed in one notification
