@@ -280,38 +280,11 @@ def test_every_test_file_tests() -> None:
     assert idle == []
 
 
-def test_licence_is_the_whole_apache_licence() -> None:
-    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert text.split()[:4] == ["Apache", "License", "Version", "2.0,"]
-    for section in range(1, 10):
-        assert f"\n   {section}. " in text
-    assert "END OF TERMS AND CONDITIONS" in text
-    assert text.rstrip().endswith("limitations under the License.")
-
-
-def test_contributing_lists_every_make_target() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE))
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `make ([a-z-]+)`", page, re.MULTILINE)) == targets
-
-
 def test_rule_that_contributing_shows_is_valid() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (rule,) = parse_rules([yaml.safe_load(example)], metrics=metric_specs())
     assert (rule.metric, rule.statistic, rule.threshold) == ("grounding", "upper", 0.6)
-
-
-def test_ci_runs_every_check() -> None:
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    steps = script.replace("\\\n", "")
-    assert re.search(r"^together \d+ 'make test' 'make test-slow'$", steps, re.MULTILINE)
-    (checks,) = re.findall(r"^together \d+ (.*'make lint'.*)$", steps, re.MULTILINE)
-    found = set(re.findall(r"'([^']+)'", checks))
-    audit = ".venv/bin/python -m deploy.supply.audit --allow-offline"
-    assert found >= {"make lint", audit, "make secrets", "make sbom"}
-    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=False).returncode == 0
 
 
 def test_slow_tests_are_in_files_that_say_so() -> None:
