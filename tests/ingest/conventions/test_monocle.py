@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from ragmeter.ingest.conventions import platforms, values
+from ragmeter.ingest.conventions import values
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
-from ragmeter.ingest.spans import SpanEvent
 
 from tests.ingest.conventions.samples import matches, printed_spans, span
 
@@ -61,20 +60,6 @@ def test_a_vector_is_no_document() -> None:
     assert (found[SpanRole.LLM].answer or "").startswith("A latte consists of")
 
 
-def test_an_error_is_no_answer() -> None:
-    one = span(
-        attributes={"span.type": "inference", "entity.1.type": "inference.openai"},
-        events=[
-            SpanEvent("data.input", 0, {"input": ['{"user": "q"}']}),
-            SpanEvent("data.output", 0, {"response": "rate limit", "error_code": "429"}),
-        ],
-    )
-    found = platforms.read_monocle(one)
-    assert (found.query, found.answer) == ("q", None)
-    assert found.failed
-    assert (found.error_type, found.error) == ("429", "rate limit")
-
-
 def test_python_text_is_read_within_bounds() -> None:
     assert values.parse_literal("{'user': 'it''s'}") == {"user": "its"}
     assert values.parse_literal("['a', \"b\"]") == ["a", "b"]
@@ -89,11 +74,3 @@ def test_what_is_no_span_of_monocle() -> None:
     assert not matches("monocle", span(attributes={"entity.1.type": "x"}))
     assert matches("monocle", span(attributes={"span.type": "x", "workflow.name": "w"}))
     assert values.parse_literal("(1, 2)") == "(1, 2)"
-
-
-def test_a_call_of_a_tool_is_no_answer() -> None:
-    one = span(
-        attributes={"span.type": "inference", "workflow.name": "w"},
-        events=[SpanEvent("metadata", 0, {"finish_type": "tool_call"})],
-    )
-    assert platforms.read_monocle(one).calls_tools
