@@ -55,7 +55,7 @@ def counted(
         settings,
         load_configured_rules(settings),
         scorer.pairs,
-        dedupe=settings.kafka.dedupe_hours * 3600,
+        dedupe=settings.limits.dedupe_hours * 3600,
         clock=time.time,
         monotonic=time.monotonic,
     )

@@ -63,7 +63,7 @@ class Partition:
             settings,
             rules,
             scorer.pairs,
-            dedupe=settings.kafka.dedupe_hours * 3600,
+            dedupe=settings.limits.dedupe_hours * 3600,
             clock=time.time,
             monotonic=time.monotonic,
         )

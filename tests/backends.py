@@ -127,7 +127,7 @@ class Partition:
         pairs = self._processing.pairs()
         self.state = PartitionState(
             *(settings, self._rules, pairs),
-            dedupe=settings.kafka.dedupe_hours * 3600,
+            dedupe=settings.limits.dedupe_hours * 3600,
             clock=lambda: START,
             monotonic=lambda: 0.0,
             notify=notify,

@@ -22,7 +22,7 @@ __all__ = ["main", "traffic"]
 
 
 def traffic(traces: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The traces, for ever. An id must be new: the same id counts once in `kafka.dedupe_hours`."""
+    """The traces, for ever. An id must be new: the same id counts once in `limits.dedupe_hours`."""
     for trace in itertools.cycle(traces):
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         yield trace | {"trace_id": uuid.uuid4().hex, "timestamp": now}

@@ -368,7 +368,7 @@ class _LabelHandlers:
         return {
             "questions": questions,
             "window": window,
-            "note": "the texts of drawn traces are read first (kafka.evidence_bytes): ask again"
+            "note": "texts of drawn traces are read first (kafka.evidence_total_bytes): ask again"
             if self._left(service)
             else "no trace waits to be labelled: traces enter with the share of sampling.people,"
             " and each is drawn once at most",

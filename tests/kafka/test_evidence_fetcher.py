@@ -165,7 +165,7 @@ def test_what_cannot_be_read_now_is_left_alone_for_a_while_and_others_go_on() ->
 
 
 def test_texts_have_so_much_room_and_more_when_others_have_gone() -> None:
-    settings = settings_of(kafka={"evidence_bytes": 1000})
+    settings = settings_of(kafka={"evidence_total_bytes": 1000})
     state, log = worst_of(5, settings), Log(*lines(5))
     fetching = Fetching(log, state, most=1)
     while fetching.turn():

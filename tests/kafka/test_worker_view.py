@@ -36,8 +36,8 @@ def reading_of(
     problems: Callable[[], list[str]] = list,
 ) -> WorkerView:
     settings = settings_of(Path("unused"))
-    kafka = settings.kafka.model_copy(update={"dedupe_hours": 1.0})
-    settings = settings.model_copy(update={"kafka": kafka})
+    limits = settings.limits.model_copy(update={"dedupe_hours": 1.0})
+    settings = settings.model_copy(update={"limits": limits})
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
     group: Any = Owned(states)
     readings = ProcessReadings(problems, waiting=lambda: 3)

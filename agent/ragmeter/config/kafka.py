@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -13,7 +13,10 @@ from ragmeter.config.base import NameList, SettingsSection
 
 log = logging.getLogger(__name__)
 
-TOPIC_KINDS = ("traces", "spans", "scores", "dead", "feedback", "control")
+# Others write and read traces and feedback. Scores and spans get other names when they grow. The
+# topics that are left have the names that the prefix gives them.
+_NAMED_TOPICS = ("traces", "spans", "scores", "feedback")
+TOPIC_KINDS = (*_NAMED_TOPICS, "dead", "control")
 TracesEncoding = Literal["auto", "native", "otlp_proto", "otlp_json"]
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's rule
 _TOPIC_PREFIX = r"^[A-Za-z0-9._-]{0,200}$"
@@ -31,45 +34,38 @@ class KafkaTopics(SettingsSection):
     """Names of the topics."""
 
     prefix: str = Field(
-        "rag.", pattern=_TOPIC_PREFIX, description="of every name below that is not given"
+        "rag.", pattern=_TOPIC_PREFIX, description="of every topic that is not named below"
     )
     traces: str = Field("rag.traces", description="traces in")
     spans: str = Field("rag.spans", description="parts of traces that came as OTLP, by trace id")
     scores: str = Field("rag.scores", description="scored traces, keyed by service")
-    dead: str = Field("rag.dead", description="what could not be read, as it came")
     feedback: str = Field("rag.feedback", description="labels in: what is said of traces later")
-    control: str = Field("rag.control", description="what the halves of the agent tell each other")
 
     @model_validator(mode="before")
     @classmethod
     def _add_prefix(cls, data: Any) -> Any:
         prefix = data.get("prefix") if isinstance(data, dict) else None
         if isinstance(prefix, str) and re.match(_TOPIC_PREFIX, prefix):
-            return {kind: f"{prefix}{kind}" for kind in TOPIC_KINDS} | data
+            return {kind: f"{prefix}{kind}" for kind in _NAMED_TOPICS} | data
         return data
 
-    _check = field_validator(*TOPIC_KINDS)(_check_topic)
+    _check = field_validator(*_NAMED_TOPICS)(_check_topic)
+
+    @property
+    def dead(self) -> str:
+        """The topic of what could not be read, as it came."""
+        return f"{self.prefix}dead"
+
+    @property
+    def control(self) -> str:
+        """The topic of what the halves of the agent tell each other."""
+        return f"{self.prefix}control"
 
     @model_validator(mode="after")
     def _distinct(self) -> KafkaTopics:
         if len({getattr(self, kind) for kind in TOPIC_KINDS}) < len(TOPIC_KINDS):
             raise ValueError("six different topics are needed")
         return self
-
-
-_RetentionHours = Annotated[float, Field(ge=1, le=24 * 3650)]
-
-
-class KafkaRetention(SettingsSection):
-    """How long the brokers keep each topic."""
-
-    traces_hours: _RetentionHours = Field(
-        72, description="how long traces are kept: longest outage of the workers, replay, evidence"
-    )
-    spans_hours: _RetentionHours = Field(72, description="how long spans are kept: as for traces")
-    scores_hours: _RetentionHours = Field(72, description="how long scored traces are kept")
-    dead_hours: _RetentionHours = Field(336, description="how long what could not be read is kept")
-    feedback_hours: _RetentionHours = Field(336, description="how long feedback is kept")
 
 
 class KafkaSecurity(SettingsSection):
@@ -157,7 +153,15 @@ class KafkaSettings(SettingsSection):
     replication: int | None = Field(
         None, ge=1, le=100, description="copies of every topic, 3 to lose nothing; none: broker's"
     )
-    retention: KafkaRetention = KafkaRetention()
+    retention_hours: float = Field(
+        72,
+        ge=1,
+        le=24 * 3650,
+        description=(
+            "how long traces, spans and scored traces are kept: longest outage of the workers, "
+            "replay, evidence"
+        ),
+    )
     traces_encoding: TracesEncoding = Field(
         "auto",
         description=(
@@ -175,9 +179,6 @@ class KafkaSettings(SettingsSection):
     in_flight: int = Field(
         2000, ge=1, le=65_536, description="traces of a partition that a worker has under way"
     )
-    dedupe_hours: float = Field(
-        48, gt=0, description="event-time hours in which the same trace id counts once"
-    )
     session_seconds: float = Field(
         30,
         ge=6,
@@ -187,7 +188,7 @@ class KafkaSettings(SettingsSection):
             "longer is put out of the group"
         ),
     )
-    evidence_bytes: int = Field(
+    evidence_total_bytes: int = Field(
         32 * 2**20,
         ge=0,
         description=(

@@ -19,6 +19,10 @@ _DIRTY = "0.1"
 _COMPACTION_LAG_MS = 10 * 60_000
 # What was deleted is remembered for so long: longer than any takeover takes to read the topic.
 _DELETED_MS = _HOUR_MS
+# Two weeks for a person to look at dead letters and send them again.
+_DEAD_HOURS = 336.0
+# Labels of two weeks are read again by a group that counts everything anew.
+_FEEDBACK_HOURS = 336.0
 SCORED, SPANS = "scored traces", "spans"
 STATE, _OPEN_SPANS = "state", "open spans"
 _STATE_OF = {STATE: SCORED, _OPEN_SPANS: SPANS}
@@ -72,7 +76,8 @@ class TopicDifference:
 def required_topics(settings: Settings) -> list[TopicSpec]:
     """Return every topic: the workers create none."""
     kafka = settings.kafka
-    names, keep, many = kafka.topics, kafka.retention, kafka.partitions
+    names, many = kafka.topics, kafka.partitions
+    kept = _kept(kafka.retention_hours)
     # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
     large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + _OVERHEAD)}
     # a producer whose clock is wrong must not move event time on with its traces
@@ -87,16 +92,16 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
         "delete.retention.ms": str(_DELETED_MS),
     }
     spans = (
-        (names.spans, SPANS, many, _kept(keep.spans_hours) | large, False),
+        (names.spans, SPANS, many, kept | large, False),
         (open_spans_topic(settings), _OPEN_SPANS, many, compact | large, False),
     )
     rows = [
-        (names.traces, "traces in", many, _kept(keep.traces_hours) | large | arrival, True),
+        (names.traces, "traces in", many, kept | large | arrival, True),
         *(spans if kafka.traces_encoding != "native" else ()),
-        (names.scores, SCORED, many, _kept(keep.scores_hours), False),
+        (names.scores, SCORED, many, kept, False),
         # one partition: an offset alone then names a dead letter
-        (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
-        (names.feedback, _FEEDBACK, many, _kept(keep.feedback_hours) | feedback, True),
+        (names.dead, "dead letters", 1, _kept(_DEAD_HOURS) | large, False),
+        (names.feedback, _FEEDBACK, many, _kept(_FEEDBACK_HOURS) | feedback, True),
         (names.control, "control", 1, compact, False),
         (state_topic(settings), STATE, many, compact, False),
     ]

@@ -67,7 +67,7 @@ class WorkerView(ServicesView):
         self._part_kinds = parts
         self.segments = tuple(settings.segments)
         self._group = group
-        self._dedupe = settings.kafka.dedupe_hours * 3600
+        self._dedupe = settings.limits.dedupe_hours * 3600
         self._readings = readings
         self._counters = JoinedCounters(
             lambda: [

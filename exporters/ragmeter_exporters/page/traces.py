@@ -47,9 +47,9 @@ EXCERPT_PASSAGES, EXCERPT_PASSAGE = 3, 320
 
 # Why the texts of a trace are not here, by its `content`.
 CONTENT_NOTES = {
-    "gone": "The topic of the traces does not have it any more (kafka.retention): scores only.",
+    "gone": "The topic of the traces has it no more (kafka.retention_hours): scores only.",
     "pending": "Its texts are being read from the topic of the traces: look again in a moment.",
-    "crowded": "There is no room for more texts of worst traces (kafka.evidence_bytes).",
+    "crowded": "There is no room for more texts of worst traces (kafka.evidence_total_bytes).",
     "none": "Texts are not kept (privacy.content): only ids, numbers and scores.",
     "hash": "Texts are not kept (privacy.content): only hashes, ids, numbers and scores.",
 }

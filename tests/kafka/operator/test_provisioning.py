@@ -57,23 +57,27 @@ def test_what_differs_is_told_and_only_harmless_changes_are_made(
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
     producer.send(topics.scores, b"x").get(10)
     producer.close()
-    other = with_changes(settings, partitions=3, retention={"traces_hours": 100, "scores_hours": 1})
+    other = with_changes(settings, partitions=3, retention_hours=100)
     told = {(row.topic, row.key): row.safe for row in run(other).differ}
     assert told == {
         (topics.traces, "partitions"): True,
         (topics.traces, "retention.ms"): True,
         (topics.spans, "partitions"): False,
+        (topics.spans, "retention.ms"): True,
         (topics.scores, "partitions"): False,
-        (topics.scores, "retention.ms"): False,
+        (topics.scores, "retention.ms"): True,
         (topics.feedback, "partitions"): True,
     }
     done = run(other, apply=True)
     assert {(row.topic, row.key) for row in done.applied} == {k for k, safe in told.items() if safe}
-    assert [(row.topic, row.key) for row in run(other).differ] == [
-        (topics.spans, "partitions"),
-        (topics.scores, "partitions"),
-        (topics.scores, "retention.ms"),
-    ]
+    left = [(topics.spans, "partitions"), (topics.scores, "partitions")]
+    assert [(row.topic, row.key) for row in run(other).differ] == left
+    shorter = with_changes(settings, partitions=3, retention_hours=1)
+    assert run(shorter, apply=True).applied == []
+    assert {(row.topic, row.key) for row in run(shorter).differ} == {
+        *left,
+        *((topic, "retention.ms") for topic in (topics.traces, topics.spans, topics.scores)),
+    }
 
 
 def test_the_command_and_its_exit_codes(
@@ -93,10 +97,10 @@ def test_the_command_and_its_exit_codes(
     assert code == 0
     assert f"{settings.kafka.topics.traces} (traces in, 2 partitions, delete) was created" in text
     assert call()[0] == 0
-    code, text = call(retention={"traces_hours": 100})
+    code, text = call(retention_hours=100)
     assert code == 3
     assert "--apply does it" in text
-    assert call("--apply", retention={"traces_hours": 100})[0] == 0
+    assert call("--apply", retention_hours=100)[0] == 0
     code, text = call(bootstrap_servers="127.0.0.1:1")
     assert code == 1
     assert text.count("\n") == 1, text

@@ -161,7 +161,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             parts.settings,
             parts.rules,
             parts.expected,
-            dedupe=parts.settings.kafka.dedupe_hours * 3600,
+            dedupe=parts.settings.limits.dedupe_hours * 3600,
             clock=time.time,
             monotonic=time.monotonic,
             notify=parts.outputs.make_notifications,
