@@ -18,6 +18,7 @@ from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey
+from ragmeter.embedded import open_traces
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
 from ragmeter.ingest.native import decode_trace
@@ -33,6 +34,9 @@ __all__ = ["run"]
 # whether the spans go through a state file, and whether copies of them are kept in memory
 MODES = {"memory": (False, True), "SQLite": (True, True), "SQLite, no copies": (True, False)}
 TRACE_BYTES = 2**24  # a native trace's limit: nothing here is to be a dead letter for its size
+
+
+_COPY_BYTES = open_traces.MAX_COPY_BYTES
 
 
 class Memory:
@@ -83,10 +87,8 @@ def once(
     clock = _Clock()
     with TemporaryDirectory() as folder:
         paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/dead.jsonl"}
-        otlp = {} if copies else {"max_copy_bytes": 0}
-        settings = load_settings(
-            environ={}, overrides={"otlp": otlp, **({"state": paths} if durable else {})}
-        )
+        open_traces.MAX_COPY_BYTES = _COPY_BYTES if copies else 0
+        settings = load_settings(environ={}, overrides={"state": paths} if durable else {})
         agent = (
             EmbeddedAgent(settings, [], clocks=Clocks(clock.now, clock.now)) if durable else None
         )

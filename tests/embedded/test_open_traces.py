@@ -4,14 +4,13 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
-from ragmeter.ingest.assembler import PartFate
+from ragmeter.ingest.assembler import AssemblyBounds, PartFate
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 from ragmeter.store.pending import OpenSpanTable
@@ -28,10 +27,10 @@ def spans(trace: int, *numbers: int, root: bool = False) -> SpanBatch:
 class Bench:
     """An assembly over a real state file, with a clock that is set by hand."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
+    def __init__(self, path: Path, **bounds: int) -> None:
         self.at = 1_000_000.0
         self.path = path
-        self.settings = OtlpSettings(**settings)
+        self.bounds = AssemblyBounds(**bounds)
         self.counts: Counter[str] = Counter()
         self.open()
 
@@ -39,7 +38,12 @@ class Bench:
         self.store = SqliteStore(self.path)
         self.rows = OpenSpanTable(self.store)
         self.assembly = OpenTraces(
-            self.settings, self.rows, self.write, clock=self.now, monotonic=self.now
+            OtlpSettings(),
+            self.rows,
+            self.write,
+            clock=self.now,
+            monotonic=self.now,
+            bounds=self.bounds,
         )
 
     def now(self) -> float:
@@ -67,8 +71,8 @@ Make = Callable[..., Bench]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Bench] = []
 
-    def bench(**settings: Any) -> Bench:
-        made.append(Bench(tmp_path / "s.sqlite", **settings))
+    def bench(**bounds: int) -> Bench:
+        made.append(Bench(tmp_path / "s.sqlite", **bounds))
         return made[-1]
 
     yield bench
@@ -132,7 +136,7 @@ def test_a_trace_that_is_being_closed_takes_no_more_but_after_a_kill(bench: Benc
 
 
 def test_when_too_much_is_open_nothing_is_taken_until_some_is_closed(make: Make) -> None:
-    bench = make(max_open_traces=2)
+    bench = make(open_traces=2)
     bench.assembly.accept([spans(1, 1), spans(2, 1), spans(3, 1)])
     with pytest.raises(QueueFull):
         bench.assembly.accept([spans(4, 1)])
@@ -141,7 +145,7 @@ def test_when_too_much_is_open_nothing_is_taken_until_some_is_closed(make: Make)
 
 
 def test_ids_are_forgotten_in_the_file_too(make: Make) -> None:
-    bench = make(max_remembered=1)
+    bench = make(remembered=1)
     for number in (1, 2, 3):
         bench.assembly.accept([spans(number, 1, root=True)])
         bench.at += 2

@@ -46,10 +46,7 @@ class Bench:
     def __init__(self, folder: Path, **limits: Any) -> None:
         paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
         self.dead = folder / "dead.jsonl"
-        otlp = {"max_copy_bytes": limits.pop("copies", 2**20)}
-        self.settings = load_settings(
-            environ={}, overrides={"state": paths, "otlp": otlp, "limits": limits}
-        )
+        self.settings = load_settings(environ={}, overrides={"state": paths, "limits": limits})
         self.at = START
         self.open()
 
@@ -95,8 +92,11 @@ class Bench:
 
 
 @pytest.fixture(params=[2**20, 0], ids=["copies", "no copies"])
-def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
-    bench = Bench(tmp_path, queue=3, trace_bytes=4096, copies=request.param)
+def bench(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    monkeypatch.setattr("ragmeter.embedded.open_traces.MAX_COPY_BYTES", request.param)
+    bench = Bench(tmp_path, queue=3, trace_bytes=4096)
     yield bench
     bench.agent._store.close()
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.assembler import (
     Assembler,
+    AssemblyBounds,
     AssemblyPlan,
     CloseReason,
     ClosingTrace,
@@ -112,7 +113,7 @@ def test_late_spans_begin_no_second_trace() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_said_when_it_ends() -> None:
-    assembler = Assembler(OtlpSettings(max_remembered=2))
+    assembler = Assembler(OtlpSettings(), AssemblyBounds(remembered=2))
     for number, name in enumerate("abc"):
         take(assembler, float(number), part(name, 0, root=True))
     gone = [
@@ -126,25 +127,25 @@ def test_what_is_remembered_is_bounded_and_said_when_it_ends() -> None:
 
 
 def test_caps_close_a_trace_and_take_no_more() -> None:
-    assembler = Assembler(OtlpSettings(max_trace_spans=3))
+    assembler = Assembler(OtlpSettings(), AssemblyBounds(trace_spans=3))
     plan = take(assembler, 0.0, *(part("a", n) for n in range(5)))
     assert plan.fates == [*[PartFate.ACCEPTED] * 3, PartFate.OVER_LIMIT, PartFate.OVER_LIMIT]
     assert take(assembler, 0.0, part("a", 9)).fates == [PartFate.OVER_LIMIT]
     assert close(assembler, 0.0) == [("a", CloseReason.SPANS)]
-    assembler = Assembler(OtlpSettings(max_trace_bytes=1024))
+    assembler = Assembler(OtlpSettings(), AssemblyBounds(trace_bytes=1024))
     plan = take(assembler, 0.0, part("a", 1, size=5000), part("a", 2))
     assert plan.fates == [PartFate.ACCEPTED, PartFate.OVER_LIMIT]  # one large span is a trace too
     assert close(assembler, 0.0) == [("a", CloseReason.BYTES)]
 
 
 def test_the_oldest_are_closed_when_too_many_are_open() -> None:
-    assembler = Assembler(OtlpSettings(max_open_traces=2))
+    assembler = Assembler(OtlpSettings(), AssemblyBounds(open_traces=2))
     for number, name in enumerate("abcd"):
         take(assembler, float(number), part(name, 1))
     assert assembler.full
     assert close(assembler, 4.0) == [("a", CloseReason.EVICTED), ("b", CloseReason.EVICTED)]
     assert not assembler.full
-    assembler = Assembler(OtlpSettings(max_open_bytes=1024))
+    assembler = Assembler(OtlpSettings(), AssemblyBounds(open_bytes=1024))
     take(assembler, 0.0, part("a", 1, size=600))
     take(assembler, 1.0, part("b", 1, size=500))
     assert not assembler.full
@@ -154,7 +155,7 @@ def test_the_oldest_are_closed_when_too_many_are_open() -> None:
 
 
 def test_what_is_being_closed_counts_until_it_is() -> None:
-    assembler = Assembler(OtlpSettings(max_open_traces=4))
+    assembler = Assembler(OtlpSettings(), AssemblyBounds(open_traces=4))
     take(assembler, 0.0, *(part(name, 0, root=True) for name in "abcde"))
     assert len(assembler.due(5.0, 3, ANY)) == 3
     assert len(assembler) == 5
@@ -263,9 +264,8 @@ def test_whatever_comes_no_trace_is_closed_twice_and_the_bounds_hold(
     events: list[tuple[str, int, float, int]],
 ) -> None:
     assembler = Assembler(
-        OtlpSettings(
-            max_open_traces=3, max_trace_spans=4, max_trace_bytes=1024, max_open_bytes=1024
-        )
+        OtlpSettings(),
+        AssemblyBounds(open_traces=3, trace_spans=4, trace_bytes=1024, open_bytes=1024),
     )
     now = 0.0
     closed: list[str] = []

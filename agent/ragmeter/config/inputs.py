@@ -135,28 +135,6 @@ class OtlpSettings(SettingsSection):
     remember_seconds: float = Field(
         3600, gt=0, description="how long a closed trace is known: spans that come later are late"
     )
-    max_remembered: int = Field(
-        100_000, ge=1, description="closed traces known at a time; the oldest are forgotten"
-    )
-    max_trace_spans: int = Field(
-        10_000, ge=1, description="a trace is closed at so many spans and log events"
-    )
-    max_trace_bytes: int = Field(
-        16 * 2**20, ge=1024, description="a trace is closed at so many bytes of spans"
-    )
-    max_open_traces: int = Field(
-        10_000, ge=1, description="open traces; beyond it the oldest are closed early"
-    )
-    max_open_bytes: int = Field(
-        256 * 2**20,
-        ge=1024,
-        description="spans of all open traces on the disk; beyond it the oldest are closed early",
-    )
-    max_copy_bytes: int = Field(
-        64 * 2**20,
-        ge=0,
-        description="spans of open traces kept in memory too, which are not read from the disk",
-    )
     tool_names: NameList = Field(
         [],
         description=(

@@ -21,12 +21,22 @@ from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.clocks import make_steady_clock
 from ragmeter.core.counters import CounterKey, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull, StateWriter
-from ragmeter.ingest.assembler import Assembler, AssemblyPlan, ClosingTrace, PartFate
+from ragmeter.ingest.assembler import (
+    Assembler,
+    AssemblyBounds,
+    AssemblyPlan,
+    ClosingTrace,
+    PartFate,
+)
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import MAX_VALUES, StoredPart, join_lines, split_parts
 from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow, OpenSpanStore
 
 log = logging.getLogger(__name__)
+
+# Spans of open traces kept in memory too, which are not read from the file: those of 1.5 s at
+# 10,000 spans a second (docs/performance.md).
+MAX_COPY_BYTES = 64 * 2**20
 
 TRACES, LOGS = "traces", "logs"
 
@@ -68,14 +78,15 @@ class OpenTraces:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         row_bytes: float = math.inf,
+        bounds: AssemblyBounds | None = None,
     ) -> None:
         self._store = store
         self._row_bytes = row_bytes
         self._write = write
         self.now = make_steady_clock(clock, monotonic)
         self._lock = threading.Lock()
-        self._assembler = Assembler(settings)
-        self._copies = SpanCopies(settings.max_copy_bytes)
+        self._assembler = Assembler(settings, bounds)
+        self._copies = SpanCopies(MAX_COPY_BYTES)
         self._forgotten: list[bytes] = []
         opened, closed, broken = store.restore()
         self._assembler.restore(opened, closed, self.now())

@@ -26,6 +26,31 @@ _LOGS_SECONDS = 3600.0
 _OVERSHOOT = 1.25
 
 
+@dataclass(frozen=True, slots=True)
+class AssemblyBounds:
+    """Bounds on the memory and the disk that a hostile or broken sender can take.
+
+    Attributes:
+        open_traces: Open traces; beyond it the oldest are closed early. A thousand traces a second
+            are open for ten seconds.
+        open_bytes: Spans of all open traces on the disk; beyond it the oldest are closed early.
+            The chart's volume has room for it beside the queue.
+        trace_spans: Spans and log events at which a trace is closed: an agent that loops.
+        trace_bytes: Bytes of spans at which a trace is closed: a hundred times what a trace of a
+            hundred documents takes.
+        remembered: Closed traces known at a time; the oldest are forgotten.
+    """
+
+    open_traces: int = 10_000
+    open_bytes: int = 256 * 2**20
+    trace_spans: int = 10_000
+    trace_bytes: int = 16 * 2**20
+    remembered: int = 100_000
+
+
+BOUNDS = AssemblyBounds()
+
+
 class PartFate(StrEnum):
     """What becomes of a span or a log event."""
 
@@ -103,8 +128,9 @@ class Assembler:
     All methods take the time as `now`, in seconds of one clock that never goes back.
     """
 
-    def __init__(self, settings: OtlpSettings) -> None:
+    def __init__(self, settings: OtlpSettings, bounds: AssemblyBounds | None = None) -> None:
         self._settings = settings
+        self._bounds = bounds or BOUNDS
         self._open: dict[bytes, _OpenTrace] = {}  # in order of their first arrival
         self._closing: dict[bytes, _OpenTrace] = {}
         self._closed: dict[bytes, float] = {}  # in order of the last span, late ones included
@@ -128,15 +154,15 @@ class Assembler:
     @property
     def full(self) -> bool:
         """Whether no more parts may be taken until traces are closed."""
-        settings = self._settings
+        bounds = self._bounds
         return (
-            len(self) >= _OVERSHOOT * settings.max_open_traces
-            or self._size >= _OVERSHOOT * settings.max_open_bytes
+            len(self) >= _OVERSHOOT * bounds.open_traces
+            or self._size >= _OVERSHOOT * bounds.open_bytes
         )
 
     def plan(self, parts: Sequence[TracePart], now: float) -> AssemblyPlan:
         """Decide the fate of parts without changing anything."""
-        settings = self._settings
+        bounds = self._bounds
         plan = AssemblyPlan(now, parts)
         added: dict[bytes, tuple[set[bytes], int]] = {}
         for index, part in enumerate(parts):
@@ -151,7 +177,7 @@ class Assembler:
                 continue
             number = len(keys) + (len(opened.keys) if opened else 0)
             before = size + (opened.size if opened else 0)
-            if number >= settings.max_trace_spans or before >= settings.max_trace_bytes:
+            if number >= bounds.trace_spans or before >= bounds.trace_bytes:
                 plan.fates.append(PartFate.OVER_LIMIT)
                 continue
             keys.add(part.key)
@@ -240,7 +266,7 @@ class Assembler:
     def _forget(self, now: float) -> list[bytes]:
         forgotten: list[bytes] = []
         for trace, at in self._closed.items():
-            too_many = len(self._closed) - len(forgotten) > self._settings.max_remembered
+            too_many = len(self._closed) - len(forgotten) > self._bounds.remembered
             if not too_many and at >= now - self._settings.remember_seconds:
                 break
             forgotten.append(trace)
@@ -263,13 +289,11 @@ class Assembler:
                 yield trace, why
             else:
                 self._push(trace, opened, at)
-        settings = self._settings
+        bounds = self._bounds
         size = 0
-        if self._size > settings.max_open_bytes:  # of closing traces, too
+        if self._size > bounds.open_bytes:  # of closing traces, too
             size = sum(opened.size for opened in self._open.values())
-        while self._open and (
-            len(self._open) > settings.max_open_traces or size > settings.max_open_bytes
-        ):
+        while self._open and (len(self._open) > bounds.open_traces or size > bounds.open_bytes):
             trace = next(iter(self._open))
             size -= self._open[trace].size
             yield trace, CloseReason.EVICTED
@@ -277,9 +301,10 @@ class Assembler:
     def _next_close(self, opened: _OpenTrace, now: float) -> tuple[CloseReason, float]:
         """Return why and when a trace is closed if no more parts arrive."""
         settings = self._settings
-        if len(opened.keys) >= settings.max_trace_spans:
+        bounds = self._bounds
+        if len(opened.keys) >= bounds.trace_spans:
             return CloseReason.SPANS, opened.last
-        if opened.size >= settings.max_trace_bytes:
+        if opened.size >= bounds.trace_bytes:
             return CloseReason.BYTES, opened.last
         quiet, why = settings.idle_seconds, CloseReason.IDLE
         if opened.root:

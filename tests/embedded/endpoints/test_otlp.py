@@ -27,6 +27,7 @@ from ragmeter.embedded.endpoints import otlp, request_bodies
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader
 from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.ingest.assembler import AssemblyBounds
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.store.pending import OpenSpanTable
 
@@ -73,9 +74,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, **otlp: int) -> AsyncIterator[Server]:
+async def serving(tmp_path: Path) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
-    agent = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths, "otlp": otlp}), [])
+    agent = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [])
     endpoint = OtlpEndpoint(agent.assembly, BodyReader(BODY_LIMIT, 5))
     app = web.Application()
     endpoint.add_to(app)
@@ -90,9 +91,9 @@ async def serving(tmp_path: Path, **otlp: int) -> AsyncIterator[Server]:
     agent._store.close()
 
 
-def run(tmp_path: Path, test: Callable[[Server], Awaitable[None]], **otlp: int) -> None:
+def run(tmp_path: Path, test: Callable[[Server], Awaitable[None]]) -> None:
     async def body() -> None:
-        async with serving(tmp_path, **otlp) as server:
+        async with serving(tmp_path) as server:
             await test(server)
 
     asyncio.run(body())
@@ -262,13 +263,16 @@ def test_spans_that_cannot_be_read_are_told_and_the_others_kept(tmp_path: Path) 
     run(tmp_path, test)
 
 
-def test_what_a_full_trace_does_not_take_is_told(tmp_path: Path) -> None:
+def test_what_a_full_trace_does_not_take_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(server: Server) -> None:
         answer = await server.post(request(1, 1, 2, 3))
         told = ExportTraceServiceResponse.FromString(answer.body).partial_success
         assert (told.rejected_spans, told.error_message) == (1, "1 over_limit")
 
-    run(tmp_path, test, max_trace_spans=2)
+    monkeypatch.setattr("ragmeter.ingest.assembler.BOUNDS", AssemblyBounds(trace_spans=2))
+    run(tmp_path, test)
 
 
 def test_late_and_repeated_spans_are_nothing_to_worry_a_sender(tmp_path: Path) -> None:
@@ -296,7 +300,7 @@ def test_our_own_spans_are_not_kept(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_overload_says_when_to_try_again(tmp_path: Path) -> None:
+def test_overload_says_when_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(server: Server) -> None:
         for trace in (1, 2):
             assert (await server.post(request(trace, 1))).status == 200
@@ -304,7 +308,8 @@ def test_overload_says_when_to_try_again(tmp_path: Path) -> None:
         assert (answer.status, answer.content_type, answer.retry_after) == (429, PROTOBUF, "2")
         assert Status.FromString(answer.body).code == 8
 
-    run(tmp_path, test, max_open_traces=1)
+    monkeypatch.setattr("ragmeter.ingest.assembler.BOUNDS", AssemblyBounds(open_traces=1))
+    run(tmp_path, test)
 
 
 def test_a_full_disk_is_503_and_sent_again_it_counts_once(tmp_path: Path) -> None:

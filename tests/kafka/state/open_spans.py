@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.assembler import AssemblyBounds
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, serialise_spans
 from ragmeter.kafka.state.assembly import AssemblyState
@@ -31,8 +32,8 @@ def record(*parts: StoredPart) -> list[StoredPart]:
     return list(parts)
 
 
-def state_of(clock: Clock, otlp: OtlpSettings = OTLP) -> AssemblyState:
-    return AssemblyState(otlp, clock=clock, monotonic=clock)
+def state_of(clock: Clock, bounds: AssemblyBounds | None = None) -> AssemblyState:
+    return AssemblyState(OTLP, bounds=bounds, clock=clock, monotonic=clock)
 
 
 def counted(state: AssemblyState, name: str = "") -> dict[str, int]:

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.embedded.open_traces import parts_total
-from ragmeter.ingest.assembler import CloseReason
+from ragmeter.ingest.assembler import BOUNDS, AssemblyBounds, CloseReason
 from ragmeter.ingest.spans import LogEvent, SpanEvent
 from ragmeter.ingest.stored_spans import StoredPart, serialise_log_events
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
@@ -23,13 +22,14 @@ from tests.kafka.state.partition import flat
 class Bench:
     """A state and the rows of its steps; nothing fails."""
 
-    def __init__(self, clock: Clock, otlp: OtlpSettings = OTLP) -> None:
-        self.clock, self.otlp = clock, otlp
+    def __init__(self, clock: Clock, bounds: AssemblyBounds | None = None) -> None:
+        self.clock = clock
+        self.bounds = bounds
         self.rows: dict[bytes, bytes] = {}
         self.open()
 
     def open(self) -> None:
-        self.state = state_of(self.clock, self.otlp)
+        self.state = state_of(self.clock, self.bounds)
         self.state.load(self.rows)
 
     def step(self) -> None:
@@ -106,8 +106,7 @@ def test_log_events_count_as_such_and_are_kept_beside_the_spans(bench: Bench) ->
 
 
 def test_the_bounds_hold_and_what_is_closed_by_them_is_counted() -> None:
-    otlp = OTLP.model_copy(update={"max_open_traces": 100, "max_open_bytes": 10**9})
-    bench = Bench(Clock(), otlp=otlp)
+    bench = Bench(Clock(), bounds=AssemblyBounds(open_traces=100, open_bytes=10**9))
     records = [record(span(n, 0)) for n in range(400)]
     out: dict[int, list[bytes]] = {}
     while records:
@@ -131,7 +130,7 @@ def test_an_id_that_is_no_longer_remembered_may_come_again(bench: Bench) -> None
 
 
 def test_ids_that_are_too_many_are_forgotten_in_the_log_as_well() -> None:
-    bench = Bench(Clock(), otlp=OTLP.model_copy(update={"max_remembered": 3}))
+    bench = Bench(Clock(), bounds=AssemblyBounds(remembered=3))
     for n in range(10):
         bench.take(record(span(n, 0, root=True)))
         bench.close(3)
@@ -157,11 +156,10 @@ def test_what_makes_no_sense_is_refused(bench: Bench) -> None:
 
 
 def test_the_bounds_are_shared_by_the_partitions() -> None:
-    otlp = OtlpSettings()
-    assert partition_share(otlp, 8).max_open_traces == otlp.max_open_traces // 8
-    assert partition_share(otlp, 8).max_open_bytes == otlp.max_open_bytes // 8
-    assert partition_share(otlp, 10_000).max_open_bytes == otlp.max_trace_bytes
-    assert partition_share(otlp, 1) == otlp
+    assert partition_share(8).open_traces == BOUNDS.open_traces // 8
+    assert partition_share(8).open_bytes == BOUNDS.open_bytes // 8
+    assert partition_share(10_000).open_bytes == BOUNDS.trace_bytes
+    assert partition_share(1) == BOUNDS
 
 
 def test_the_marks_of_closed_traces_are_those_of_the_version_before(bench: Bench) -> None:

@@ -127,7 +127,8 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
         """Return a state without open traces."""
         settings = self.parts.settings
         return AssemblyState(
-            partition_share(settings.otlp, settings.kafka.partitions),
+            settings.otlp,
+            bounds=partition_share(settings.kafka.partitions),
             row_bytes=min(RECORD_BYTES, settings.limits.trace_bytes),
             clock=time.time,
             monotonic=time.monotonic,

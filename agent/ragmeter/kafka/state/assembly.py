@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey, Counters, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull
 from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
-from ragmeter.ingest.assembler import ClosingTrace, RestoredTrace
+from ragmeter.ingest.assembler import BOUNDS, AssemblyBounds, ClosingTrace, RestoredTrace
 from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.span_records import RECORD_BYTES
 from ragmeter.kafka.state.rows import (
@@ -95,28 +96,28 @@ class OpenSpanRows:
         self._restored = list(opened.values()), sorted(closed, key=lambda one: one[1])
 
 
-def partition_share(settings: OtlpSettings, partitions: int) -> OtlpSettings:
+def partition_share(partitions: int) -> AssemblyBounds:
     """Divide the bounds on open traces by the partitions, down to the least that is of use."""
-    return settings.model_copy(
-        update={
-            "max_open_traces": max(100, settings.max_open_traces // partitions),
-            "max_open_bytes": max(settings.max_trace_bytes, settings.max_open_bytes // partitions),
-            "max_remembered": max(1000, settings.max_remembered // partitions),
-        }
+    return replace(
+        BOUNDS,
+        open_traces=max(100, BOUNDS.open_traces // partitions),
+        open_bytes=max(BOUNDS.trace_bytes, BOUNDS.open_bytes // partitions),
+        remembered=max(1000, BOUNDS.remembered // partitions),
     )
 
 
 class AssemblyState:
     """The open traces of a partition, and their spans.
 
-    `settings` are the partition's share of the bounds, and `row_bytes` bounds rows of several
-    spans. `clock` is wall time: arrivals survive a restart.
+    `bounds` are the partition's share, and `row_bytes` bounds rows of several spans. `clock` is
+    wall time: arrivals survive a restart.
     """
 
     def __init__(
         self,
         settings: OtlpSettings,
         *,
+        bounds: AssemblyBounds | None = None,
         row_bytes: int = RECORD_BYTES,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
@@ -125,10 +126,13 @@ class AssemblyState:
         self._rows = OpenSpanRows()
         self._counted = False
         self._make_traces: Callable[[], OpenTraces] = lambda: OpenTraces(
-            *(settings, self._rows, self._write),
+            settings,
+            self._rows,
+            self._write,
             clock=clock,
             monotonic=monotonic,
             row_bytes=row_bytes,
+            bounds=bounds,
         )
         self._traces = self._make_traces()
 
