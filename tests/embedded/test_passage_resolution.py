@@ -41,7 +41,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     one = Slow()
-    monkeypatch.setattr("ragmeter.ingest.passage_resolver.open_lookup", lambda source: one)
+    monkeypatch.setattr("ragmeter.ingest.passage_resolver.HttpLookup", lambda source: one)
     return one
 
 

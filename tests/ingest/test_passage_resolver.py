@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from ragmeter.config.inputs import ResolverSettings
 from ragmeter.ingest import passage_resolver as module
+from ragmeter.ingest.passage_lookup import InvalidPassageId, LookupFailed, PassageTooLarge
 from ragmeter.ingest.passage_resolver import (
     ENTRY,
     STRIKES,
     CachedText,
-    InvalidPassageId,
-    LookupFailed,
     PassageResolver,
     PassageTextCache,
-    PassageTooLarge,
 )
 from ragmeter.trace import Trace
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
@@ -206,26 +205,20 @@ class FeedbackSettings(SettingsSection):
 
 
 class ResolverSource(SettingsSection):
-    """A source of passage texts: a URL, a file or a SQLite database."""
+    """A source of passage texts, over HTTP."""
 
     name: str = Field(
         pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="value of the label `resolver`"
     )
     services: NameList = Field([], description="only for these services; empty: all")
-    url: str | None = Field(None, description="`http://host/path/{id}`")
-    file: Path | None = Field(None, description="JSON lines, or CSV with a header (`.csv`)")
-    sqlite: Path | None = Field(None, description="a SQLite file, opened for reading only")
-    query: str | None = Field(
-        None, description="for `sqlite`: `SELECT text FROM chunks WHERE id = ?`"
-    )
-    id_field: str = Field("id", min_length=1, description="for `file`: where the id is")
+    url: str = Field(description="`http://host/path/{id}`")
     text_field: str = Field(
         "text",
         min_length=1,
-        description="where the text is in JSON or CSV; dots between levels",
+        description="where the text is in a JSON reply; dots between levels",
     )
     headers: SecretStr | None = Field(
-        None, description="for `url`: `Name: value`, one a line; from the environment"
+        None, description="`Name: value`, one a line; from the environment"
     )
     headers_file: Path | None = Field(
         None,
@@ -237,22 +230,13 @@ class ResolverSource(SettingsSection):
 
     @field_validator("url")
     @classmethod
-    def _check_template(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
+    def _check_template(cls, value: str) -> str:
         if value.count(ID_PLACEHOLDER) != 1:
             raise ValueError(f"one {ID_PLACEHOLDER} is needed")
         check_http_url(value.replace(ID_PLACEHOLDER, "x"))
         parts = urlsplit(value)
         if ID_PLACEHOLDER not in parts.path + parts.query:
             raise ValueError(f"{ID_PLACEHOLDER} must stand in the path or the query")
-        return value
-
-    @field_validator("query")
-    @classmethod
-    def _check_query(cls, value: str | None) -> str | None:
-        if value is not None and (value.count("?") != 1 or not re.match(r"(?i)\s*select\b", value)):
-            raise ValueError("a SELECT with one `?` for the id is needed")
         return value
 
     @field_validator("headers")
@@ -264,12 +248,6 @@ class ResolverSource(SettingsSection):
 
     @model_validator(mode="after")
     def _complete(self) -> ResolverSource:
-        if sum(source is not None for source in (self.url, self.file, self.sqlite)) != 1:
-            raise ValueError("one of url, file and sqlite is needed")
-        if (self.sqlite is None) != (self.query is None):
-            raise ValueError("sqlite and query need each other")
-        if self.url is None and (self.headers or self.headers_file):
-            raise ValueError("headers are for a url")
         check_exclusive(self, "headers")
         return self
 
