@@ -40,7 +40,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.config.reporting import DriftDetectionSettings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.process import collect_rarely
-from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.drift.baseline import HOUR, MINUTE
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -159,10 +159,8 @@ class Traffic:
             self._scores(self._operational, rng),
             timings=timings,
         )
-        words = "".join(rng.choices("abcdefghijklmnop", k=200))
         scores = TraceScores(
             *(summary, failed, False, self._scores(self._builtin, rng)),
-            wording=HashedWording(f"{rng.getrandbits(6):032x}", words),
             passages=("p",),
         )
         return QueuedTrace(self._seq, at, at, json.dumps(body).encode()), scores

@@ -8,7 +8,7 @@ own, start and exit included, on an empty state file. CPU is that of the process
 With `--against`, the code of another checkout (for instance `git worktree add CHECKOUT e2e623e`)
 runs in turn with this one, and each round gives a ratio: what the machine does meanwhile hits
 both. A round before the first, of which nothing is shown, writes the byte code. `--cores` pins all
-processes to these cores. `--off` leaves out the built-in scorers and consistency.
+processes to these cores. `--off` leaves out the built-in scorers.
 
 The yardsticks are decoders alone on the same bytes, in the same rounds, by CPU: `json.loads`, and
 orjson and msgspec where they are installed.
@@ -120,7 +120,7 @@ def main() -> None:
     options = parser.parse_args()
     both: dict[str, Any] = {}
     if options.off:
-        both = {"builtin_scorers": False, "consistency": {"enabled": False}}
+        both = {"builtin_scorers": False}
     own = dict(both)
     for text in options.set:
         own |= parse_setting(text)

@@ -29,7 +29,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.alerts.alert import Alert
 from ragmeter.app.parts import PARTS
 from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar
@@ -82,9 +81,6 @@ class BenchReading:
 
     def unnamed_services(self) -> Sequence[str]:
         return ()
-
-    def consistency(self, service: str, window: str) -> AnswerComparison:
-        return AnswerComparison(0, 0, {})
 
     def alerts(self) -> Sequence[Alert]:
         return ()

@@ -230,25 +230,6 @@ def _beside() -> list[Panel]:
             },
             size=(6, 7),
         ),
-        lines(
-            "Answers compared for consistency",
-            "kept: held against the other answers to the same question.",
-            {"{{outcome}}": rate("ragmeter_consistency_answers_total", by="outcome")},
-            unit="reqps", size=(6, 7), stacked=True,
-        ),
-        number(
-            "Embeddings server",
-            "Asked, or left in peace because the last calls failed: answers wait meanwhile. Empty"
-            " without consistency.embeddings.",
-            f"min({target('ragmeter_embeddings_up')})",
-            size=(6, 7), mapped={"1": ("Asked", "green"), "0": ("Left in peace", "red")},
-        ),
-        lines(
-            "Embeddings of answers by outcome",
-            "All but embedded: why an answer has none.",
-            {"{{outcome}}": rate("ragmeter_consistency_embeddings_total", by="outcome")},
-            unit="reqps", size=(18, 7), stacked=True,
-        ),
     ]  # fmt: skip
 
 
@@ -347,9 +328,9 @@ BOARD = Board(
         ),
         Row("With workers on Kafka", _kafka(), empty="No worker on Kafka", folded=True),
         Row(
-            "With feedback, or embeddings of answers",
+            "With feedback",
             _beside(),
-            empty="No feedback, or no embeddings (consistency)",
+            empty="No feedback",
             folded=True,
         ),
     ],

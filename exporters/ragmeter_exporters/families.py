@@ -29,7 +29,7 @@ def all_families(
     """Return all families in the order in which they are exported, with those of the parts."""
     specs = metric_specs() if specs is None else specs
     quality = [family for spec in specs.values() for family in quality_families(spec)]
-    return [*quality, *LATENCY, *TRAFFIC, *CONSISTENCY, *part_families(parts), *AGENT, *PROCESS]
+    return [*quality, *LATENCY, *TRAFFIC, *part_families(parts), *AGENT, *PROCESS]
 
 
 def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
@@ -135,6 +135,5 @@ _DECLARED = {
 
 LATENCY = _DECLARED["latency"]
 TRAFFIC = _DECLARED["traffic"]
-CONSISTENCY = _DECLARED["consistency"]
 AGENT = _DECLARED["agent"]
 PROCESS = _DECLARED["process"]

@@ -32,7 +32,6 @@ from ragmeter_exporters.exposition import (
 )
 from ragmeter_exporters.families import (
     AGENT,
-    CONSISTENCY,
     LATENCY,
     TRAFFIC,
     all_families,
@@ -246,7 +245,7 @@ def _health(
     }
     for name, labels, value in snapshot.gauges:
         values.setdefault(name, {})[labels] = value
-    for family in (*CONSISTENCY, *parts, *AGENT):
+    for family in (*parts, *AGENT):
         if family.type not in ("counter", "histogram"):
             yield from _samples(family, values.get(family.name, {}), openmetrics)
 

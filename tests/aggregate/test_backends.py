@@ -13,14 +13,10 @@ from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.sampling.labelling import LabelPool
-from ragmeter_exporters.page.rendering import service_page
-from ragmeter_exporters.page.views import service_view
 
 from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
 from tests.embedded.test_agent import ERRORS
-from tests.embedded.test_answer_embedding import MEAN, lines, table
 from tests.embedded.test_privacy import MAIL
-from tests.scorers.llm.stub_embedding_server import stub_embeddings
 from tests.traces import START, trace_line
 from tests.waiting import until
 
@@ -43,67 +39,6 @@ def build(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Build]:
 
 def chosen(backend: Backend, prefix: str) -> dict[str, float]:
     return {name: value for name, value in backend.metrics().items() if name.startswith(prefix)}
-
-
-EMBEDDED = "ragmeter_consistency_embeddings_total"
-EMBEDDING_MEAN = 'rag_consistency_embedding_mean{service="bot",window="1h"}'
-
-
-def embeddings(base_url: str, **more: Any) -> dict[str, Any]:
-    found = {"base_url": base_url, "model": "m", "retries": 0, **more}
-    return {"windows": ["1h"], "consistency": {"embeddings": found}}
-
-
-def test_answers_are_compared_by_meaning_also_after_a_restart(build: Build) -> None:
-    with stub_embeddings(**table()) as stub:
-        backend = build(**embeddings(stub.base_url))
-        backend.feed(lines())
-        found = backend.metrics()
-        assert found[EMBEDDING_MEAN] == pytest.approx(MEAN, abs=0.002)
-        assert chosen(backend, EMBEDDED) == {f'{EMBEDDED}{{outcome="embedded"}}': 18}
-        view = service_view(backend.view, "bot")
-        assert view is not None
-        assert "Embeddings (cosine)" in service_page(view)
-        backend.restart()
-        assert chosen(backend, "rag_consistency_") == {
-            name: value for name, value in found.items() if name.startswith("rag_consistency_")
-        }
-
-
-def test_questions_of_nearly_the_same_meaning_count_as_one(build: Build) -> None:
-    near = {f"Question {n}?": [1.0, n / 100] for n in range(5)}
-    answers = {"Standing.": [1.0, 1.0], "Lying.": [1.0, 0.0]}
-    with stub_embeddings(**near, **answers) as stub:
-        backend = build(**embeddings(stub.base_url, near=0.99))
-        backend.feed(
-            [
-                trace_line(at, query=query, answer=["Standing.", "Lying."][at % 2])
-                for at, query in enumerate(near)
-            ]
-        )
-        compared = 'rag_consistency_queries{service="bot",window="1h",state="compared"}'
-        assert backend.metrics()[compared] == 1
-
-
-@pytest.mark.parametrize(("fault", "outcome"), [("nan", "malformed"), ("http_400", "refused")])
-def test_a_server_that_fails_leaves_a_reason_and_holds_up_nothing(
-    build: Build, fault: str, outcome: str
-) -> None:
-    with stub_embeddings(**table()) as stub:
-        stub.fault = fault
-        backend = build(**embeddings(stub.base_url))
-        backend.feed(lines())
-        assert chosen(backend, EMBEDDED) == {f'{EMBEDDED}{{outcome="{outcome}"}}': 18}
-        assert EMBEDDING_MEAN not in backend.metrics()
-        assert backend.metrics()['rag_traces_total{service="bot",status="ok"}'] == 18
-
-
-def test_nothing_is_embedded_where_no_text_may_be_kept(build: Build) -> None:
-    with stub_embeddings() as stub:
-        backend = build(**embeddings(stub.base_url), privacy={"content": "none"})
-        backend.feed(lines())
-        assert stub.bodies == []
-        assert chosen(backend, EMBEDDED) == {}
 
 
 def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build: Build) -> None:
@@ -151,7 +86,6 @@ OWN = (
     *("ragmeter_feedback_received", "ragmeter_sampling_scale", "ragmeter_dedupe"),
     *("ragmeter_scorer_processes", "ragmeter_scorer_restarts", "python_", "process_"),
     *("ragmeter_clock_skew", "ragmeter_held", "ragmeter_oldest", "ragmeter_otlp"),
-    "ragmeter_consistency_answers",  # the score stage leaves out what it knows to be too much
 )
 
 

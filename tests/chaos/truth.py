@@ -143,10 +143,6 @@ def _exactly(name: str) -> bool:
         return False
     if plain == "ragmeter_results_total":
         return True
-    # The agent compares the first four of many answers to a question, and concurrent senders do
-    # not know whose came first: the questions are counted exactly, the similarity is not.
-    if plain.startswith("rag_consistency_rouge"):
-        return False
     return (
         plain.startswith("rag_") and "service" in labels and labels.get("window", WINDOW) == WINDOW
     )

@@ -16,7 +16,7 @@ NOBODY = "http://127.0.0.1:9"  # the port "discard"
 
 @pytest.fixture
 def keys() -> Iterator[tuple[str, dict[str, str | None]]]:
-    """A server of answers and embeddings: its URL, and the key that each path was asked with."""
+    """A server of answers: its URL, and the key that each path was asked with."""
     asked: dict[str, str | None] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,10 +47,6 @@ def run(*arguments: object) -> Result:
     ("arguments", "why"),
     [
         (["--endpoint", "http://127.0.0.1:99999/"], "--endpoint: there is no port 99999"),
-        (
-            ["--endpoint", NOBODY, "--embeddings", "nonsense", "--embedding-model", "m"],
-            "--embeddings: http:// or https:// and a host are needed",
-        ),
         (["--endpoint", NOBODY, "--token-file", "missing"], "missing: No such file or directory"),
         (
             ["--endpoint", NOBODY, "--gate", "balanced", "--junit", "missing/junit.xml"],
@@ -86,21 +82,16 @@ def test_traces_that_wait_are_said_to_wait(tmp_path: Path, monkeypatch: pytest.M
     assert len(spool.read_bytes().splitlines()) == 4
 
 
-def test_token_and_key_come_from_the_environment_and_are_not_shown(
+def test_the_token_comes_from_the_environment_and_is_not_shown(
     tmp_path: Path,
     keys: tuple[str, dict[str, str | None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, asked = keys
     monkeypatch.setenv("RAGMETER_CANARY_TOKEN", "secret-of-the-service")
-    monkeypatch.setenv("RAGMETER_CANARY_EMBEDDINGS_KEY", "secret-of-the-embeddings")
-    embeddings = ["--embeddings", f"{url}/v1", "--embedding-model", "m"]
     file = tmp_path / "traces.jsonl"
-    found = run("--endpoint", f"{url}/ask", *embeddings, "-o", file)
-    assert asked == {
-        "/ask": "Bearer secret-of-the-service",
-        "/v1/embeddings": "Bearer secret-of-the-embeddings",
-    }, found.output
+    found = run("--endpoint", f"{url}/ask", "-o", file)
+    assert asked == {"/ask": "Bearer secret-of-the-service"}, found.output
     assert "secret-of" not in found.output + file.read_text()
 
 

@@ -50,9 +50,6 @@ PLANTED: dict[str, Any] = {
     },
     "sampling": {"judge": 1.0, "salt": secret("salt")},
     "otlp": {"session_salt": secret("session")},
-    "consistency": {
-        "embeddings": {"base_url": f"{DEAD}/v1", "model": "e", "api_key": secret("embeddings")}
-    },
     "privacy": {"content": "hash", "hash_key": secret("hash")},
     "resolvers": {
         "sources": [{"name": "kb", "url": f"{DEAD}/{{id}}", "headers": f"Authorization: {MARK}"}]

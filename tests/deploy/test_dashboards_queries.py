@@ -33,8 +33,6 @@ MAY_BE_EMPTY = {
     ("quality", "Drift: distance from the baseline"): "no statistic before the baseline is learnt",
     ("quality", "Answer correctness"): "needs embeddings, which are off by default",
     ("agent", "Feedback that waits, traces it can join"): "born with the first that was shed",
-    ("agent", "Embeddings server"): "embeddings are off by default",
-    ("agent", "Embeddings of answers by outcome"): "embeddings are off by default",
     ("judge", "Changes of an instrument"): "the counter is born with the first change",
     ("agent", "Redaction"): "failures: that counter is born with the first one",
     ("agent", "Kafka lag, by topic, and unexpected results"): "no worker here; born with the first",

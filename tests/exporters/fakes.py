@@ -9,19 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-from ragmeter.aggregate.consistency import AnswerComparison, AnswerMemory
-from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
 from ragmeter.app.parts import PARTS
-from ragmeter.config.inputs import PrivacySettings
-from ragmeter.config.scoring import ConsistencySettings
-from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
-from ragmeter.core.score import HashedWording
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, PartPage
-from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
@@ -133,9 +126,6 @@ class FakeAgent:
     measured: list[GaugeSample] = field(default_factory=list)
     part_kinds: PartKinds = tuple(PARTS)
     unnamed: list[str] = field(default_factory=list)
-    answer_memory: AnswerMemory = field(
-        default_factory=lambda: AnswerMemory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
-    )
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -161,10 +151,6 @@ class FakeAgent:
     def unnamed_services(self) -> Sequence[str]:
         assert self.mutex.locked()
         return self.unnamed
-
-    def consistency(self, service: str, window: str) -> AnswerComparison:
-        assert self.mutex.locked()
-        return self.answer_memory.compared(service, window)
 
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
@@ -217,22 +203,6 @@ def results() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def answers() -> AnswerMemory:
-    """Questions that were answered three times, not always alike."""
-    found = AnswerMemory(10, {"5m": 300, "1h": 3600, "24h": 86_400}, 2, "full")
-    meanings = {"Hold the button.": (1.0, 0.2), "Hold it.": (1.0, 0.5)}
-    wordings = WordingBuilder(ConsistencySettings(), PrivacySettings())
-    for number in range(4):
-        for at, answer in enumerate(("Hold the button.", "Hold it.", "Hold the button.")):
-            own = {"trace_id": "t", "service": "bot", "timestamp": NOW, "answer": answer}
-            said = wordings.of(Trace.model_validate({**own, "query": f"How {number}?"}))
-            assert isinstance(said, HashedWording)
-            found.add("bot", said, NOW - at, NOW)
-            vector = pack_vector(meanings[answer], "m")
-            found.embed("bot", said, NOW - at, "", AnswerVectors(vector, vector))
-    return found
-
-
 def add_part_samples(agent: FakeAgent) -> None:
     """Add a sample of every family that a part declares."""
     for family in part_families(agent.part_kinds):
@@ -275,7 +245,6 @@ def everything() -> FakeAgent:
     agent.measured.append(("ragmeter_feedback_traces", (), 40.0))
     agent.measured += dedupe_gauges({"bot": 3600.0}, 86_400.0)
     add_part_samples(agent)
-    agent.measured += answers().gauges()
     own_scale = (("tier", "judge"), ("service", "bot"))
     agent.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
@@ -285,7 +254,6 @@ def everything() -> FakeAgent:
     agent.measured.append(("ragmeter_drift_series_refused", (), 0.0))
     agent.measured.append(("ragmeter_alerts_refused", (), 0.0))
     agent.measured.append(("ragmeter_scorer_processes", (), 1.0))
-    agent.measured.append(("ragmeter_embeddings_up", (), 1.0))
     agent.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = agent.counters
     own = ("service", "bot")
@@ -306,8 +274,6 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
     counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
-    counters.inc("ragmeter_consistency_answers_total", (("outcome", "kept"),))
-    counters.inc("ragmeter_consistency_embeddings_total", (("outcome", "embedded"),))
     counters.inc("ragmeter_feedback_received_total", (("source", "http"),), 7)
     counters.inc("ragmeter_feedback_total", (("outcome", "joined"),), 5)
     counters.inc("ragmeter_feedback_traces_shed_total")

@@ -2,19 +2,16 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.errors import UnknownVersion
-from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import (
     MAX_BYTES,
     MAX_DETAIL,
-    AnswerEmbedding,
     BadRecord,
     RecordTooLarge,
     ScoreRecord,
@@ -56,9 +53,6 @@ def scores(draw: st.DrawFn) -> Score:
     )
 
 
-contexts = st.binary(min_size=16, max_size=16).map(bytes.hex)
-packed = st.lists(st.floats(0.1, 9), min_size=2, max_size=9).map(lambda one: pack_vector(one, "m"))
-vectors = st.builds(AnswerVectors, packed, packed)
 records = st.builds(
     ScoreRecord,
     st.builds(
@@ -80,13 +74,10 @@ records = st.builds(
             tuple
         ),
         canary=st.booleans(),
-        wording=st.none(),
-        wording_reason=st.text(max_size=8),
         judging=st.none(),  # defaults of a named tuple are drawn, too
     ),
     st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 2)),
     st.none(),
-    st.one_of(st.none(), st.builds(AnswerEmbedding, contexts, st.one_of(words, vectors))),
 )
 
 
@@ -244,10 +235,7 @@ def test_many_traces_go_in_few_records_of_bounded_size() -> None:
         ScoreRecord(scored._replace(trace_id=f"t{n}"), SourceOffset(1, 7 + 2 * n))
         for n in range(200)
     ]
-    sent[50].scored = scored._replace(
-        trace_id="w", wording=HashedWording("0" * 32, "AAAAAA=="), canary=True
-    )
-    sent[51].scored = scored._replace(trace_id="x", wording_reason="no_answer")
+    sent[50].scored = scored._replace(trace_id="w", canary=True)
     sent[52].passages = ("0" * 16,)
     for limit, many in ((20_000, range(3, 12)), (10**6, range(1, 2))):
         data = encode_scores(sent, limit)
@@ -255,18 +243,3 @@ def test_many_traces_go_in_few_records_of_bounded_size() -> None:
         assert all(len(one) < limit + 3_000 for one in data)
         assert [record for one in data for record in decode_scores(one)] == sent
     assert len(data[0]) / len(sent) < 600
-
-
-@pytest.mark.parametrize(
-    "embedding",
-    [
-        ("zz" * 16, AnswerVectors("a" * 12, "a" * 12)),
-        ("00" * 16, AnswerVectors("a" * 12, "no base64 at all")),
-        ("00" * 16, AnswerVectors("a" * 12, "")),
-        ("00" * 16, "x" * 500),
-    ],
-)
-def test_an_embedding_that_is_none_is_refused(embedding: tuple[str, Any]) -> None:
-    record = replace(whole(), embedding=AnswerEmbedding(*embedding))
-    with pytest.raises(BadRecord, match="invalid_record"):
-        decode_score(encode_score(record))

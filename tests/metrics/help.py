@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations
 from typing import Any
 
-from ragmeter.core.score import NoScore, Score
+from ragmeter.core.score import Score
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
-from ragmeter.metrics.consistency import SIMILARITIES, answer_similarities
-from ragmeter.metrics.text import tokenize
 from ragmeter.trace import Trace
 
 KB = [
@@ -47,15 +43,3 @@ def outcome(metric: str, **fields: Any) -> tuple[str, float | None, str | None]:
     """State, value and reason of one metric."""
     score = score_of(metric, **fields)
     return str(score.state), score.value, score.reason
-
-
-def lexical_similarities(answers: Iterable[str]) -> dict[str, list[float]] | NoScore:
-    """The lexical similarities of every two answers that are not blank, by name."""
-    words = [split for answer in answers if (split := tokenize(answer))]
-    if len(words) < 2:
-        return NoScore("too_few_answers", applies=False)
-    values: dict[str, list[float]] = {name: [] for name in SIMILARITIES if name != "embedding"}
-    for one, two in combinations(words, 2):
-        for name, value in answer_similarities(one, two).items():
-            values[name].append(value)
-    return values

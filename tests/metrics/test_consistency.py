@@ -5,12 +5,11 @@ import math
 import pytest
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.consistency import (
+    AnswerConsistency,
     SimilaritySpread,
-    normalise_query,
+    answer_consistency,
     similarity_spread,
 )
-
-from tests.metrics.help import lexical_similarities
 
 FEW = NoScore("too_few_answers", applies=False)
 
@@ -33,34 +32,27 @@ def test_what_has_no_spread() -> None:
     assert similarity_spread([0.25] * 3) == SimilaritySpread(0.25, 0.0, 0.0)
 
 
+def means(found: AnswerConsistency | None) -> dict[str, float | None]:
+    assert found is not None
+    return {name: fields["f"]["mean"] for name, fields in found.overlaps.items()}
+
+
 def test_every_two_answers_are_compared() -> None:
-    found = lexical_similarities(["Refunds take 14 days.", " refunds take 14 days", "No idea."])
-    assert not isinstance(found, NoScore)
-    assert found == {name: [1.0, 0.0, 0.0] for name in ("rouge1", "rouge2", "rouge_l")}
+    found = answer_consistency(
+        [["Refunds take 14 days.", " refunds take 14 days", "No idea."], ["Asked once."]]
+    )
+    assert found is not None
+    assert (found.questions, found.answers) == (1, 3)
+    assert means(found) == {name: pytest.approx(1 / 3) for name in ("rouge1", "rouge2", "rouge_l")}
     # 2 of 4 and 3 words in common, in the other order: 1 in sequence; bigrams: none
-    found = lexical_similarities(["refunds take 14 days", "14 refunds soon"])
-    assert not isinstance(found, NoScore)
-    assert found["rouge1"] == [pytest.approx(4 / 7)]
-    assert found["rouge2"] == [0.0]
-    assert found["rouge_l"] == [pytest.approx(2 / 7)]
+    found = answer_consistency([["refunds take 14 days", "14 refunds soon"]])
+    assert means(found) == {
+        "rouge1": pytest.approx(4 / 7),
+        "rouge2": 0.0,
+        "rouge_l": pytest.approx(2 / 7),
+    }
 
 
 def test_blank_answers_and_missing_bigrams_are_left_out() -> None:
-    assert lexical_similarities(["Yes.", "  ", "..."]) == FEW
-    found = lexical_similarities(["Yes.", "yes"])
-    assert found == {"rouge1": [1.0], "rouge2": [], "rouge_l": [1.0]}
-    assert similarity_spread([]) == FEW  # what comes of the empty list
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "same"),
-    [
-        ("How do I reset it?", "  how do I\nRESET it ", True),
-        ("ﬁle size", "file SIZE!", True),
-        ("What is C?", "What is C++?", False),
-        ("?", "?!", False),
-        ("is it 1.5", "is it 15", False),
-    ],
-)
-def test_the_normal_form_of_a_query(one: str, two: str, same: bool) -> None:
-    assert (normalise_query(one) == normalise_query(two)) is same
+    assert answer_consistency([["Yes.", "  ", "..."]]) is None
+    assert means(answer_consistency([["Yes.", "yes", "..."]])) == {"rouge1": 1.0, "rouge_l": 1.0}

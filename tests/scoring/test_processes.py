@@ -19,7 +19,7 @@ import pytest
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.core.process import memory_limit, usable_cores
-from ragmeter.core.score import HashedWording, ScoreState
+from ragmeter.core.score import ScoreState
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.metrics.registry import metric_catalogue
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
@@ -90,14 +90,10 @@ def test_scores_of_a_process_are_those_of_the_trace() -> None:
     for n, (change, scores) in enumerate(zip(MIXED, sent, strict=True)):
         trace = make_trace(n, **change)
         own = scorer.score_alone(trace)
-        own.wording = scores.wording
         assert scorer.draw(scores).trace == scorer.draw(own).trace
         assert scores.passages == ranked_passage_keys(trace)
         with pytest.raises(LookupError):
             scores.prepare()
-    assert isinstance(sent[0].wording, HashedWording)
-    assert sent[4].wording == HashedWording(sent[4].wording.query, "")
-    assert sent[5].wording == "no_query"
     assert sent[0].builtin[0].detail == {"grades": [2.48, 0.0]}
 
 
@@ -130,7 +126,7 @@ def test_an_unreadable_trace_and_one_that_raises_cost_themselves_only(
         raise ValueError("no words")
 
     local = BodyScorer(plan())
-    monkeypatch.setattr(local._plan.wordings.__class__, "hash", broken)
+    monkeypatch.setattr(local._scorer, "score_alone", broken)
     (result,) = local.score_all([trace_line(1)], local.terms)
     assert result == Unscorable("ValueError('no words')")
 
@@ -365,9 +361,6 @@ def test_a_large_import_scores_on_all_cores() -> None:
 def test_the_plan_of_the_processes_holds_no_secret() -> None:
     tree = {
         "judge": {"base_url": "http://x/v1", "model": "m", "api_key": "s3cret-judge"},
-        "consistency": {
-            "embeddings": {"base_url": "http://x/v1", "model": "m", "api_key": "s3cret-embeddings"}
-        },
     }
     assert b"s3cret" not in pickle.dumps(plan(**tree))
     assert json.loads(trace_line(1)) == trace_dict(1)

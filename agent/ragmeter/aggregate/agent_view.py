@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
@@ -43,8 +42,8 @@ class AgentHealth:
 class AgentView(Protocol):
     """The running agent as exporters read it.
 
-    Hold `lock()` while reading `windows`, `counters`, `alerts`, `part_pages` or `consistency`:
-    another thread writes them.
+    Hold `lock()` while reading `windows`, `counters`, `alerts` or `part_pages`: another thread
+    writes them.
     """
 
     @property
@@ -78,9 +77,6 @@ class AgentView(Protocol):
 
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`, those with most traffic first."""
-
-    def consistency(self, service: str, window: str) -> AnswerComparison:
-        """Return how much answers to one question agree."""
 
     def lock(self) -> AbstractContextManager[Any]:
         """Return the lock that the writing thread takes."""
@@ -150,13 +146,6 @@ class ServicesView(ABC):
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`. Hold `lock()`."""
         return [name for state in self.states() for name in state.aggregator.unnamed_services()]
-
-    def consistency(self, service: str, window: str) -> AnswerComparison:
-        """Return how much answers to one question differ. Hold `lock()`."""
-        for state in self.states():
-            if service in state.aggregator.consistency.services():
-                return state.aggregator.consistency.compared(service, window)
-        return AnswerComparison(0, 0, {})
 
     def state_of(self, service: str) -> ServiceState | None:
         """Return the state that counts a service, of several one with a draw. Hold `lock()`."""

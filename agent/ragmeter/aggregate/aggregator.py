@@ -16,20 +16,17 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.accounting import ResultAccounting
-from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.drift_detection import DriftDetection
 from ragmeter.aggregate.objective_events import check_objectives, objective_events
-from ragmeter.aggregate.wordings import embeds_answers, wording_mode
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.arithmetic import WEIGHT_ONE, AnswerVectors
-from ragmeter.core.clocks import parse_window
+from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
-from ragmeter.core.score import HashedWording, Score, ScoredTrace
+from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.metrics.canary.scores import expected_canary_pairs
@@ -54,8 +51,7 @@ class AppliedTrace(NamedTuple):
     """A scored trace as the aggregator counted it.
 
     Args:
-        trace: The trace under its bounded service and stage names. Its `wording` is that of an
-            answer that is remembered, and empty for others.
+        trace: The trace under its bounded service and stage names.
         segments: The `tag=value` segments it was counted in; none if it came too late.
         alerts: The alerts that fired or resolved on the way to its time.
     """
@@ -90,7 +86,6 @@ class Aggregator:
         parts: PartKinds = (),
     ) -> None:
         limits = settings.limits
-        window_seconds = {name: parse_window(name) for name in settings.windows}
         self._fingerprints = FingerprintRegistry()
         self.windows = Windows(
             settings.windows,
@@ -119,14 +114,6 @@ class Aggregator:
             limits.reserved,
         )
         self.parts = Parts(parts, PartContext(settings, self.counters, self._overflow))
-        embeds = embeds_answers(settings.consistency, settings.privacy)
-        self.consistency = AnswerMemory(
-            settings.consistency.queries,
-            window_seconds,
-            limits.min_samples,
-            wording_mode(settings.consistency, settings.privacy),
-            settings.consistency.embeddings.near if embeds else None,
-        )
         self._segments = settings.segments
         self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
@@ -150,10 +137,7 @@ class Aggregator:
         self._accounting.count_pending(pending, late)
         if not late:
             self._unobserved.append(trace)
-        remembered = self._remember_answer(trace)
         self._count_later(trace)
-        if trace.wording and not remembered:
-            trace = trace._replace(wording=None)
         return AppliedTrace(trace, segments, alerts)
 
     def apply_all(self, traces: Sequence[ScoredTrace]) -> Iterator[list[AppliedTrace]]:
@@ -177,9 +161,9 @@ class Aggregator:
         service, bounds = traces[first].service, self._bounds
         oldest, edge = self.windows.open_range()
         edge = min(
-            # names are admitted by the minute
-            *(edge, self._next_step or -math.inf, ((self.windows.now or 0) // 60 + 1) * 60),
-            self.consistency.next_expiry,
+            edge,
+            self._next_step or -math.inf,
+            ((self.windows.now or 0) // 60 + 1) * 60,  # names are admitted by the minute
         )
         if bounds.service(service, admit=False) != service:
             return first + 1  # `__other__`, new, or with another name
@@ -188,7 +172,7 @@ class Aggregator:
             one = traces[number]
             if not oldest <= one.timestamp < edge or one.service != service or one.canary:
                 return max(number, first + 1)
-            if one.partial or one.wording is not None:
+            if one.partial:
                 return max(number, first + 1)
             if not stages.issuperset(one.timings):
                 stages.update(one.timings)
@@ -209,9 +193,6 @@ class Aggregator:
         self.windows.add_all(run, service, segments)
         self._learner.observe_all(run, service, segments, columns)
         self._unobserved += run
-        for one in run:
-            if one.wording_reason:
-                self._remember_answer(one)
         self._uncounted += run
         if len(self._uncounted) >= _MAX_UNCOUNTED:
             self.settle()
@@ -316,19 +297,6 @@ class Aggregator:
             self.counters.inc("ragmeter_instrument_changes_total", labels)
         return score if name == score.scorer else replace(score, scorer=name)
 
-    def _remember_answer(self, trace: ScoredTrace) -> bool:
-        """Remember the answer, to compare it with others to the same question."""
-        wording, now = trace.wording, self.windows.now
-        if wording is None:
-            outcome: str = trace.wording_reason
-        elif now is None:
-            outcome = "late"
-        else:
-            outcome = self.consistency.add(trace.service, wording, trace.timestamp, now)
-        if outcome:
-            self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
-        return wording is not None and outcome == "kept"
-
     def _count_later(self, scored: ScoredTrace) -> None:
         """Count a trace at the next `settle`: many of them cost little more than one."""
         self._uncounted.append(scored)
@@ -349,23 +317,6 @@ class Aggregator:
             # a series that starts at 0 loses no first increase to `rate()`
             self.counters.inc("rag_slo_bad_events_total", key, bad * number)
             self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad * number)
-
-    def embedded(
-        self,
-        service: str,
-        wording: HashedWording | str,
-        at: float,
-        context: str,
-        result: AnswerVectors | str,
-    ) -> None:
-        """Count the vectors of an answer remembered at event time `at`, or why it has none.
-
-        `service` is the name as it was sent; for `context` see `AnswerMemory.embed`.
-        """
-        outcome = result if isinstance(result, str) else "embedded"
-        self.counters.inc("ragmeter_consistency_embeddings_total", (("outcome", outcome),))
-        if isinstance(result, AnswerVectors) and isinstance(wording, HashedWording):
-            self.consistency.embed(self.label(service), wording, at, context, result)
 
     def is_past(self, now: float) -> bool:
         """Return whether event time has come to `now`, so that `advance` would change nothing."""
@@ -395,7 +346,6 @@ class Aggregator:
         if told:
             yield told
         self.windows.advance(now)
-        self.consistency.advance(now)
 
     def _following_step(self, at: float, now: float) -> float:
         following = round(at / self._step) + 1
@@ -483,11 +433,10 @@ class Aggregator:
             self._unobserved = []
 
     def gauges(self) -> list[GaugeSample]:
-        """Return the gauges of parts, answer consistency, drift detectors and refused alerts."""
+        """Return the gauges of parts, drift detectors and refused alerts."""
         refused = float(self.engine.overflow + self.engine.drift.overflow)
         return [
             *self.parts.samples(),
-            *self.consistency.gauges(),
             *self.drift.gauges(),
             ("ragmeter_alerts_refused", (), refused),
         ]
@@ -501,7 +450,6 @@ class Aggregator:
         return {
             **self.drift.drain(),
             **self._learner.drain(),
-            **self.consistency.drain(),
         }
 
     def dump(self) -> dict[str, Any]:
@@ -512,7 +460,6 @@ class Aggregator:
             "fingerprints": self._fingerprints.dump(),
             "drift": self.drift.dump(),
             "control": self._learner.dump(),
-            "consistency": self.consistency.dump(),
             "next_step": self._next_step,
         }
 
@@ -523,11 +470,9 @@ class Aggregator:
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._fingerprints.load(state.get("fingerprints", []))
-        for part in (self.drift, self._learner, self.consistency):
+        for part in (self.drift, self._learner):
             part.load(state)
         self.parts.restore(state)
-        if self.windows.now is not None:
-            self.consistency.advance(self.windows.now)
         self._next_step = state["next_step"]
 
 

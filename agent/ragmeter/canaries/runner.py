@@ -70,7 +70,7 @@ class CanaryRunner:
         score: Scores a trace, against its reference at least.
         on_verdict: Called with the verdict on each question.
         on_round: Called after each round of a repeated schedule.
-        measure: Adds to a trace what takes another call, such as a similarity.
+        measure: Adds to a trace what takes another call, such as a judge's verdict.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The verdict on a canary answer, and the embedding similarity of the answer to its reference."""
+"""The verdict on a canary answer."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import httpx
-from pydantic import SecretStr
-
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite, SuiteError, list_mistakes
-from ragmeter.config.scoring import EmbeddingSettings
-from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, Score, ScoreState
 from ragmeter.metrics.canary.scores import is_reference_metric
 from ragmeter.metrics.canary.specs import JUDGED
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.scoring.scorer import Scorer
-from ragmeter.trace import Reference, Trace
+from ragmeter.trace import Trace
 
-MAX_CHARS = 30_000  # a longer text has no similarity, since that of a part would mislead
 # The values that every question must reach if its reference defines them. Other metrics are matters
 # of degree, so they have a threshold only where `expect` gives one.
 _REQUIRED_VALUES = {
@@ -32,63 +25,6 @@ _REQUIRED_VALUES = {
     "abstention_accuracy": 1.0,
     "conflict_handled": 1.0,
 }
-
-
-class AnswerSimilarity:
-    """Measures how close an answer is to the reference: cosine similarity of two embeddings.
-
-    Args:
-        base_url: Base URL of an OpenAI-compatible API, with `/v1`.
-    """
-
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        key: str | None = None,
-        *,
-        seconds: float = 30.0,
-        http: httpx.AsyncClient | None = None,
-    ) -> None:
-        settings = EmbeddingSettings.model_construct(
-            base_url=base_url,
-            model=model,
-            api_key=None if key is None else SecretStr(key),
-            timeout_seconds=seconds,
-            retries=1,
-        )
-        self._embeddings = EmbeddingClient(settings, http=http)
-
-    async def close(self) -> None:
-        """Close the client."""
-        await self._embeddings.aclose()
-
-    async def measure(self, trace: Trace) -> Trace:
-        """Return the trace with the similarity in its reference if it can be measured."""
-        reference = trace.reference
-        if reference is None or reference.answerable is False or trace.status != "ok":
-            return trace
-        texts = [trace.answer or "", *reference.right_answers]
-        if len(texts) < 2 or not texts[0].strip():
-            return trace
-        if max(map(len, texts)) > MAX_CHARS:
-            return _without_similarity(trace, reference)
-        try:
-            # not patient: a server that is down must not hold up the round
-            answer, *right = (await self._embeddings.embed(texts, patient=False)).vectors
-        except EmbeddingFailed:  # the client has logged it
-            return _without_similarity(trace, reference)
-        cosines = [cosine_similarity(answer, one) for one in right]
-        known = [cosine for cosine in cosines if cosine is not None]
-        if not known:
-            return _without_similarity(trace, reference)
-        reference = reference.model_copy(update={"similarity": max(known)})
-        return trace.model_copy(update={"reference": reference})
-
-
-def _without_similarity(trace: Trace, reference: Reference) -> Trace:
-    reference = reference.model_copy(update={"similarity_failed": True})
-    return trace.model_copy(update={"reference": reference})
 
 
 ThresholdOutcome = Literal["met", "missed", "not measured", "does not apply"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragmeter.canaries.delivery import TraceDelivery
     from ragmeter.canaries.runner import CanaryRound, CanaryRunner
     from ragmeter.canaries.suite import CanarySuite
-    from ragmeter.canaries.verdicts import AnswerSimilarity, CanaryVerdict
+    from ragmeter.canaries.verdicts import CanaryVerdict
     from ragmeter.config.settings import Settings
     from ragmeter.core.process import SignalHandlers
     from ragmeter.core.score import Score
@@ -33,7 +33,6 @@ canary_app = typer.Typer(
 )
 
 TOKEN_VARIABLE = "RAGMETER_CANARY_TOKEN"
-KEY_VARIABLE = "RAGMETER_CANARY_EMBEDDINGS_KEY"
 FINISH_SECONDS = 15.0  # for traces that the agent has not accepted when the last answer came
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="SUITE", help="YAML, or JSON lines (.jsonl).")]
@@ -115,11 +114,6 @@ def run(
         Path | None,
         typer.Option(help="Keep traces here that the agent has not accepted; read at the start."),
     ] = None,
-    embeddings: Annotated[
-        str | None,
-        typer.Option(help="Base URL (/v1) of an OpenAI-compatible API, for answer_correctness."),
-    ] = None,
-    embedding_model: Annotated[str | None, typer.Option(help="The embedding model.")] = None,
     gate: GateOption = None,
     on: GateOnOption = "bound",
     junit: JunitOption = None,
@@ -133,16 +127,12 @@ def run(
     over, 1 if not, and 130 if it was interrupted. With --gate the thresholds of a profile or of a
     rules file must hold as well. The judge and the model of the settings are asked where a
     threshold of the suite or a gate needs them, and the judge about questions without an answer.
-    The key of --embeddings is the variable RAGMETER_CANARY_EMBEDDINGS_KEY.
     """
     from ragmeter.canaries.client import CanaryClient
     from ragmeter.canaries.delivery import TraceDelivery
     from ragmeter.canaries.runner import CanaryRunner, CanarySchedule
-    from ragmeter.canaries.verdicts import AnswerSimilarity
     from ragmeter.server.client import agent_client, agent_url
 
-    if (embeddings is None) != (embedding_model is None):
-        raise exit_error("--embeddings and --embedding-model go together", 2)
     settings = options.load_or_exit(config)
     suite = _load_suite(file, service)
     if gate and not once:
@@ -151,10 +141,6 @@ def run(
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
     limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
-    model = None
-    if embeddings and embedding_model:
-        options.check_url("--embeddings", embeddings)
-        model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
     options.check_url("--endpoint", endpoint)
     if base:
         options.check_url("--to", base)
@@ -171,11 +157,11 @@ def run(
         score=scoring.score,
         on_verdict=_print_verdict,
         on_round=partial(_print_summary, suite),
-        measure=partial(_measure_reference, model, scoring),
+        measure=scoring.measure,
     )
     with options.exit_on_error():
         try:
-            status = asyncio.run(_run_suite(runner, client, delivery, model, scoring, once, spool))
+            status = asyncio.run(_run_suite(runner, client, delivery, scoring, once, spool))
         except OSError as error:  # of a file that traces or the gate are written to
             raise exit_error(f"{error.filename or output}: {error.strerror}", 1) from None
     raise typer.Exit(status)
@@ -244,17 +230,10 @@ class CanaryScoring:
         return result.passed
 
 
-async def _measure_reference(
-    model: AnswerSimilarity | None, scoring: CanaryScoring, trace: Trace
-) -> Trace:
-    return await scoring.measure(trace if model is None else await model.measure(trace))
-
-
 async def _run_suite(
     runner: CanaryRunner,
     client: CanaryClient,
     delivery: TraceDelivery,
-    model: AnswerSimilarity | None,
     scoring: CanaryScoring,
     once: bool,
     spool: Path | None,
@@ -270,8 +249,6 @@ async def _run_suite(
             done = await runner.run()
     finally:
         stopping.cancel()
-        if model is not None:
-            await model.close()
         delivered = await delivery.finish(FINISH_SECONDS)
     if once:
         _print_summary(runner.suite, done)

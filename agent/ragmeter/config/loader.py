@@ -35,10 +35,8 @@ ENV_PREFIX = "RAGMETER_"
 logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 
 # Kubernetes injects the first ones beside a Service called ragmeter; `ragmeter canary run` reads
-# the last two itself.
-_NO_SETTING = re.compile(
-    r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?|CANARY_(TOKEN|EMBEDDINGS_KEY))"
-)
+# the last one itself.
+_NO_SETTING = re.compile(r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?|CANARY_TOKEN)")
 
 _MAX_SHOWN_CHARS = 80  # of a value in an error
 

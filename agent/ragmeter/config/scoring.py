@@ -1,4 +1,4 @@
-"""Settings of scoring: sampling, the judge, the local model and answer consistency."""
+"""Settings of scoring: sampling, the judge and the local model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ JudgeFamily = Literal[
     "relevance", "answered", "citations", "nuggets", "claims", "facts",
     "context", "context_recall", "annotation",
 ]  # fmt: skip
-
-# Questions remembered if similar ones are matched: a new one is compared with each of them, which
-# takes 0.15 ms apiece for vectors of 1,536 numbers (benchmarks/consistency.py).
-_MAX_NEAR_QUERIES = 500
 
 
 class ScorerSettings(SettingsSection):
@@ -237,72 +233,5 @@ class JudgeSettings(ModelEndpoint):
             # without prices every call would count as free
             raise ValueError(
                 "budget.usd_per_day needs input_usd_per_million or output_usd_per_million"
-            )
-        return self
-
-
-class EmbeddingSettings(ModelEndpoint):
-    """An OpenAI-compatible embeddings endpoint; without its `base_url` nothing is embedded."""
-
-    dimensions: int | None = Field(
-        None,
-        ge=2,
-        le=4096,
-        description=(
-            "length of the vectors to ask for, of models that know shorter ones; none: the "
-            "model's own"
-        ),
-    )
-    near: float | None = Field(
-        None,
-        ge=0.5,
-        le=1,
-        description="cosine from which two questions are taken for one; none: only the same words",
-    )
-    timeout_seconds: float = Field(20, gt=0, description="longest time for one attempt")
-    concurrency: int = Field(4, ge=1, le=64, description="most calls in flight")
-    retries: int = Field(2, ge=0, le=10, description="most retries of one call that failed")
-
-    @model_validator(mode="after")
-    def _complete(self) -> EmbeddingSettings:
-        if self.base_url is not None and not self.model:
-            raise ValueError("base_url needs model: the name of the embedding model to ask")
-        if self.base_url is None and (self.model or self.api_key_file or self.near is not None):
-            raise ValueError(
-                "model, api_key_file and near need base_url: without it nobody is asked"
-            )
-        return self
-
-
-class ConsistencySettings(SettingsSection):
-    """Comparison of the answers to one question."""
-
-    enabled: bool = Field(
-        True,
-        description="compare answers to the same question; with `privacy.content: none` it is off",
-    )
-    queries: int = Field(
-        200,
-        ge=10,
-        le=2_000,
-        description=(
-            "different questions of a service that are remembered, up to 5 kB each, and with "
-            "embeddings five vectors more"
-        ),
-    )
-    tags: NameList = Field(
-        [],
-        description=(
-            "tags that must be equal, too, for two questions to be the same: `tenant`, where each "
-            "has documents of its own"
-        ),
-    )
-    embeddings: EmbeddingSettings = EmbeddingSettings()
-
-    @model_validator(mode="after")
-    def _bound_queries(self) -> ConsistencySettings:
-        if self.embeddings.near is not None and self.queries > _MAX_NEAR_QUERIES:
-            raise ValueError(
-                f"with embeddings.near at most {_MAX_NEAR_QUERIES} queries are remembered"
             )
         return self

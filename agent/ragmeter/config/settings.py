@@ -27,7 +27,6 @@ from ragmeter.config.reporting import (
     SloSettings,
 )
 from ragmeter.config.scoring import (
-    ConsistencySettings,
     HhemSettings,
     JudgeSettings,
     ModelSettings,
@@ -65,7 +64,7 @@ class LimitSettings(SettingsSection):
     drawn: int = Field(
         5_000,
         ge=1,
-        description="traces waiting for a judge, a model or an embedding; beyond it they are shed",
+        description="traces waiting for a judge or a model; beyond it they are shed",
     )
     services: int = Field(
         100,
@@ -126,7 +125,6 @@ class Settings(SettingsSection, BaseSettings):
     http: HttpSettings = HttpSettings()
     otlp: OtlpSettings = OtlpSettings()
     feedback: FeedbackSettings = FeedbackSettings()
-    consistency: ConsistencySettings = ConsistencySettings()
     state: StateSettings = StateSettings()
     privacy: PrivacySettings = PrivacySettings()
     resolvers: ResolverSettings = ResolverSettings()

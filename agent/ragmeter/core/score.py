@@ -108,19 +108,6 @@ def read_unsupported(detail: Any) -> list[UnsupportedSpan]:
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class HashedWording:
-    """A question and its answer as hashes, to compare answers without keeping their text.
-
-    Args:
-        query: Hash of the question in hex.
-        words: Hashes of the answer's words in base64 (`ragmeter.aggregate.wordings`).
-    """
-
-    query: str
-    words: str
-
-
 # (metric, scorer, stratum, cheap score) of a result that is still to come
 PendingResult = tuple[str, str, str, float | None]
 
@@ -140,8 +127,6 @@ class ScoredTrace(NamedTuple):
         pending: The results that will follow; a trace belongs to its strata from the start, however
             long a judge takes.
         guessed: The fields that were read from spans and may be wrong.
-        wording: Hashes of the query and answer, to compare answers.
-        wording_reason: Why there is no wording, a label; empty if answers are not compared.
         judging: By whom and at what price it was judged; offline only.
     """
 
@@ -159,8 +144,6 @@ class ScoredTrace(NamedTuple):
     partial: bool = False
     canary: bool = False
     pending: tuple[PendingResult, ...] = ()
-    wording: HashedWording | None = None
-    wording_reason: str = ""
     guessed: tuple[GuessedField, ...] = ()
     judging: TraceJudging | None = None
 

@@ -7,15 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.judging import JudgeUse
 from ragmeter.core.score import Score
 from ragmeter.trace import Trace
 
-# `builtin` brings its results at once, `model` and `judge` later. `embedding` has no results and
-# draws no sample: it returns the vectors of the answers that `ragmeter.aggregate` remembers.
-Tier = Literal["builtin", "model", "judge", "embedding"]
-TIERS: tuple[Tier, ...] = ("builtin", "model", "judge", "embedding")
+# `builtin` brings its results at once, `model` and `judge` later.
+Tier = Literal["builtin", "model", "judge"]
+TIERS: tuple[Tier, ...] = ("builtin", "model", "judge")
 
 MetricScorer = tuple[str, str]  # (metric, scorer)
 
@@ -158,14 +156,3 @@ class ReferenceMeasurer(Protocol):
 
     async def measure(self, trace: Trace, cost: ScoringCost) -> Trace:
         """Return the trace with what was measured in its reference; other traces as they are."""
-
-
-@runtime_checkable
-class EmbeddingScorer(Protocol):
-    """The scorer of the tier `embedding`."""
-
-    async def embed(self, trace: Trace) -> AnswerVectors | str:
-        """Return the vectors of a trace's question and answer, or the reason for none as a label.
-
-        It does not raise.
-        """

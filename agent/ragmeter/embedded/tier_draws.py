@@ -1,7 +1,7 @@
 """Draws of the slow tiers in the embedded agent, from the draw to the result.
 
 A draw is durable from the commit that counts the cheap scores of its trace to the commit that
-counts the results of the tier. The tier `embedding` brings vectors of answers, not results.
+counts the results of the tier.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator
-from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.score import HashedWording, ScoredTrace
+from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import TIERS, MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.tier_worker import FinishedDraw, TierWorker
 from ragmeter.metrics.canary.specs import is_canary_scorer
@@ -26,7 +24,7 @@ from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import overload_scale
 from ragmeter.scorers.llm.billing import count_canary
 from ragmeter.scoring.processes import SamplingTerms
-from ragmeter.scoring.scorer import CheapScores, TraceScores
+from ragmeter.scoring.scorer import CheapScores
 from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling, tier_places
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
@@ -66,7 +64,6 @@ class TierDraws(TierSampling):
         self._limit = settings.limits.drawn
         self._queue = settings.limits.queue
         self.live = False
-        self._wordings = WordingBuilder(settings.consistency, settings.privacy)
         self._pending: Counter[Tier] = Counter()
         self.thread = TierWorker(
             store,
@@ -192,37 +189,6 @@ class TierDraws(TierSampling):
                 )
             )
         return cheap, rows
-
-    def draw(self, scores: TraceScores, aggregator: Aggregator) -> CheapScores:
-        """Draw a trace; it gets the wording of its answer, if the aggregator would remember it."""
-        if self._wordings.enabled:
-            wants = partial(aggregator.consistency.wants, aggregator.label(scores.service))
-            scores.wording = self._wordings.settle(
-                scores.wording, lambda: scores.prepare().trace, wants
-            )
-        return self.scorer.draw(scores)
-
-    def make_embedding_rows(
-        self, queued: QueuedTrace, scored: ScoredTrace, aggregator: Aggregator
-    ) -> list[TierDraw]:
-        """Return the row of a trace that was just applied, if its answer is to be embedded.
-
-        If live traffic has filled the table, the embedding is shed instead.
-        """
-        if scored.wording is None or "embedding" not in self.tiers.scorers:
-            return []
-        if self.live and self._pending["embedding"] >= self._limit:
-            aggregator.embedded(scored.service, scored.wording, scored.timestamp, "", "shed")
-            return []
-        self._pending["embedding"] += 1
-        return [TierDraw("embedding", scored.service, queued.timestamp, 1.0, (), queued.body)]
-
-    def count_embedding(self, done: FinishedDraw, aggregator: Aggregator) -> None:
-        """Count the vectors of an answer, or the reason why there are none."""
-        draw, trace = done.row.draw, done.trace
-        wording: HashedWording | str = "" if trace is None else self._wordings.of(trace)
-        context = "" if trace is None else self._wordings.context(trace)
-        aggregator.embedded(draw.service, wording, draw.timestamp, context, done.vectors)
 
     def record_cost(self, tier: Tier, service: str, cost: ScoringCost, canary: bool) -> None:
         """Record the cost of a draw that is done.

@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.process import Heartbeat, Job, run_jobs
 from ragmeter.core.score import Score
-from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier, TierScorer
+from ragmeter.core.tiers import PausableScorer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.scoring.scorer import complete_results
 from ragmeter.scoring.slow_tiers import answered_pairs, score_live_tier
@@ -41,9 +40,6 @@ class FinishedDraw:
     trace: Trace | None  # None if its bytes can no longer be read
     results: list[Score]
     cost: ScoringCost
-    vectors: AnswerVectors | str = (
-        "internal_error"  # of the tier `embedding`, or why there are none
-    )
 
 
 def complete_draw(
@@ -214,8 +210,6 @@ async def _score_draw(row: StoredDraw, scorer: TierScorer | None) -> FinishedDra
     item = decode_trace(draw.body, len(draw.body))
     if isinstance(item, DecodeFailure):
         return FinishedDraw(row, None, complete_draw(draw, [], "old_schema"), cost)
-    if draw.tier == "embedding":
-        return FinishedDraw(row, item.trace, [], cost, await _embed(item.trace, scorer))
     scores: list[Score] = []
     missing = "internal_error"
     if scorer is None:
@@ -228,13 +222,3 @@ async def _score_draw(row: StoredDraw, scorer: TierScorer | None) -> FinishedDra
         if not answered_pairs(scorer, item.trace).issuperset(draw.pairs) and scores:
             missing = "not_configured"  # drawn under other settings
     return FinishedDraw(row, item.trace, complete_draw(draw, scores, missing), cost)
-
-
-async def _embed(trace: Trace, scorer: TierScorer | None) -> AnswerVectors | str:
-    if not isinstance(scorer, EmbeddingScorer):
-        return "not_configured"
-    try:
-        return await scorer.embed(trace)
-    except Exception:
-        log.exception("the embedding of trace %r failed", trace.trace_id[:80])
-        return "internal_error"

@@ -439,7 +439,7 @@ class Worker:
                 if isinstance(scores, DecodeFailure):  # queued by a version with another schema
                     unreadable.append((scores, queued.seq))
                 else:
-                    scored.append((queued, scores, self.draws.draw(scores, self.aggregator)))
+                    scored.append((queued, scores, self.draws.scorer.draw(scores)))
             self.heartbeat.beat()
             with self.lock:
                 for queued, scores, cheap in scored:
@@ -458,7 +458,6 @@ class Worker:
                             *(scores.service, scores.passages, applied.trace, applied.segments)
                         )
                     )
-                    draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
         with self.lock:
@@ -502,9 +501,7 @@ class Worker:
         modelled: list[tuple[str, ScoredTrace]] = []
         with self.lock:
             for done in finished:
-                if done.row.draw.tier == "embedding":
-                    self.draws.count_embedding(done, self.aggregator)
-                elif done.trace is None:  # its bytes are not readable any more: it has no window
+                if done.trace is None:  # its bytes are not readable any more: it has no window
                     self.aggregator.lose(done.results)
                 else:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)

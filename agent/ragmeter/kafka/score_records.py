@@ -20,11 +20,9 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import to_json
 
 from ragmeter.aggregate.feedback_records import FeedbackLabels
-from ragmeter.aggregate.wordings import is_valid_wording
-from ragmeter.core.arithmetic import AnswerVectors, is_packed_vector
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
-from ragmeter.core.score import HashedWording, PendingResult, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
 from ragmeter.parts.contract import Document, DocumentKind
@@ -80,45 +78,19 @@ class SourceOffset(NamedTuple):
     offset: int
 
 
-class AnswerEmbedding(NamedTuple):
-    """The vectors of an answer or the reason for none; `context` as `AnswerMemory.embed` has it."""
-
-    context: str
-    vectors: AnswerVectors | str
-
-
 @dataclass(slots=True)
 class ScoreRecord:
     """A scored trace.
 
     `source` is None for results that belong to no trace (of probes). `passages` are the hashes by
     which labels name passages (`ragmeter.aggregate.feedback_join`), where labels may come.
-    `embedding` is that of an answer whose words are sent, where answers are embedded. `load`
-    returns the trace, where results are exported; it is not sent.
+    `load` returns the trace, where results are exported; it is not sent.
     """
 
     scored: ScoredTrace
     source: SourceOffset | None
     passages: tuple[str, ...] | None = None
-    embedding: AnswerEmbedding | None = None
     load: Callable[[], Trace] | None = field(default=None, compare=False, repr=False)
-
-
-def _read_wording(wire: tuple[str, str]) -> HashedWording:
-    wording = HashedWording(*wire)
-    if not is_valid_wording(wording):
-        raise ValueError("the wording is invalid")
-    return wording
-
-
-def _read_embedding(wire: tuple[str, str] | tuple[str, str, str]) -> AnswerEmbedding:
-    context, *vectors = wire
-    bytes.fromhex(context)
-    if len(vectors) == 1 and len(vectors[0]) <= _MAX_NAME:
-        return AnswerEmbedding(context, vectors[0])
-    if len(vectors) == 1 or not all(map(is_packed_vector, vectors)):
-        raise ValueError("the embedding is invalid")
-    return AnswerEmbedding(context, AnswerVectors(*vectors))
 
 
 def _check_distinct(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -136,7 +108,6 @@ _Natural = Annotated[int, Field(ge=0)]
 _Pairs = Annotated[
     tuple[tuple[_Name, _Name], ...], Field(max_length=256), AfterValidator(_check_distinct)
 ]
-_Embedding = tuple[str, str] | tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -162,10 +133,6 @@ class _RareFields:
     canary: bool = False
     guessed: tuple[GuessedField, ...] = ()
     pending: tuple[PendingResult, ...] = ()
-    wording: (
-        Annotated[str, Field(max_length=_MAX_NAME)]
-        | Annotated[tuple[str, str], AfterValidator(_read_wording)]
-    ) = ""
     passages: (  # the beginnings of hashes
         Annotated[
             tuple[Annotated[str, Field(min_length=16, max_length=16)], ...],
@@ -173,7 +140,6 @@ class _RareFields:
         ]
         | None
     ) = None
-    embedding: Annotated[_Embedding, AfterValidator(_read_embedding)] | None = None
 
 
 class _TraceWire(NamedTuple):
@@ -377,15 +343,8 @@ def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
         rare["guessed"] = scored.guessed
     if scored.pending:
         rare["pending"] = scored.pending
-    if scored.wording is not None:
-        rare["wording"] = [scored.wording.query, scored.wording.words]
-    elif scored.wording_reason:
-        rare["wording"] = scored.wording_reason
     if record.passages is not None:
         rare["passages"] = record.passages
-    if record.embedding is not None:
-        context, vectors = record.embedding
-        rare["embedding"] = [context, *([vectors] if isinstance(vectors, str) else vectors)]
     return [rare] if rare else []
 
 
@@ -534,7 +493,6 @@ def _read_result(wire: tuple[Any, ...]) -> _ResultWire:
 def _read_trace(record: _ScoresWire, row: _TraceWire, results: list[Score]) -> ScoreRecord:
     rare = row.rare or _RareFields()
     source = record.at and SourceOffset(record.at[1], record.at[2] + row.offset)
-    wording: Any = rare.wording
     scored = ScoredTrace(
         row.trace_id,
         record.service,
@@ -550,8 +508,6 @@ def _read_trace(record: _ScoresWire, row: _TraceWire, results: list[Score]) -> S
         rare.partial,
         rare.canary,
         rare.pending,
-        None if isinstance(wording, str) else wording,
-        wording if isinstance(wording, str) else "",
         rare.guessed,
     )
-    return ScoreRecord(scored, source, rare.passages, rare.embedding)  # type: ignore[arg-type]
+    return ScoreRecord(scored, source, rare.passages)

@@ -1,4 +1,4 @@
-"""Similarity of the answers to one query: ROUGE overlap and the spread of similarities.
+"""Similarity of the answers to one question: ROUGE overlap and the spread of similarities.
 
 ROUGE is that of Lin (2004), "ROUGE: a package for automatic evaluation of summaries"; values equal
 those of the package `rouge-score` 0.1.2 without its stemmer for English. The package itself brings
@@ -11,7 +11,6 @@ reported, as open-rag-eval's METRICS.md promises (its code reports neither of th
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,6 @@ from typing import NamedTuple
 
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.text import tokenize
-
-EMBEDDING_SIMILARITY = "embedding"  # cosine of two embeddings, computed by `ragmeter.scorers`
-SIMILARITIES = ("rouge1", "rouge2", "rouge_l", EMBEDDING_SIMILARITY)
 
 
 class RougeOverlap(NamedTuple):
@@ -101,17 +97,6 @@ class SimilaritySpread:
     variation: float | NoScore
 
 
-def normalise_query(query: str) -> str:
-    """Return the form that variants of a query share.
-
-    This is Unicode's compatibility form without case, extra white space and signs at the end.
-    Signs within stay: C is not C++.
-    """
-    plain = query if query.isascii() else unicodedata.normalize("NFKC", query)
-    folded = " ".join(plain.casefold().split())
-    return folded.rstrip("?!.…。 ") or folded
-
-
 def similarity_spread(values: Sequence[float]) -> SimilaritySpread | NoScore:
     """Compute mean, variance and coefficient of variation of finite values.
 
@@ -179,8 +164,3 @@ def answer_consistency(questions: Iterable[Sequence[str]]) -> AnswerConsistency 
 def _mean_known(values: Sequence[float | NoScore]) -> float | None:
     known = [value for value in values if not isinstance(value, NoScore)]
     return math.fsum(known) / len(known) if known else None
-
-
-def answer_similarities(one: Sequence[str], two: Sequence[str]) -> dict[str, float]:
-    """Compute F of each ROUGE of two answers, given their words; each needs one."""
-    return {name: overlap.f for name, overlap in rouge(one, two).items()}

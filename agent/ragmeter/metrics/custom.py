@@ -32,7 +32,7 @@ _RESERVED_NAME = re.compile(
     r".*_(?:at_k|total|sum|count|bucket|info|created|ratio|mean|ci_lower|ci_upper"
     r"|effective_samples|unscored)"
     # gauges that are no metrics of a trace
-    r"|(?:index|consistency|latency|slo|traces?|canaries)(?:_.*)?"
+    r"|(?:index|latency|slo|traces?|canaries)(?:_.*)?"
 )
 _MAX_NAME = 60
 _MAX_TEXT = 500  # characters of a spec's text

@@ -20,7 +20,6 @@ from typing import IO, Any, Self
 
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress, UsageError, check_output_path
-from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.files import replacing
@@ -36,9 +35,8 @@ from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.offline.parquet import ParquetWriter
 from ragmeter.offline.report.input_files import JUDGING_COLUMN, TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
-from ragmeter.offline.whole_file import FileAnswers, FileFeedback
+from ragmeter.offline.whole_file import FileFeedback
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC
-from ragmeter.scoring.answer_embedding import build_answer_embedder
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import Trace
@@ -60,7 +58,6 @@ class ScoringSummary:
         traces: Traces scored.
         bad: Items that are no trace.
         unread: Traces that some scorer leaves out because of their language.
-        compared: Lines on the agreement of answers to the same question.
         scored: Results with a value, by tier.
         failed: Results that the judge or the model failed to give, by tier and reason.
         judging: The judges, their instruments and what they cost.
@@ -70,7 +67,6 @@ class ScoringSummary:
     traces: int = 0
     bad: int = 0
     unread: int = 0
-    compared: list[str] = field(default_factory=list)
     scored: Counter[Tier] = field(default_factory=Counter)
     failed: dict[Tier, Counter[str]] = field(default_factory=dict)
     judging: JudgingSummary = field(default_factory=JudgingSummary)
@@ -82,22 +78,14 @@ class ScoringSummary:
         reasons = Counter(str(score.reason) for score in scores if _is_scorer_failure(score))
         self.failed.setdefault(tier, Counter()).update(reasons)
 
-    def add_embedding(self, result: AnswerVectors | str) -> None:
-        """Count the vectors of an answer, or the reason why there are none."""
-        failed = self.failed.setdefault("embedding", Counter())
-        if isinstance(result, str):
-            failed[result] += 1
-        else:
-            self.scored["embedding"] += 1
-
     @property
     def failed_tiers(self) -> list[Tier]:
         """The tiers that failed and gave no value at all."""
         return [tier for tier, failed in self.failed.items() if failed and not self.scored[tier]]
 
     def summary_lines(self) -> list[str]:
-        """Return lines for the terminal: the comparisons, and how often and why a tier failed."""
-        lines = list(self.compared)
+        """Return lines for the terminal: languages, and how often and why a tier failed."""
+        lines: list[str] = []
         if self.unread:
             lines.append(
                 f"language: {self.unread:,} of {self.traces:,} traces"
@@ -151,12 +139,7 @@ class OfflineScorer:
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._redactor = Redactor(settings.privacy)
         self._content = ContentPolicy(settings.privacy)
-        self._embedder = build_answer_embedder(settings.consistency, settings.privacy)
-        self._answers = FileAnswers(settings, self._embedder)
         self._concurrency = settings.judge.concurrency if tiers else 1
-        if self._embedder is not None:
-            embeddings = settings.consistency.embeddings
-            self._concurrency = max(self._concurrency, embeddings.concurrency)
         self._stack = contextlib.AsyncExitStack()
         self.expected = [
             *(() if rejudge else self._scorer.pairs),
@@ -167,9 +150,9 @@ class OfflineScorer:
         ]
 
     async def __aenter__(self) -> Self:
-        for resource in (*self._tiers.values(), self._embedder):
-            if isinstance(resource, contextlib.AbstractAsyncContextManager):
-                await self._stack.enter_async_context(resource)
+        for tier in self._tiers.values():
+            if isinstance(tier, contextlib.AbstractAsyncContextManager):
+                await self._stack.enter_async_context(tier)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -199,7 +182,6 @@ class OfflineScorer:
                 yield await next_result()
         while under_way:
             yield await next_result()
-        self.summary.compared += self._answers.lines()
 
     async def score(self, trace: Trace) -> ScoredTrace:
         """Score one trace."""
@@ -207,14 +189,9 @@ class OfflineScorer:
         trace = await self.measure(trace, spent)
         results: list[Score] = []
         tiers = self._tiers.values()
-        slow = asyncio.gather(*(self._run_tier(tier, trace, spent) for tier in tiers))
-        if self._rejudge:
-            slow_results = await slow
-        else:
+        if not self._rejudge:
             results += self._scorer.score_cheap(trace)
-            embedding, slow_results = await asyncio.gather(self._answers.add(trace), slow)
-            if embedding is not None:
-                self.summary.add_embedding(embedding)
+        slow_results = await asyncio.gather(*(self._run_tier(tier, trace, spent) for tier in tiers))
         judging = None
         for scores, how in slow_results:
             results += scores

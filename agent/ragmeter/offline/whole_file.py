@@ -1,19 +1,16 @@
 """What `ragmeter score` and `ragmeter segments` compute over whole files.
 
-Feedback is joined, answers to one question are compared, and means are broken down by segment.
+Feedback is joined, and means are broken down by segment.
 Unlike in the running agent nothing expires: there are no windows and no horizon.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.consistency import Agreement, AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.aggregate.feedback_records import (
     FeedbackLabels,
@@ -23,11 +20,9 @@ from ragmeter.aggregate.feedback_records import (
     labels_by_rank,
     trace_key,
 )
-from ragmeter.aggregate.wordings import WordingBuilder, embeds_answers, wording_mode
 from ragmeter.breakdown.breakdown import BreakdownOptions, build_breakdown, build_document
 from ragmeter.breakdown.sources import FileBreakdownSource
 from ragmeter.config.settings import Settings
-from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_helping_spec
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace
@@ -45,17 +40,13 @@ from ragmeter.metrics.labelled import (
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
-from ragmeter.scoring.answer_embedding import AnswerEmbedder
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import assisted_scorer
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 
-log = logging.getLogger(__name__)
-
 MINI_SCORER = "mini"  # the embedded model
 _PEOPLE_METRICS = tuple(VERDICT_METRICS.values())
-_WINDOW = "file"  # the one window of the answer memory, which has no end
 
 
 class FileFeedback:
@@ -173,67 +164,6 @@ def estimate_people(
                 if estimate is not None:
                     estimates.append(PeopleEstimate(metric, name, estimate))
     return estimates
-
-
-class FileAnswers:
-    """Compares the answers of a file to the same question.
-
-    Args:
-        settings: `consistency` bounds the questions that are remembered.
-        embedder: Embeds the answers, if they are compared by meaning as well.
-    """
-
-    def __init__(self, settings: Settings, embedder: AnswerEmbedder | None) -> None:
-        consistency = settings.consistency
-        near = consistency.embeddings.near
-        self._memory = AnswerMemory(
-            consistency.queries,
-            {_WINDOW: math.inf},
-            settings.limits.min_samples,
-            wording_mode(consistency, settings.privacy),
-            near if embeds_answers(consistency, settings.privacy) else None,
-        )
-        self._wordings = WordingBuilder(consistency, settings.privacy)
-        self._embedder = embedder
-
-    async def add(self, trace: Trace) -> AnswerVectors | str | None:
-        """Remember an answer; this happens before the first await, so in the order of the calls.
-
-        Returns:
-            The vectors of the answer, the reason why its embedding failed, or None if it is not
-            embedded.
-        """
-        wording = self._wordings.of(trace, lambda query: self._memory.wants(trace.service, query))
-        if isinstance(wording, str):
-            return None
-        at = trace.timestamp.timestamp()
-        remembered = self._memory.add(trace.service, wording, at, at) == "kept"
-        if not remembered or self._embedder is None:
-            return None
-        try:
-            vectors = await self._embedder.embed(trace)
-        except Exception:
-            log.exception("the embedding of trace %r failed", trace.trace_id[:80])
-            return "internal_error"
-        if isinstance(vectors, AnswerVectors):
-            context = self._wordings.context(trace)
-            self._memory.embed(trace.service, wording, at, context, vectors)
-        return vectors
-
-    def lines(self) -> Iterator[str]:
-        """Yield a line for the terminal for each service and measure of similarity."""
-        for service in self._memory.services():
-            for name, agreement in self._memory.agreement(service, _WINDOW).items():
-                yield f"{service}: consistency_{name} {_format_agreement(agreement)}"
-
-
-def _format_agreement(agreement: Agreement) -> str:
-    parts = [f"{agreement.mean:.3f} ({agreement.lower:.3f} to {agreement.upper:.3f})"]
-    if agreement.variance is not None:
-        parts.append(f"variance {agreement.variance:.4f}")
-    if agreement.variation is not None:
-        parts.append(f"coefficient of variation {agreement.variation:.3f}")
-    return f"{', '.join(parts)}, {agreement.queries:,} questions asked again"
 
 
 # Timestamp given to all traces: they share one bucket, so that a file of a year fits a window.

@@ -1,1 +1,1 @@
-"""Scorers that need a model: LLM judge, embeddings, local HHEM."""
+"""Scorers that need a model: LLM judge, local HHEM."""

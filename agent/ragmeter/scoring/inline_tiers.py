@@ -13,18 +13,16 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from ragmeter.config.settings import Settings
-from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.clocks import time_limit
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
-from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier
+from ragmeter.core.tiers import ScoringCost, Tier
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
@@ -46,8 +44,6 @@ from ragmeter.trace import Trace
 TIMEOUT_POLICY = BreakerPolicy(streak=5, first_pause=30.0, longest_pause=300.0)
 
 log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 # Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
 # member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
@@ -99,8 +95,6 @@ class InlineTiers(TierSampling):
         processes = settings.scorers.processes or 0
         self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
         self._share = 1.0
-        embedder = scorers.get("embedding")
-        self.embedder = embedder if isinstance(embedder, EmbeddingScorer) else None
         self.newest: float | None = None
         self._stack = contextlib.AsyncExitStack()
 
@@ -130,10 +124,6 @@ class InlineTiers(TierSampling):
             self._counters.inc("ragmeter_scorer_restarts_total", by=restarts)
         return found
 
-    def bound_service(self, service: str) -> str:
-        """Return the name of a service, one for all beyond `limits.services`."""
-        return self._names.service(service)
-
     def draw(self, scores: TraceScores) -> CheapScores:
         """Draw a trace for the slow tiers."""
         timestamp = scores.summary.timestamp
@@ -150,26 +140,17 @@ class InlineTiers(TierSampling):
             cheap = self.scorer.add_results(cheap, tier, scores, missing)
         return cheap.trace
 
-    async def embed(self, trace: Trace) -> AnswerVectors | str:
-        """Return the vectors of a trace's question and answer, or the reason for none."""
-        embedder = self.embedder
-        if embedder is None:
-            raise RuntimeError("embedder is missing")
-        if isinstance(embedder, PausableScorer) and embedder.paused and not embedder.trying:
-            return "unavailable"
-        return await self._call("embedding", trace, lambda: embedder.embed(trace))
-
-    async def _call(self, tier: Tier, trace: Trace, ask: Callable[[], Awaitable[_T]]) -> _T | str:
-        """Return the answer of a tier, or the reason for none."""
+    async def _call(self, tier: Tier, trace: Trace, cost: ScoringCost) -> list[Score] | str:
+        """Return the scores of a tier, or the reason for none."""
         breaker = self._breakers[tier]
         was_open, ticket = breaker.is_open, breaker.enter()
         if ticket is None:
             return "timeout"
         try:
             async with time_limit(self._deadline), self._place(tier):
-                answer = await ask()
+                scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
             breaker.succeeded(ticket)
-            return answer
+            return scores
         except TimeoutError:
             if breaker.failed(ticket) and not was_open:
                 log.error("the %s tier does not answer; it is tried now and then", tier)
@@ -183,8 +164,8 @@ class InlineTiers(TierSampling):
             raise
 
     async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
-        cost, scorer = ScoringCost(), self.instruments.scorers[tier]
-        answer = await self._call(tier, trace, lambda: score_live_tier(scorer, trace, cost))
+        cost = ScoringCost()
+        answer = await self._call(tier, trace, cost)
         if trace.canary:
             count_canary(self._counters.inc, cost)
         self.settle(tier, trace.service, cost, canary=trace.canary)

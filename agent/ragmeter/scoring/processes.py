@@ -32,12 +32,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
-from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.scoring import SamplingSettings, ScorerSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.process import memory_limit, usable_cores
-from ragmeter.core.score import HashedWording, Score
+from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.sampling.control import SamplingControl
@@ -99,7 +98,6 @@ class ScoringPlan:
         ks: The cut-offs of the retrieval metrics of canaries.
         segments: The tags that windows distinguish.
         terms: The first terms of sampling.
-        wordings: Makes the wordings of answers.
         passages: Whether to hash the ids of passages, to join feedback.
     """
 
@@ -107,7 +105,6 @@ class ScoringPlan:
     ks: tuple[int, ...]
     segments: tuple[str, ...]
     terms: SamplingTerms
-    wordings: WordingBuilder
     passages: bool
 
     @classmethod
@@ -118,7 +115,6 @@ class ScoringPlan:
             tuple(settings.judge.k),
             tuple(settings.segments),
             SamplingTerms(settings.sampling),
-            WordingBuilder(settings.consistency, settings.privacy),
             settings.feedback.traces > 0,
         )
 
@@ -143,9 +139,7 @@ def _reducer(kind: type[Any]) -> _Reducer:
 
 # How scores are pickled: by a call of their class. As dataclasses with slots they would take three
 # times as long in the aggregating process, which has the least time: 28 us a trace in place of 11.
-_REDUCERS: Mapping[type, _Reducer] = {
-    kind: _reducer(kind) for kind in (TraceScores, Score, HashedWording)
-}
+_REDUCERS: Mapping[type, _Reducer] = {kind: _reducer(kind) for kind in (TraceScores, Score)}
 
 
 def dump_scores(results: Sequence[ScoredBody]) -> bytes:
@@ -204,7 +198,6 @@ class BodyScorer:
         scores = scorer.score_alone(trace)
         if not trace.canary and scorer.draw_builtin(scores)[0]:
             scores.builtin = scorer.score_builtin(scores.prepare())
-        scores.wording = self._plan.wordings.hash(trace)
         if self._plan.passages:
             scores.passages = ranked_passage_keys(trace)
         return scores

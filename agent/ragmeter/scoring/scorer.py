@@ -15,7 +15,6 @@ from typing import NamedTuple
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import (
     BUILTIN_SCORER,
-    HashedWording,
     PendingResult,
     Score,
     ScoredTrace,
@@ -73,8 +72,6 @@ class TraceScores:
         failed: As `Trace.failed`.
         referenced: Whether the trace has a reference.
         builtin: The results of the built-in scorers; None if they were not computed.
-        wording: The wording of the answer or the reason for none (`WordingBuilder.hash`); None if
-            it was not computed.
         passages: The value of `ranked_passage_keys`; None if it was not computed.
         prepare: Returns the trace; where another process has scored it, it is decoded anew.
     """
@@ -83,7 +80,6 @@ class TraceScores:
     failed: bool
     referenced: bool
     builtin: list[Score] | None = None
-    wording: HashedWording | str | None = None
     passages: tuple[str, ...] | None = None
     prepare: Callable[[], PreparedTrace] = field(
         default=_prepare_nothing, compare=False, repr=False
@@ -392,13 +388,7 @@ def summarise_trace(
 def _complete_trace(
     scores: TraceScores, results: Sequence[Score], pending: Sequence[PendingResult] = ()
 ) -> ScoredTrace:
-    wording = scores.wording or ""
-    return scores.summary._replace(
-        results=results,
-        pending=tuple(pending),
-        wording=None if isinstance(wording, str) else wording,
-        wording_reason=wording if isinstance(wording, str) else "",
-    )
+    return scores.summary._replace(results=results, pending=tuple(pending))
 
 
 def complete_results(

@@ -1,4 +1,4 @@
-"""Build the slow tiers (judge, local model, embeddings) and account for their spending."""
+"""Build the slow tiers (judge, local model) and account for their spending."""
 
 from __future__ import annotations
 
@@ -114,7 +114,6 @@ def tier_places(settings: Settings) -> dict[Tier, int]:
     return {
         "judge": settings.judge.concurrency,
         "model": MAX_ADMITTED_TRACES,  # the shortest of so many goes first
-        "embedding": settings.consistency.embeddings.concurrency,
     }
 
 
@@ -141,8 +140,7 @@ class TierSampling:
         self.scorer = Scorer(
             settings.builtin_scorers,
             sampler=self._sampler,
-            # a tier without results draws no traces
-            tiers={tier: scorer.pairs for tier, scorer in scorers.items() if scorer.pairs},
+            tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
             strata=self.strata,
             ks=settings.judge.k,
             judge_canaries=settings.judge.budget.canaries > 0,
@@ -270,7 +268,7 @@ MakeTiers = Callable[[Mapping[str, Any]], SlowTiers]
 
 
 class ConfiguredTiers:
-    """The judge, the local model and the embeddings of the settings, for one event loop.
+    """The judge and the local model of the settings, for one event loop.
 
     Loading a model may take seconds.
 
@@ -278,8 +276,8 @@ class ConfiguredTiers:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
         count: Called with the source of each verdict (see `CachedJudge`).
-        watched: Whether the traces are live traffic: probes watch the judge, canaries are not
-            judged twice, and answers are embedded as a tier.
+        watched: Whether the traces are live traffic: probes watch the judge, and canaries are not
+            judged twice.
         background: Whether the local model lets whatever else runs on the machine go first.
 
     Attributes:
@@ -309,7 +307,6 @@ class ConfiguredTiers:
         self._titles = {prompt.hash: prompt.title for prompt in _prompts()}
         self._saved = saved or {}
         self._observe = observe
-        self._gauges: Callable[[], list[GaugeSample]] = list
         judge = settings.judge
         if judge.base_url is not None:
             client = self._add_client(MAIN, judge)
@@ -326,13 +323,6 @@ class ConfiguredTiers:
         model = build_model_tier(settings, NICENESS if background else 0)
         if model is not None:
             self.scorers["model"] = model
-        if watched and settings.consistency.embeddings.base_url is not None:
-            from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
-
-            embedder = build_answer_embedder(settings.consistency, settings.privacy)
-            if embedder is not None:
-                self.scorers["embedding"] = embedder
-                self._gauges = embedder.gauges
 
     def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
         client = JudgeClient(
@@ -408,7 +398,7 @@ class ConfiguredTiers:
 
     def gauges(self) -> list[GaugeSample]:
         """Return whether the servers are up, and each judge's calls in flight and their limit."""
-        samples = self._gauges()
+        samples: list[GaugeSample] = []
         for client, _ in self._clients:
             judge = (("judge", client.name),)
             samples.append(("ragmeter_judge_up", judge, float(not client.is_down)))

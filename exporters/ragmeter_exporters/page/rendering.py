@@ -127,7 +127,6 @@ def make_environment() -> Environment:
         "segment_name": tables.segment_name,
         "service_path": service_path,
         "label_path": label_path,
-        "similarity_rows": tables.similarity_rows,
         "make_plot": svg.plot,
         "time_ticks": svg.time_ticks,
         "spec_of": metric_specs().__getitem__,

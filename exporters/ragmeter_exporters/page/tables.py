@@ -1,28 +1,19 @@
-"""Rows of the tables of segments and repeated answers on the pages."""
+"""Rows of the tables of segments on the pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ragmeter.aggregate.consistency import Agreement, AnswerComparison
 from ragmeter.breakdown.breakdown import Breakdown
 from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 from ragmeter.core.metric_specs import MetricSpec, base_name
-from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import metric_specs
 
 from ragmeter_exporters.page.numbers import THIN, format_share
 
 MAX_UNREPORTED = 3  # segments of a tag shown without a finding, by what they add to a moved mean
 MAX_SEGMENT_ROWS = 40  # the rest is in the JSON
-
-SIMILARITY_NAMES = {
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rouge_l": "ROUGE-L",
-    "embedding": "Embeddings (cosine)",
-}
 
 
 @dataclass(slots=True)
@@ -83,19 +74,6 @@ def adjusted_p(row: SegmentComparison) -> str:
     pairs = ((row.moved, row.q_change), (row.stands_out, row.q_unlike))
     q = max(q for reported, q in pairs if reported and q is not None)
     return f"q {q:.2g}" if q >= 1e-4 else "q < 0.0001"
-
-
-def similarity_rows(
-    compared: Mapping[str, AnswerComparison], windows: Sequence[str]
-) -> list[tuple[str, list[Agreement | None]]]:
-    """Return the similarities of repeated answers by window; none where no question came again."""
-    if not any(comparison.several for comparison in compared.values()):
-        return []
-    return [
-        (SIMILARITY_NAMES[name], [compared[window].by.get(name) for window in windows])
-        for name in SIMILARITIES
-        if name != EMBEDDING_SIMILARITY or any(name in item.by for item in compared.values())
-    ]
 
 
 def format_percent(share: float | None) -> str:

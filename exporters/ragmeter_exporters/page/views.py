@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
-from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
@@ -192,7 +191,6 @@ class ServiceView:
         window: The window of the states, segments and the breakdown.
         span: The length of time of the charts.
         seen: Traces by window.
-        compared: Answers to one question, by window.
         guessed: Traces with a guessed field since the state began, by field.
         traces: Traces since the state began, `unread` those left out because of their language.
         breakdown: None without segments, and where it is left to the service's page.
@@ -207,7 +205,6 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
-    compared: dict[str, AnswerComparison] = field(default_factory=dict)
     breakdown: Breakdown | None = None
     guessed: dict[str, int] = field(default_factory=dict)
     traces: int = 0
@@ -475,7 +472,6 @@ def _read_service(
         ended = (("status", name) for name in ("ok", "error", "timeout"))
         view.traces = int(sum(get("rag_traces_total", (own, status)) for status in ended))
         view.unread = int(get("rag_left_out_traces_total", (own, ("reason", "language"))))
-        view.compared = {name: agent.consistency(service, name) for name in base.windows}
     return view
 
 

@@ -104,19 +104,3 @@ def test_a_producer_does_not_say_that_its_trace_came_tomorrow() -> None:
     at.timestamp_type = 1
     assert arrival_time(at, 100.0) == 5000.0, "the clock of the broker"
     assert arrival_time(message(b"", timestamp=None), 100.0) is None
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_words_are_sent_of_answers_that_may_be_remembered_alone(named: bool) -> None:
-    service = "bot" if named else "one-too-many"
-    asked: dict[str, Any] = {"service": service, "query": "How?", "answer": "Like this."}
-    messages = [message(trace_line(100 + n, service=f"s{n}"), n) for n in range(10)]
-    messages = [] if named else messages
-    messages += [message(trace_line(n, **asked), 10 + n) for n in range(9)]
-    messages[-9].value = trace_line(0, **asked, timestamp=4e9)  # counts as of its arrival
-    for one in messages:
-        one.timestamp = 1000 * START
-    found = Processing(settings_of(limits={"services": 10})).take(*messages)
-    scored = [record.scored for record in decode_scores(found[-1].value or b"")]
-    assert [bool(one.wording) for one in scored] == [True] * 4 + [not named] * 5
-    assert {one.wording_reason for one in scored[4:]} == {"sampled_out" if named else ""}

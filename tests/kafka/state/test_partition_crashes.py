@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
-from ragmeter.config.settings import Settings
-from ragmeter.core.score import HashedWording
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.kafka.score_records import (
     ScoreRecord,
@@ -62,18 +59,13 @@ def traffic() -> list[DecodedTrace]:
 def wire() -> list[bytes]:
     """The log of the scores, of batches of three source partitions."""
     rng = random.Random(7)
-    config = Settings()
-    wordings = WordingBuilder(config.consistency, config.privacy)
     log: list[bytes] = []
     items = list(enumerate(traffic()))
     while items:
         by_service: dict[str, list[ScoreRecord]] = {}
         for _ in range(min(len(items), rng.choice([1, 1, 3, 20]))):
             number, item = items.pop(0)
-            wording = wordings.of(item.trace)
-            known = isinstance(wording, HashedWording)
-            fields: dict[str, Any] = {"wording": wording} if known else {"wording_reason": wording}
-            scored = SCORER.score(item.trace).trace._replace(**fields)
+            scored = SCORER.score(item.trace).trace
             record = ScoreRecord(scored, SourceOffset(0, number))
             by_service.setdefault(scored.service, []).append(record)
         for records in by_service.values():

@@ -9,7 +9,7 @@ import pytest
 from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
-from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
@@ -47,8 +47,6 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
         input_tokens=rng.randrange(2_000),
         cost_usd=rng.random() / 100,
         canary=0.1 < kind < 0.11,
-        wording=HashedWording(f"{number % 7:032x}", "AAAA") if 0.2 < kind < 0.21 else None,
-        wording_reason="sampled_out" if 0.21 < kind < 0.25 else "",
     )
     return ScoreRecord(scored, SourceOffset(0, number), ("0" * 16,))
 

@@ -1,5 +1,5 @@
 """llama.cpp's own HTTP server:
-`python -m tests.scorers.judge.llama_server MODEL NAME KEY CONTEXT PORT [embeddings]`.
+`python -m tests.scorers.judge.llama_server MODEL NAME KEY CONTEXT PORT`.
 
 The wheel `xllamacpp` holds llama.cpp with its server ready built; this starts it on loopback,
 prints its URL and waits to be ended. NAME is the model's name in replies, CONTEXT the context of
@@ -16,7 +16,7 @@ SLOTS = 4  # requests side by side
 
 
 def main() -> None:
-    model, name, key, context, port, *kind = sys.argv[1:]
+    model, name, key, context, port = sys.argv[1:]
     llama = importlib.import_module("xllamacpp")
     params = llama.CommonParams()
     params.model.path = model
@@ -29,9 +29,6 @@ def main() -> None:
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     params.warmup = False
-    if kind:  # the mean of a text's tokens
-        params.embedding = True
-        params.pooling_type = llama.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     server = llama.Server(params)
     print(server.listening_address, flush=True)
     threading.Event().wait()

@@ -69,19 +69,16 @@ def llama_server(
     context: int = 16_384,
     name: str = MODEL,
     port: int = 0,
-    embeddings: bool = False,
 ) -> Iterator[LlamaServer]:
     """A server that is ready, with `context` tokens for each request; ended on leaving.
 
-    `name` is what its replies call the model; `port` 0 is a free one. `embeddings`: it gives those
-    and no completions.
+    `name` is what its replies call the model; `port` 0 is a free one.
     """
     installed()
     model = folder / "tiny.gguf"
     tiny_model.write(model)
     command = [sys.executable, "-m", "tests.scorers.judge.llama_server"]
     command += [str(model), name, KEY, str(context), str(port)]
-    command += ["embeddings"] if embeddings else []
     with (folder / "llama.log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None

@@ -16,21 +16,16 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
-from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
-from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
-from ragmeter.core.label_bounds import OTHER_LABEL
-from ragmeter.core.score import HashedWording, ScoredTrace
+from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
@@ -43,7 +38,6 @@ from ragmeter.kafka.processors.delivery import (
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.score_records import (
     SOURCE_LABELS,
-    AnswerEmbedding,
     BadRecord,
     RecordTooLarge,
     ScoreRecord,
@@ -123,15 +117,6 @@ class MessageProcessor:
         self._preparer = preparer
         self._tiers = tiers
         self._otlp = otlp
-        self._wordings = WordingBuilder(settings.consistency, settings.privacy)
-        # What the owner of a service would not remember is not sent: it knows at least as many of
-        # its questions as this worker.
-        self._answers = AnswerMemory(
-            settings.consistency.queries,
-            {name: parse_window(name) for name in settings.windows},
-            settings.limits.min_samples,
-            "sent",
-        )
 
     async def score_ahead(self, messages: Sequence[Any]) -> list[ScoredBody | None]:
         """Have other processes score the messages that need nothing else before."""
@@ -198,13 +183,6 @@ class MessageProcessor:
             scores.passages = ranked_passage_keys(trace)
         return self._draw(message, scores, trace)
 
-    def _offer(self, scores: TraceScores, query: str) -> bool:
-        at = scores.summary.timestamp
-        now = max(at, self._tiers.newest or at)
-        service = self._tiers.bound_service(scores.service)
-        # each owner has as many names of services, so it may name one that this worker cannot
-        return service == OTHER_LABEL or self._answers.offer(service, query, at, now)
-
     def _draw(self, message: Any, scores: TraceScores, trace: Trace | None = None) -> _Handled:
         """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
         sent_at = scores.summary.timestamp
@@ -214,39 +192,22 @@ class MessageProcessor:
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
         if trace is None:  # rarely wanted: another process has it
             scores.prepare = lambda: PreparedTrace(_decode(message))
-        scores.wording = self._wordings.settle(
-            scores.wording, lambda: scores.prepare().trace, partial(self._offer, scores)
-        )
         cheap = self._tiers.draw(scores)
-        if not cheap.draws and not self._embeds(scores):
+        if not cheap.draws:
             return self._record(message, scores, cheap.trace)
         return self._finish(message, scores, trace or _decode(message), cheap)
 
     async def _finish(
         self, message: Any, scores: TraceScores, trace: Trace, cheap: CheapScores
     ) -> Outcome:
-        embed = self._embed(trace) if self._embeds(scores) else asyncio.sleep(0)
-        scored, embedding = await asyncio.gather(self._tiers.finish(trace, cheap), embed)
-        return self._record(message, scores, scored, embedding)
+        return self._record(message, scores, await self._tiers.finish(trace, cheap))
 
-    def _embeds(self, scores: TraceScores) -> bool:
-        return self._tiers.embedder is not None and isinstance(scores.wording, HashedWording)
-
-    async def _embed(self, trace: Trace) -> AnswerEmbedding:
-        return AnswerEmbedding(self._wordings.context(trace), await self._tiers.embed(trace))
-
-    def _record(
-        self,
-        message: Any,
-        scores: TraceScores,
-        scored: ScoredTrace,
-        embedding: AnswerEmbedding | None = None,
-    ) -> Outcome:
+    def _record(self, message: Any, scores: TraceScores, scored: ScoredTrace) -> Outcome:
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
         source = SourceOffset(message.partition, message.offset)
         scored = self._preparer.publishable(scored)
         load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
-        return ScoreRecord(scored, source, scores.passages, embedding, load)
+        return ScoreRecord(scored, source, scores.passages, load)
 
     def publish(self, records: Sequence[ScoreRecord]) -> None:
         """Hand on scores that are committed, once unless a producer has sent their trace twice."""

@@ -126,7 +126,7 @@ class PartitionState(ServiceState):
         labelled = self._feedback_rows.count_feedback() > 0 and any(
             self.feedback.waiting_for(trace_key(one.scored.trace_id)) for one in records
         )
-        if labelled or any(one.source is None or one.embedding is not None for one in records):
+        if labelled or any(one.source is None for one in records):
             for record in records:
                 self.apply(record)
             return
@@ -154,10 +154,6 @@ class PartitionState(ServiceState):
         left = iter(new)
         for applied in self.count_all([self._reconcile(one.scored) for one in new]):
             run = [(one, next(left)) for one in applied]
-            for one, record in run:
-                if one.trace.wording is not None and record.embedding is not None:
-                    key = record.scored.service, one.trace.wording, record.scored.timestamp
-                    self.aggregator.embedded(*key, *record.embedding)
             counted = [
                 CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
                 for one, record in run

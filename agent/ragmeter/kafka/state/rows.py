@@ -184,9 +184,8 @@ class EvidenceRows:
     def add(self, key: EvidenceKey, record: ScoreRecord) -> None:
         """Keep a trace that has become one of the worst."""
         try:
-            # feedback rows have the passages, and those of consistency the wording
-            scored = record.scored._replace(wording=None, wording_reason="")
-            data = encode_score(ScoreRecord(scored, record.source))
+            # feedback rows have the passages
+            data = encode_score(ScoreRecord(record.scored, record.source))
         except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)

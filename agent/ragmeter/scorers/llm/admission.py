@@ -1,6 +1,6 @@
 """Admission of attempts to a server: adaptive concurrency, a circuit breaker, and its queue.
 
-Every endpoint, of a judge or of an embedding server, has one `AdmissionControl`.
+Every endpoint of a judge has one `AdmissionControl`.
 """
 
 from __future__ import annotations

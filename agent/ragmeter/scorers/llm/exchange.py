@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import httpx
 
-from ragmeter.config.scoring import EmbeddingSettings, JudgeSettings
+from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.clocks import backoff_seconds, parse_retry_after
 from ragmeter.scorers.llm.admission import AdmissionControl
 from ragmeter.scorers.llm.replies import FailedAttempt
@@ -107,7 +107,7 @@ class ServerConnection:
 
     def __init__(
         self,
-        settings: JudgeSettings | EmbeddingSettings,
+        settings: JudgeSettings,
         path: str,
         http: httpx.AsyncClient | None,
         timing: ClientTiming,
