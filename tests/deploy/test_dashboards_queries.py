@@ -31,7 +31,6 @@ INTERVAL = 2  # seconds between scrapes
 MAY_BE_EMPTY = {
     ("*", "annotation Alerts"): "no rule fires on a sound agent within seconds",
     ("quality", "Drift: distance from the baseline"): "no statistic before the baseline is learnt",
-    ("quality", "Answer correctness"): "needs embeddings, which are off by default",
     ("agent", "Feedback that waits, traces it can join"): "born with the first that was shed",
     ("judge", "Changes of an instrument"): "the counter is born with the first change",
     ("agent", "Redaction"): "failures: that counter is born with the first one",

@@ -248,8 +248,8 @@ def answer_correctness(
 ) -> float | NoScore:
     """Compute 0.5 semantic + 0.3 factual + 0.2 completeness (RAG Guardian's metrics guide).
 
-    Without embeddings `semantic` is None, and the other two keep the ratio of their weights. It is
-    unknown if `factual` or `completeness` is.
+    Without a similarity `semantic` is None, and the other two keep the ratio of their weights. It
+    is unknown if `factual` or `completeness` is.
     """
     total = weights = 0.0
     for weight, value in zip(_CORRECTNESS_WEIGHTS, (semantic, factual, completeness), strict=True):
