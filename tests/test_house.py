@@ -182,3 +182,121 @@ def test_loggers_are_named_by_their_module() -> None:
         if ast.unparse(node.args[0] if node.args else ast.Constant("")).startswith("'ragmeter")
     )
     assert calls == Counter()
+
+
+MAX_POSITIONAL = 4  # arguments of a call; more go by keyword
+
+
+def _scope(module: str) -> dict[str, tuple[str, str]]:
+    """Names that a module defines or imports from the product: module and name of each."""
+    names = {}
+    for node in ast.walk(tree(modules()[module])):
+        if isinstance(node, ast.ImportFrom) and node.module in modules():
+            for alias in node.names:
+                names[alias.asname or alias.name] = (str(node.module), alias.name)
+    for node in tree(modules()[module]).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names[node.name] = (module, node.name)
+    return names
+
+
+@cache
+def definitions(module: str) -> dict[str, ast.stmt]:
+    return {
+        node.name: node
+        for node in tree(modules()[module]).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+
+
+def function_parameters(node: ast.stmt, *, bound: bool) -> list[str] | None:
+    """Names of the parameters that may go by position or by keyword; None if it is not known."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    decorators = {ast.unparse(one).partition("(")[0] for one in node.decorator_list}
+    if node.args.posonlyargs or node.args.vararg or decorators - KNOWN_DECORATORS:
+        return None
+    names = [one.arg for one in node.args.args]
+    return names[1:] if bound and "staticmethod" not in decorators else names
+
+
+KNOWN_DECORATORS = {"cache", "lru_cache", "contextmanager", "staticmethod", "classmethod"}
+
+
+def class_parameters(module: str, node: ast.ClassDef) -> list[str] | None:
+    """Names of the arguments of a constructor; None if they are not known."""
+    for method in node.body:
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+            return function_parameters(method, bound=True)
+    bases = [ast.unparse(one) for one in node.bases]
+    decorators = [ast.unparse(one).partition("(")[0] for one in node.decorator_list]
+    fields: list[str] = []
+    for base in bases:
+        target = _scope(module).get(base)
+        inherited = definitions(target[0]).get(target[1]) if target else None
+        if isinstance(inherited, ast.ClassDef) and target:
+            fields += class_parameters(target[0], inherited) or []
+        elif base != "NamedTuple":
+            return None
+    if "dataclass" not in decorators and "NamedTuple" not in bases:
+        return None
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            annotation, value = ast.unparse(field.annotation), ast.unparse(field.value or field)
+            if "KW_ONLY" in annotation or "kw_only" in value:
+                return None
+            if "ClassVar" not in annotation and "init=False" not in value:
+                fields.append(field.target.id)
+    return fields
+
+
+def positional_calls(module: str) -> Iterator[tuple[ast.Call, list[str]]]:
+    """Calls of the product's own with too many arguments by position, and the callee's names."""
+    scope = _scope(module)
+    methods = {
+        call: method
+        for owner in ast.walk(tree(modules()[module]))
+        if isinstance(owner, ast.ClassDef)
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        for call in ast.walk(owner)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"self.{method.name}"
+    }
+    for node in ast.walk(tree(modules()[module])):
+        if not isinstance(node, ast.Call) or len(node.args) <= MAX_POSITIONAL:
+            continue
+        if any(isinstance(one, ast.Starred) for one in node.args):
+            continue
+        names = None
+        if node in methods:
+            names = function_parameters(methods[node], bound=True)
+        elif isinstance(node.func, ast.Name) and node.func.id in scope:
+            place, name = scope[node.func.id]
+            callee = definitions(place).get(name)
+            if isinstance(callee, ast.ClassDef):
+                names = class_parameters(place, callee)
+            elif callee is not None:
+                names = function_parameters(callee, bound=False)
+        if names is not None and not any(name.startswith("_") for name in names):
+            yield node, names
+
+
+def test_calls_with_many_arguments_name_them() -> None:
+    calls = [
+        f"{modules()[module].relative_to(ROOT)}:{call.lineno} {ast.unparse(call.func)}"
+        for module in modules()
+        for call, _ in positional_calls(module)
+    ]
+    assert calls == []
+
+
+def test_no_call_unpacks_a_literal() -> None:
+    calls = [
+        f"{path.relative_to(ROOT)}:{one.lineno}"
+        for path in modules().values()
+        for call in ast.walk(tree(path))
+        if isinstance(call, ast.Call)
+        for one in call.args
+        if isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
+    ]
+    assert calls == []

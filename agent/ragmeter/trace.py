@@ -28,12 +28,23 @@ CANARY = "ragmeter.canary"
 MISSING_FIELDS = ("query", "passages", "answer")  # the keys of `Trace.missing`
 
 # Why a field is missing. The set is closed, because reasons become label values.
-MISSING_REASONS = frozenset((
-    *("answer_truncated", "passages_truncated", "query_truncated"),
-    *("no_answer_captured", "no_passages_captured", "no_query_captured", "not_captured"),
-    *("content_hidden", "passages_id_only", "prompt_only", "redaction_failed"),
-    *("resolver_error", "resolver_timeout"),
-))  # fmt: skip
+MISSING_REASONS = frozenset(
+    (
+        "answer_truncated",
+        "passages_truncated",
+        "query_truncated",
+        "no_answer_captured",
+        "no_passages_captured",
+        "no_query_captured",
+        "not_captured",
+        "content_hidden",
+        "passages_id_only",
+        "prompt_only",
+        "redaction_failed",
+        "resolver_error",
+        "resolver_timeout",
+    )
+)
 
 Status = Literal["ok", "error", "timeout"]
 

@@ -127,7 +127,13 @@ class Alertmanager:
         await asyncio.to_thread(self._quote_worst_traces)
         now = self._clock()
         bodies = [
-            alert_payload(sent.alert, now, sent.ended, self._resend, self._status_url)
+            alert_payload(
+                alert=sent.alert,
+                now=now,
+                ended=sent.ended,
+                resend=self._resend,
+                status_url=self._status_url,
+            )
             for sent in self._sent_alerts.values()
             if sent.ended is None or now - sent.ended < KEEP_RESOLVED
         ]

@@ -62,10 +62,14 @@ def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
     unscored = f"Share of the traces that {gauge} should cover and that got no value."
     return (
         *(
-            MetricFamily(name, "gauge", text, labels, unit, segmented=True)
+            MetricFamily(
+                name=name, type="gauge", help=text, labels=labels, unit=unit, segmented=True
+            )
             for name, (text, unit) in segmented.items()
         ),
-        MetricFamily(f"{stem}_unscored_ratio", "gauge", unscored, labels, "ratio"),
+        MetricFamily(
+            name=f"{stem}_unscored_ratio", type="gauge", help=unscored, labels=labels, unit="ratio"
+        ),
     )
 
 
@@ -107,11 +111,11 @@ def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
     elif name.endswith("_info") and ours:  # prometheus_client writes its own infos as gauges
         kind = "info"
     return MetricFamily(
-        name,
-        kind,
-        text,
-        tuple(label for label in labels if label != "*"),
-        next((unit for unit in _UNITS if bare.endswith(f"_{unit}")), ""),
+        name=name,
+        type=kind,
+        help=text,
+        labels=tuple(label for label in labels if label != "*"),
+        unit=next((unit for unit in _UNITS if bare.endswith(f"_{unit}")), ""),
         segmented="*" in labels,
         ours=ours,
     )

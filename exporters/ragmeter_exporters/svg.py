@@ -104,8 +104,29 @@ def time_ticks(x: Scale, most: int) -> Iterator[tuple[float, str]]:
         yield number * step, label
 
 
-TICKS = (1, 5, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
-         604800, 2592000, 7776000, 31536000, 315360000)  # fmt: skip
+TICKS = (
+    1,
+    5,
+    15,
+    30,
+    60,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+    86400,
+    172800,
+    604800,
+    2592000,
+    7776000,
+    31536000,
+    315360000,
+)
 
 Point = tuple[float, "Estimate | None"]
 
@@ -161,13 +182,15 @@ def plot(
         for time, e in known
     ]
     return Plot(
-        f"{label}, latest {texts[-1]}; scale {_format_band(y.low, y.high, spec)}",
-        x,
-        y,
-        [band_and_line(run) for run in runs if len(run) > 1],
-        [run[0] for run in runs if len(run) == 1],
-        [(x(time) - half, 2 * half, text) for (time, _), text in zip(known, texts, strict=True)],
-        (x(known[-1][0]), y(known[-1][1].value)),
+        label=f"{label}, latest {texts[-1]}; scale {_format_band(y.low, y.high, spec)}",
+        x=x,
+        y=y,
+        lines=[band_and_line(run) for run in runs if len(run) > 1],
+        lone=[run[0] for run in runs if len(run) == 1],
+        columns=[
+            (x(time) - half, 2 * half, text) for (time, _), text in zip(known, texts, strict=True)
+        ],
+        latest=(x(known[-1][0]), y(known[-1][1].value)),
     )
 
 

@@ -422,7 +422,9 @@ class _MetricsPortHandlers:
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
-            view = service_view(self._agent, service, self._options, span, series)
+            view = service_view(
+                agent=self._agent, service=service, options=self._options, span=span, series=series
+            )
             if view is None:
                 return None
             view.agreement = self.agreement(service)
@@ -437,7 +439,13 @@ class _MetricsPortHandlers:
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
-            view = trace_view(self._agent, service, trace_id, self._options, series)
+            view = trace_view(
+                agent=self._agent,
+                service=service,
+                trace_id=trace_id,
+                options=self._options,
+                series=series,
+            )
             return None if view is None else trace_page(view)
 
         return await self._page(request, _HTML, render, _NOT_KEPT)

@@ -106,12 +106,18 @@ class Aggregator:
         check_objectives(settings.slos)
         self.engine = AlertEngine(rules, runbooks=settings.alerts.runbook_base)
         self.drift = DriftDetection(
-            settings.drift, self.windows, self.engine.drift, self.counters, share
+            settings=settings.drift,
+            windows=self.windows,
+            alerts=self.engine.drift,
+            counters=self.counters,
+            share=share,
         )
         self._bounds = LabelBounds(
-            *(limits.services, limits.segment_values, MAX_LABEL_CHARS),
-            self._overflow,
-            limits.reserved,
+            services=limits.services,
+            segment_values=limits.segment_values,
+            chars=MAX_LABEL_CHARS,
+            overflow=self._overflow,
+            reserved=limits.reserved,
         )
         self.parts = Parts(parts, PartContext(settings, self.counters, self._overflow))
         self._segments = settings.segments

@@ -89,7 +89,13 @@ class EvidenceKeeper:
                     before = (
                         scores_in_evidence(rows[key][-1]) if key in rows else earlier(key, trace)
                     )
-                body = encode_evidence(trace, scored, self._limit, before, self._content)
+                body = encode_evidence(
+                    trace=trace,
+                    scored=scored,
+                    limit=self._limit,
+                    earlier=before,
+                    content=self._content,
+                )
                 rows[key] = (*key, scored.timestamp, body)
         self._stored.update(rows)
         self.pace.added += len(rows)

@@ -169,8 +169,12 @@ class FeedbackJoin:
             if scored.canary or at < past or aggregator.windows.too_late(at):
                 continue
             trace = FeedbackTrace(
-                *(scored.trace_id, scored.service, one.segments, at, scored.probability),
-                one.passages,
+                trace_id=scored.trace_id,
+                service=scored.service,
+                segments=one.segments,
+                timestamp=at,
+                probability=scored.probability,
+                passages=one.passages,
                 cheap=_helping_scores(scored),
             )
             if trace.cheap is not None:
@@ -327,7 +331,13 @@ class FeedbackJoin:
         def changed_results(feedback: ScorerFeedback) -> list[Score]:
             values = [value for value in feedback.counted if value not in same]
             cheap = feedback.drawn_from(trace, scorer)
-            results = label_results(values, scorer, feedback.weighed, cheap, stratum)
+            results = label_results(
+                values=values,
+                scorer=scorer,
+                probability=feedback.weighed,
+                cheap=cheap,
+                stratum=stratum,
+            )
             if cheap is not None and trace.sample is not None:
                 results += trace.sample.results(values, feedback)
             if feedback is old and (cheap := new.drawn_from(trace, scorer)) is not None:
@@ -356,9 +366,12 @@ class FeedbackJoin:
 def _partial(trace: FeedbackTrace, results: list[Score]) -> ScoredTrace:
     """Return a trace with results to be added to what was counted of it."""
     return ScoredTrace(
-        *(trace.trace_id, trace.service, trace.timestamp, "ok"),
-        results,
-        trace.probability,
+        trace_id=trace.trace_id,
+        service=trace.service,
+        timestamp=trace.timestamp,
+        status="ok",
+        results=results,
+        probability=trace.probability,
         partial=True,
     )
 

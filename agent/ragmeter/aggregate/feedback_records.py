@@ -235,7 +235,13 @@ class ModelSample(NamedTuple):
         probability = labels.weighed * (1.0 if labels.drawn_here else self.share)
         own = [value for value in values if value[0] == SORTED_BY]
         cheap = {} if self.value is None else {SORTED_BY: self.value}
-        return label_results(own, self.scorer, probability, cheap, self.stratum)
+        return label_results(
+            values=own,
+            scorer=self.scorer,
+            probability=probability,
+            cheap=cheap,
+            stratum=self.stratum,
+        )
 
 
 @dataclass(slots=True)
@@ -272,8 +278,11 @@ class FeedbackTrace:
         """Return the trace and its feedback as JSON."""
         feedback = [
             [
-                *(scorer, dump_labels(one.label_values), _dump_probability(one.probability)),
-                *(one.counted, one.weighed),
+                scorer,
+                dump_labels(one.label_values),
+                _dump_probability(one.probability),
+                one.counted,
+                one.weighed,
             ]
             for scorer, one in sorted(self.by_scorer.items())
         ]

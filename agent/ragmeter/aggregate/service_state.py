@@ -142,7 +142,9 @@ class ServiceState:
         parts: PartKinds = (),
     ) -> None:
         # no state knows the services of the others: each has an equal share of false alarms
-        self.aggregator = Aggregator(settings, rules, expected, 1 / share, parts)
+        self.aggregator = Aggregator(
+            settings=settings, rules=rules, expected=expected, share=1 / share, parts=parts
+        )
         self.feedback = feedback
         self.labels = LabelPool(settings.sampling, feedback.horizon, Random(), share)
         self._pool_saved_at = -math.inf

@@ -21,9 +21,28 @@ AlertState = Literal["pending", "firing", "resolved"]
 
 # The fields that a template may name between braces.
 TEMPLATE_FIELDS = (
-    *("rule", "severity", "service", "segment", "metric", "scorer", "statistic", "op", "window"),
-    *("stage", "quantile", "value", "lower", "upper", "threshold", "samples", "effective_samples"),
-    *("worst", "baseline", "top_segment", "fingerprint", "reason"),
+    "rule",
+    "severity",
+    "service",
+    "segment",
+    "metric",
+    "scorer",
+    "statistic",
+    "op",
+    "window",
+    "stage",
+    "quantile",
+    "value",
+    "lower",
+    "upper",
+    "threshold",
+    "samples",
+    "effective_samples",
+    "worst",
+    "baseline",
+    "top_segment",
+    "fingerprint",
+    "reason",
 )
 _LABEL_FIELDS = ("service", "segment", "metric", "scorer", "top_segment", "fingerprint")
 _RULE_FIELDS = ("rule", "severity", "statistic", "op", "window")

@@ -113,8 +113,12 @@ def _compared_value(
     if tested is None or estimate.samples < rule.min_samples:
         return None
     return ConditionValue(
-        *(tested, estimate.value, estimate.lower, estimate.upper),
-        *(estimate.samples, effective_samples),
+        tested=tested,
+        value=estimate.value,
+        lower=estimate.lower,
+        upper=estimate.upper,
+        samples=estimate.samples,
+        effective_samples=effective_samples,
         reasons=reasons or {},
     )
 
@@ -122,11 +126,20 @@ def _compared_value(
 def _read_absence(rule: AlertRule, windows: Windows, service: str) -> ConditionValue | None:
     seen = windows.count_traces(service, "", rule.window)
     if seen:
-        return ConditionValue(float(seen), float(seen), None, None, seen, float(seen))
+        return ConditionValue(
+            tested=float(seen),
+            value=float(seen),
+            lower=None,
+            upper=None,
+            samples=seen,
+            effective_samples=float(seen),
+        )
     longest = max(windows.names, key=parse_duration)
     if windows.count_traces(service, "", longest) < max(rule.min_samples, 1):
         return None
-    return ConditionValue(0.0, 0.0, None, None, 0, 0.0)
+    return ConditionValue(
+        tested=0.0, value=0.0, lower=None, upper=None, samples=0, effective_samples=0.0
+    )
 
 
 # (metric, scorer) pairs by (rule, service)

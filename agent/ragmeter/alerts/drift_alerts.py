@@ -129,14 +129,14 @@ class DriftAlerts:
             _resolve(firing, story.cause, now)
             moved.append(firing.copy())
         elif firing is not None:
-            _update(firing, alarm, story, windows, now)
+            _update(alert=firing, alarm=alarm, story=story, windows=windows, now=now)
             return []
         key = alarm.key, story.rule
         if key not in self._alerts and len(self._alerts) >= self._max:
             self.overflow += 1
             return moved
         alert = self._alerts[key] = _new_alert(alarm, story.rule, now)
-        _update(alert, alarm, story, windows, now)
+        _update(alert=alert, alarm=alarm, story=story, windows=windows, now=now)
         return [*moved, alert.copy()]
 
     def dump(self) -> list[Any]:

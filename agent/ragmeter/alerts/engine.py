@@ -196,7 +196,7 @@ class AlertEngine:
             key = (rule.name, service, subject)
             visited.add(key)
             value = self._read(rule, windows, service, subject)
-            moved += self._step(rule, key, value, evidence, now)
+            moved += self._step(rule=rule, key=key, value=value, evidence=evidence, now=now)
         for key in sorted(self._tracked.keys() - visited):
             moved += self._step_unvisited(key, evidence, now)
         return [alert.copy() for alert in moved]
@@ -256,7 +256,9 @@ class AlertEngine:
     ) -> ConditionValue | None:
         if rule.unscored is not None:
             metric, _, scorer = subject.partition(" ")
-            return read_failed_share(rule, windows, service, metric, scorer)
+            return read_failed_share(
+                rule=rule, windows=windows, service=service, metric=metric, scorer=scorer
+            )
         return read_condition(rule, windows, service, subject)
 
     # Steps of the state machine; each returns the alerts that fired or resolved.
@@ -283,7 +285,7 @@ class AlertEngine:
         if not rule.covers(service) or rule.tag != tracked.alert.segment.partition("=")[0]:
             reason = "the rule no longer covers this service or segment"
             return self._end(tracked, now, reason, rule)
-        return self._step(rule, key, None, evidence, now)
+        return self._step(rule=rule, key=key, value=None, evidence=evidence, now=now)
 
     def _end(
         self, tracked: _TrackedAlert, now: float, reason: str, rule: AlertRule | None
@@ -311,7 +313,11 @@ class AlertEngine:
         if value is not None and condition_holds(rule, value):
             if tracked is None or tracked.alert.state == "resolved":
                 tracked = self._begin(rule, key, evidence, now)
-            return self._step_true(rule, tracked, value, evidence, now) if tracked else ()
+            return (
+                self._step_true(rule=rule, tracked=tracked, value=value, evidence=evidence, now=now)
+                if tracked
+                else ()
+            )
         if tracked is None:
             return ()
         if tracked.alert.state != "firing":

@@ -119,7 +119,13 @@ class EvidenceReader:
             kind = series_kind(series.metric, series.scorer)
         found = compare_segments(
             largest,
-            lambda name: self._cells(alert.service, name, series, rule.window, failures),
+            lambda name: self._cells(
+                service=alert.service,
+                segment=name,
+                series=series,
+                window=rule.window,
+                failures=failures,
+            ),
             kind,
         )
         return explain_change(found, 1 if series.above else -1) if found else Explanation()

@@ -220,7 +220,9 @@ async def run_agent(
             progress = asyncio.create_task(_report_progress(agent, say, describe))
             stack.callback(progress.cancel)
             for path in files:
-                read = await _import_files(agent, settings, path, stop, say)
+                read = await _import_files(
+                    agent=agent, settings=settings, path=path, stop=stop, say=say
+                )
                 if exit_after_replay and not read:
                     status = 1
             for path in feedback:  # after the traces to which it refers

@@ -87,11 +87,11 @@ async def run_worker(
             results.publish,
         )
         app = WorkerApp(
-            settings,
-            rules,
-            preparer,
-            tiers,
-            counters,
+            settings=settings,
+            rules=rules,
+            preparer=preparer,
+            tiers=tiers,
+            counters=counters,
             datadir=datadir,
             outputs=outputs,
             parts=PARTS,

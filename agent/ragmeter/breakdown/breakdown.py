@@ -98,8 +98,12 @@ def build_breakdown(source: BreakdownSource, options: BreakdownOptions | None = 
             continue
         now, before = source.periods(metric, scorer)
         series = build_series_breakdown(
-            *(metric, source.current_scorer(metric, scorer), series_kind(metric, scorer)),
-            *(tags, now, before if past else None),
+            metric=metric,
+            scorer=source.current_scorer(metric, scorer),
+            kind=series_kind(metric, scorer),
+            tags=tags,
+            now=now,
+            before=before if past else None,
         )
         if series is not None:
             breakdown.series.append(series)

@@ -224,11 +224,17 @@ def contribution_to_change(
         if sample is not None
     ]
     middle, lower, upper = join_limits(terms)
-    return Contribution(value, value + lower - middle, value + upper - middle, rate, value - rate)
+    return Contribution(
+        value=value,
+        lower=value + lower - middle,
+        upper=value + upper - middle,
+        rate=rate,
+        mix=value - rate,
+    )
 
 
 def contribution_to_level(now: MeanSample, rest: MeanSample, whole: MeanSample) -> Contribution:
     """Return how far a segment pulls the mean of all away from that of the rest."""
     p = now.size / whole.size
     value, lower, upper = join_limits([(p * (1 - p), *now[:3]), (-p * (1 - p), *rest[:3])])
-    return Contribution(value, lower, upper, 0.0, value)
+    return Contribution(value=value, lower=lower, upper=upper, rate=0.0, mix=value)

@@ -193,7 +193,14 @@ def build_series_breakdown(
     if whole1 is None or not whole1.enough or (past and (whole0 is None or not whole0.enough)):
         return None
     change = compare_means((whole1, whole0)) if whole0 else None
-    whole = SegmentComparison("", whole1, whole0, 1.0, 1.0 if past else None, change)
+    whole = SegmentComparison(
+        segment="",
+        now=whole1,
+        before=whole0,
+        share=1.0,
+        share_before=1.0 if past else None,
+        change=change,
+    )
     breakdown = SeriesBreakdown(metric, scorer, past is not None, whole)
     for tag, segments in tags.items():
         tagged = present.with_untagged(tag, segments)
@@ -201,7 +208,12 @@ def build_series_breakdown(
         rows = [
             row
             for name in (*segments, f"{tag}=")
-            if (row := _build_row(name, tagged, tagged_past, whole1, whole0)) is not None
+            if (
+                row := _build_row(
+                    name=name, present=tagged, past=tagged_past, whole1=whole1, whole0=whole0
+                )
+            )
+            is not None
         ]
         if not rows:
             continue
@@ -222,7 +234,13 @@ def _build_row(
     now, before = present.own(name), past.own(name) if past else None
     if now is None and before is None:
         return None
-    row = SegmentComparison(name, now, before, now.size / whole1.size if now else 0.0, None)
+    row = SegmentComparison(
+        segment=name,
+        now=now,
+        before=before,
+        share=now.size / whole1.size if now else 0.0,
+        share_before=None,
+    )
     rest1 = present.rest(name)
     has_rest = rest1 is not None and rest1.enough
     if past is None or whole0 is None:

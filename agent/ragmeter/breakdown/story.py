@@ -82,9 +82,9 @@ def compare_segments(
     tags = segments_by_tag(names)
     pairs = {name: read(name) for name in ("", *(one for tag in tags.values() for one in tag))}
     before, now = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
-    return build_series_breakdown("", "", kind, tags, now, before) or build_series_breakdown(
-        "", "", kind, tags, now, None
-    )
+    return build_series_breakdown(
+        metric="", scorer="", kind=kind, tags=tags, now=now, before=before
+    ) or build_series_breakdown(metric="", scorer="", kind=kind, tags=tags, now=now, before=None)
 
 
 def explain_change(series: SeriesBreakdown, direction: int) -> Explanation:

@@ -63,9 +63,13 @@ def build_segments_table(breakdown: _Json, window: str | None, every: bool) -> T
         if not rows and not every and not series["whole"]["moved"]:
             continue
         table.add_section()
-        _add_row(table, _name(series), series["whole"], spec, past, style="bold")
+        _add_row(
+            table=table, name=_name(series), row=series["whole"], spec=spec, past=past, style="bold"
+        )
         for row in rows:
-            _add_row(table, f"  {_segment(row['segment'])}", row, spec, past)
+            _add_row(
+                table=table, name=f"  {_segment(row['segment'])}", row=row, spec=spec, past=past
+            )
         for tag in series["tags"]:
             left = tag["unattributed"]
             if every and past and abs(left) > 1e-9:

@@ -148,7 +148,14 @@ class CanaryClient:
             error = type(failure).__name__
         seconds = self._monotonic() - began
         trace = _build_trace(
-            self._suite, question, trace_id, at, seconds, reply, status=status, error=error
+            suite=self._suite,
+            question=question,
+            trace_id=trace_id,
+            timestamp=at,
+            seconds=seconds,
+            reply=reply,
+            status=status,
+            error=error,
         )
         return CanaryAttempt(trace, pause)
 

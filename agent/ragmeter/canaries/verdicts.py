@@ -74,7 +74,13 @@ def evaluate_canary(
     if trace.status != "ok":
         why = f"{trace.status}: {trace.error}" if trace.error else trace.status
         outcomes: dict[str, ThresholdOutcome] = dict.fromkeys(asked, "not measured")
-        return CanaryVerdict(question.id, question.required, seconds, [why], outcomes)
+        return CanaryVerdict(
+            question=question.id,
+            required=question.required,
+            seconds=seconds,
+            failed=[why],
+            outcomes=outcomes,
+        )
     failed: list[str] = []
     outcomes = {}
     for name, threshold in {**_REQUIRED_VALUES, **asked}.items():
@@ -90,7 +96,13 @@ def evaluate_canary(
             failed.append(why)
         if name in asked:
             outcomes[name] = outcome
-    return CanaryVerdict(question.id, question.required, seconds, failed, outcomes)
+    return CanaryVerdict(
+        question=question.id,
+        required=question.required,
+        seconds=seconds,
+        failed=failed,
+        outcomes=outcomes,
+    )
 
 
 def reject_idle_thresholds(suite: CanarySuite, file: str) -> None:

@@ -137,7 +137,9 @@ def run(
     suite = _load_suite(file, service)
     if gate and not once:
         raise exit_error("--gate: one round is checked, with --once", 2)
-    wanted = gate_options(gate, on, junit, markdown, [file, *filter(None, [config])])
+    wanted = gate_options(
+        gate=gate, on=on, junit=junit, markdown=markdown, read=[file, *filter(None, [config])]
+    )
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
     limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
@@ -161,7 +163,16 @@ def run(
     )
     with options.exit_on_error():
         try:
-            status = asyncio.run(_run_suite(runner, client, delivery, scoring, once, spool))
+            status = asyncio.run(
+                _run_suite(
+                    runner=runner,
+                    client=client,
+                    delivery=delivery,
+                    scoring=scoring,
+                    once=once,
+                    spool=spool,
+                )
+            )
         except OSError as error:  # of a file that traces or the gate are written to
             raise exit_error(f"{error.filename or output}: {error.strerror}", 1) from None
     raise typer.Exit(status)

@@ -59,9 +59,14 @@ def metrics_list(
         table.add_column(name, overflow="fold", no_wrap=name == "metric")
     for spec in chosen:
         cells = (
-            spec.name, spec.tier, ", ".join(spec.scorers), spec.range, spec.good or "neither",
-            spec.needs, "\n".join(map(describe_rule, rules.get(spec.name, ()))),
-        )  # fmt: skip
+            spec.name,
+            spec.tier,
+            ", ".join(spec.scorers),
+            spec.range,
+            spec.good or "neither",
+            spec.needs,
+            "\n".join(map(describe_rule, rules.get(spec.name, ()))),
+        )
         table.add_row(*(Text(escape_control(cell)) for cell in cells))
     options.stdout_console(METRICS_WIDTH).print(table)
 
@@ -116,8 +121,10 @@ def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
 
 
 def _metric_entry(spec: MetricSpec, rules: dict[str, list[AlertRule]]) -> dict[str, Any]:
-    default_rules = [rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-            for rule in rules.get(spec.name, ())]  # fmt: skip
+    default_rules = [
+        rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for rule in rules.get(spec.name, ())
+    ]
     return {**asdict(spec), "gauge": spec.gauge, "default_rules": default_rules}
 
 

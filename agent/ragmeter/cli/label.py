@@ -64,13 +64,16 @@ _Question = Mapping[str, Any]
 def label(
     file: Annotated[
         Path | None,
-        typer.Argument(help="Traces to draw from: JSON lines or array, gzip too. Default: those of"
-                       " the running agent (sampling.people)."),
+        typer.Argument(
+            help="Traces to draw from: JSON lines or array, gzip too. Default: those of"
+            " the running agent (sampling.people)."
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="File of the labels; what is in it is not asked again."
-                     " Default: FILE.labels.jsonl."),
+        typer.Option(
+            help="File of the labels; what is in it is not asked again. Default: FILE.labels.jsonl."
+        ),
     ] = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1000, help="How many traces to draw.")
@@ -83,7 +86,7 @@ def label(
     ] = False,
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Draw traces with known probability, and ask you about them.
 
     The labels give an unbiased estimate of what you would say of all traces (people), a narrower
@@ -99,7 +102,7 @@ def label(
             work = _AgentDraw(settings, url, service)
         else:
             out = labels or file.with_name(f"{file.name.removesuffix('.gz')}.labels.jsonl")
-            work = _FileDraw(file, out, count, settings, service)
+            work = _FileDraw(file=file, labels=out, count=count, settings=settings, service=service)
         if not show:
             _ask_all(work.questions(count), work.store)
         tables = [table for table in work.tables() if table.row_count]

@@ -286,7 +286,13 @@ def score(
         scorers = ConfiguredTiers(settings).scorers
         done = asyncio.run(
             score_file(
-                *(file, output, form or by_name, settings, print_message, scorers, feedback),
+                path=file,
+                output=output,
+                form=form or by_name,
+                settings=settings,
+                say=print_message,
+                tiers=scorers,
+                feedback=feedback,
                 judge_inputs=judge_inputs,
                 rejudge=rejudge,
             )
@@ -330,13 +336,13 @@ def backtest(
         all_rules = load_configured_rules(settings)
     with options.exit_on_error():
         read = run_backtest(
-            file,
-            settings,
-            all_rules,
-            form,
-            picture,
-            print_message,
-            render_backtest,
+            path=file,
+            settings=settings,
+            rules=all_rules,
+            form=form,
+            drawing=picture,
+            say=print_message,
+            render_picture=render_backtest,
             apart=[p for p in (rules, config) if p],
         )
     if not read:

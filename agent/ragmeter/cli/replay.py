@@ -88,9 +88,15 @@ def _replay_to_agent(
     with run, client, options.exit_on_error():
         run.move(settings)
         replay_to_agent(
-            run.source, settings, client, base, print_message,
-            rate=rate, moving=run.moving, done=run.done,
-        )  # fmt: skip
+            source=run.source,
+            settings=settings,
+            client=client,
+            base=base,
+            say=print_message,
+            rate=rate,
+            moving=run.moving,
+            done=run.done,
+        )
 
 
 class _ReplayRun:

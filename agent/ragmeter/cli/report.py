@@ -82,25 +82,22 @@ def report(
     form: Annotated[
         ReportFormat,
         typer.Option(
-            "--format", "-f",
+            "--format",
+            "-f",
             help="table; json: every number of it; open-rag-eval: the CSV columns of that tool.",
         ),
     ] = "table",
     output: Annotated[
-        Path, typer.Option( "--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
+        Path, typer.Option("--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
     ] = Path("-"),
     traces: Annotated[
         Path | None,
-        typer.Option(
-            help="The traces that were scored: shows queries and answers of the worst."
-        ),
+        typer.Option(help="The traces that were scored: shows queries and answers of the worst."),
     ] = None,
-    service: Annotated[
-        str | None, typer.Option(help="Only traces of this service.")
-    ] = None,
+    service: Annotated[str | None, typer.Option(help="Only traces of this service.")] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option( "--metric", "-m", help="Only this metric. May be repeated."),
+        typer.Option("--metric", "-m", help="Only this metric. May be repeated."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Every metric; without it six of them, if there are any.")
@@ -114,16 +111,14 @@ def report(
             help="What the same question is known by: trace_id, query (its text) or tag:NAME.",
         ),
     ] = "trace_id",
-    worst: Annotated[
-        int, typer.Option(min=0, max=100, help="Worst traces of each metric.")
-    ] = 5,
+    worst: Annotated[int, typer.Option(min=0, max=100, help="Worst traces of each metric.")] = 5,
     seed: Annotated[int, typer.Option(help="Of the random turns of the test.")] = 0,
     gate: GateOption = None,
     on: GateOnOption = "bound",
     junit: JunitOption = None,
     markdown: MarkdownOption = None,
     config: options.ConfigOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Summarise scored files, with intervals and box plots, and compare two or more."""
     from ragmeter.app.exports import render_report
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
@@ -133,9 +128,20 @@ def report(
     settings = options.load_or_exit(config)
     read = [*files, *filter(None, [traces, config])]
     wanted = ReportOptions(
-        files, form, html, traces, service, metric or (), pair_by, worst, seed, every, by,
-        [config] if config else (), gate_options(gate, on, junit, markdown, read),
-    )  # fmt: skip
+        files=files,
+        form=form,
+        html=html,
+        traces=traces,
+        service=service,
+        metrics=metric or (),
+        pair_by=pair_by,
+        worst=worst,
+        seed=seed,
+        every=every,
+        by=by,
+        apart=[config] if config else (),
+        gate=gate_options(gate=gate, on=on, junit=junit, markdown=markdown, read=read),
+    )
     with options.exit_on_error():
         if form == "open-rag-eval":
             convert_to_open_rag_eval(wanted, output, settings, print_message)
@@ -203,9 +209,13 @@ def segments(
     else:
         query = {"service": service, "metric": metric, "window": window, "against": against}
         document = options.query_agent(
-            settings, url, "/api/segments.json", "services", seconds=_SEGMENTS_SECONDS,
+            settings,
+            url,
+            "/api/segments.json",
+            "services",
+            seconds=_SEGMENTS_SECONDS,
             params={k: v for k, v in query.items() if v is not None} | {"fdr": repr(fdr)},
-        )  # fmt: skip
+        )
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     if not document["segments"]:
@@ -229,7 +239,9 @@ def _segments_of_files(
     if breakdown.metric is not None and find_spec(metric_specs(), breakdown.metric) is None:
         raise exit_error(f"metric {breakdown.metric!r} is not known", 2)
     with options.exit_on_error():
-        document = break_down_files(files, settings, service, breakdown, print_message)
+        document = break_down_files(
+            paths=files, settings=settings, service=service, options=breakdown, say=print_message
+        )
     if document is None:
         raise exit_error("no scored trace could be read")
     return document

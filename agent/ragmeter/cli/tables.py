@@ -29,13 +29,29 @@ _FINDINGS_SHOWN = 3  # metrics whose change has a segment
 _MAX_TEXT = 70
 _WIDTH_OF_TWO = 133  # columns that a table of two windows may need
 # Variants and parts of metrics that are shown; the page has them all.
-_PARTS = frozenset((
-    *("precision_at_k", "average_precision_at_k", "reciprocal_rank"),
-    *("nugget_all", "nugget_all_strict", "nugget_vital_strict", "nugget_weighted"),
-    *("nugget_weighted_strict", "nugget_count", "nugget_vital_count", "nugget_okay_count"),
-    *("citation_precision", "citation_recall", "citation_passage_f1", "citation_fabricated"),
-    *("citation_passage_precision", "source_indicators", "input_tokens", "output_tokens"),
-))  # fmt: skip
+_PARTS = frozenset(
+    (
+        "precision_at_k",
+        "average_precision_at_k",
+        "reciprocal_rank",
+        "nugget_all",
+        "nugget_all_strict",
+        "nugget_vital_strict",
+        "nugget_weighted",
+        "nugget_weighted_strict",
+        "nugget_count",
+        "nugget_vital_count",
+        "nugget_okay_count",
+        "citation_precision",
+        "citation_recall",
+        "citation_passage_f1",
+        "citation_fabricated",
+        "citation_passage_precision",
+        "source_indicators",
+        "input_tokens",
+        "output_tokens",
+    )
+)
 NUMBER_COLUMN: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
@@ -221,9 +237,10 @@ def page_links(view: AgentView, url: str) -> Iterator[str]:
 
     yield f"{url}/  all services, those in trouble first"
     alerts = [
-        one for one in view.alerts()
+        one
+        for one in view.alerts()
         if one.state == "firing" and one.worst and base_name(one.metric) in metric_specs()
-    ]  # fmt: skip
+    ]
     # a score says more of its trace than an error does
     alerts.sort(key=lambda one: metric_specs()[base_name(one.metric)].kind == "ratio")
     for alert in alerts[:1]:

@@ -12,9 +12,16 @@ from ragmeter.config.base import BaseUrl, NameList, SettingsSection, Share, Spli
 _SamplingRatio = Annotated[float, Field(ge=1, le=5)]
 _RankCutoff = Annotated[int, Field(ge=1, le=100)]
 JudgeFamily = Literal[
-    "relevance", "answered", "citations", "nuggets", "claims", "facts",
-    "context", "context_recall", "annotation",
-]  # fmt: skip
+    "relevance",
+    "answered",
+    "citations",
+    "nuggets",
+    "claims",
+    "facts",
+    "context",
+    "context_recall",
+    "annotation",
+]
 
 
 class ScorerSettings(SettingsSection):

@@ -232,9 +232,15 @@ def print_tables(tables: Iterable[Table], width: int = _TABLE_WIDTH) -> None:
         return
     text = io.StringIO()
     console = Console(
-        file=text, width=width, force_terminal=False, force_jupyter=False, color_system=None,
-        highlight=False, legacy_windows=False, emoji=False,
-    )  # fmt: skip
+        file=text,
+        width=width,
+        force_terminal=False,
+        force_jupyter=False,
+        color_system=None,
+        highlight=False,
+        legacy_windows=False,
+        emoji=False,
+    )
     for table in tables:
         console.print(table)
     print_text(text.getvalue())

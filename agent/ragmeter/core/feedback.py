@@ -22,10 +22,20 @@ ANNOTATION = "annotation"  # the scorer of the agent's annotation judge
 PEOPLE = "people"  # the scorer of `ragmeter label`, which draws the traces it asks about
 
 # The agent's own scorers; labels from outside may not enter their series.
-RESERVED_SCORERS = frozenset((
-    *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext", "mini"),
-    *("reference", "own", ANNOTATION),
-))  # fmt: skip
+RESERVED_SCORERS = frozenset(
+    (
+        "builtin",
+        "judge",
+        "umbrela",
+        "autonuggetizer",
+        "hhem",
+        "hhem_fulltext",
+        "mini",
+        "reference",
+        "own",
+        ANNOTATION,
+    )
+)
 
 MAX_PASSAGES = 1000  # labelled in one feedback; more than any retriever returns
 _SCORER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # no "+": that names combined estimates

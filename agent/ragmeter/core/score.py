@@ -196,19 +196,42 @@ def make_scored(
 ) -> Score:
     """Make a score with a value, taken under the trace's upstream inclusion probability."""
     probability = trace.probability
-    return Score(metric, scorer, ScoreState.SCORED, value, None, probability, detail, fingerprint)
+    return Score(
+        metric=metric,
+        scorer=scorer,
+        state=ScoreState.SCORED,
+        value=value,
+        reason=None,
+        probability=probability,
+        detail=detail,
+        fingerprint=fingerprint,
+    )
 
 
 def make_not_applicable(
     metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER
 ) -> Score:
     """Make the score of a metric without a meaning for this trace; it enters no estimate."""
-    return Score(metric, scorer, ScoreState.NOT_APPLICABLE, None, reason, trace.probability)
+    return Score(
+        metric=metric,
+        scorer=scorer,
+        state=ScoreState.NOT_APPLICABLE,
+        value=None,
+        reason=reason,
+        probability=trace.probability,
+    )
 
 
 def make_unscored(metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER) -> Score:
     """Make the score of a metric whose input was not captured or not understood."""
-    return Score(metric, scorer, ScoreState.UNSCORED, None, reason, trace.probability)
+    return Score(
+        metric=metric,
+        scorer=scorer,
+        state=ScoreState.UNSCORED,
+        value=None,
+        reason=reason,
+        probability=trace.probability,
+    )
 
 
 def make_score(
@@ -222,9 +245,24 @@ def make_score(
 ) -> Score:
     """Make a score from a value or its absence; both keep the detail."""
     if not isinstance(value, NoScore):
-        return make_scored(metric, trace, value, detail, scorer, fingerprint)
+        return make_scored(
+            metric=metric,
+            trace=trace,
+            value=value,
+            detail=detail,
+            scorer=scorer,
+            fingerprint=fingerprint,
+        )
     state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
-    return Score(metric, scorer, state, None, value.reason, trace.probability, detail)
+    return Score(
+        metric=metric,
+        scorer=scorer,
+        state=state,
+        value=None,
+        reason=value.reason,
+        probability=trace.probability,
+        detail=detail,
+    )
 
 
 def most_common_reason(gaps: Iterable[NoScore]) -> NoScore:
@@ -259,6 +297,20 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
 def make_plain_score(metric: str, probability: float, value: float | NoScore) -> Score:
     """Make a built-in score without detail."""
     if not isinstance(value, NoScore):
-        return Score(metric, BUILTIN_SCORER, ScoreState.SCORED, value, None, probability)
+        return Score(
+            metric=metric,
+            scorer=BUILTIN_SCORER,
+            state=ScoreState.SCORED,
+            value=value,
+            reason=None,
+            probability=probability,
+        )
     state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
-    return Score(metric, BUILTIN_SCORER, state, None, value.reason, probability)
+    return Score(
+        metric=metric,
+        scorer=BUILTIN_SCORER,
+        state=state,
+        value=None,
+        reason=value.reason,
+        probability=probability,
+    )

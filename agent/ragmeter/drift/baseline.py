@@ -171,8 +171,16 @@ class BaselineLearner:
     """
 
     __slots__ = (
-        *("_cells", "_committed", "_groups", "_hour", "_ladder", "_pending", "_totals"),
-        *("end", "start", "width"),
+        "_cells",
+        "_committed",
+        "_groups",
+        "_hour",
+        "_ladder",
+        "_pending",
+        "_totals",
+        "end",
+        "start",
+        "width",
     )
 
     def __init__(self, width: int) -> None:
@@ -330,13 +338,15 @@ class BaselineLearner:
             sd = _spread(sums, cells, levels, floor)
             model = _WeekModel.fit(cells, overall, sd * sd * phi, self.hours // 24)
             levels = {slot: model.level(slot) for slot in cells}
-            phi = _dispersion(sums, cells, levels, sd, model.parameters)
+            phi = _dispersion(
+                sums=sums, cells=cells, levels=levels, sd=sd, parameters=model.parameters
+            )
         sd = _spread(sums, cells, levels, floor)
-        phi = _dispersion(sums, cells, levels, sd, model.parameters)
+        phi = _dispersion(sums=sums, cells=cells, levels=levels, sd=sd, parameters=model.parameters)
         base = sd * sd * phi / n
         if first_day:
             own = {slot: total / count for slot, (count, total) in cells.items()}
-            phi = _dispersion(sums, cells, own, sd, len(own))
+            phi = _dispersion(sums=sums, cells=cells, levels=own, sd=sd, parameters=len(own))
         means = [round(model.level(slot), 9) for slot in range(slots)]
         errors = [round(math.sqrt(base + model.error(slot)), 9) for slot in range(slots)]
         return Baseline(

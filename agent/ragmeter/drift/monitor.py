@@ -216,7 +216,11 @@ class DriftMonitor:
         spec = monitor.series[event.kind].spec
         level = alarm.estimate_level(spec.low, spec.high)
         return Alarm(
-            *(monitor.service, monitor.metric, monitor.scorer, event.kind, "firing"),
+            service=monitor.service,
+            metric=monitor.metric,
+            scorer=monitor.scorer,
+            kind=event.kind,
+            state="firing",
             at=event.at,
             since=change.since,
             since_earliest=change.earliest,

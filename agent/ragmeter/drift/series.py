@@ -104,7 +104,11 @@ class SeriesAlarm(NamedTuple):
         if high is not None:
             mean = min(high, max(low, mean))
         scatter = max(0.0, self.squares - self.n * mean * mean) / max(1.0, self.n - 1)
-        return mean_interval([Cell(self.n, int(self.n) or 1, self.n, mean, scatter)], low, high)
+        return mean_interval(
+            [Cell(size=self.n, n=int(self.n) or 1, effective=self.n, mean=mean, variance=scatter)],
+            low,
+            high,
+        )
 
 
 class DriftSeries:
@@ -235,7 +239,12 @@ class DriftSeries:
         level, spec = baseline.levels[0] - self.spec.low, self.spec
         low, high = hours[0] - spec.low, hours[1] - spec.low
         return hourly_slack(
-            level, (low, high), spec.unit, baseline.sd, learner.samples, spec.rhythm
+            level=level,
+            hours=(low, high),
+            unit=spec.unit,
+            sd=baseline.sd,
+            n=learner.samples,
+            rhythm=spec.rhythm,
         )
 
     def _provisional(
@@ -360,7 +369,9 @@ class DriftSeries:
         n = sum(row[1] for row in since)
         total = sum(row[3 + edge] for row in since)
         return SeriesAlarm(
-            *(change, edge, direction),
+            change,
+            edge,
+            direction,
             level=sum(row[1] * baseline.level(row[0]) for row in since) / n,
             n=n,
             total=total,

@@ -341,13 +341,17 @@ class JudgedMonitor(SeriesMonitor):
         step = self._steps.feed(cell)
         events = []
         if step.scores:
-            events += self._feed_parts(self._kind, start, step.scores, h, self._watch)
+            events += self._feed_parts(
+                kind=self._kind, start=start, parts=step.scores, h=h, spec=self._watch
+            )
         if step.residuals:
             # score less slope times cheap score, both within the range of the score
             low, high = self._watch["low"], self._watch["high"]
             bounds = (low - step.slope * high, high - step.slope * low)
             spec = {"two_sided": True, "low": bounds[0], "high": bounds[1], "rhythm": 0.0}
-            events += self._feed_parts("judge", start, step.residuals, h, spec)
+            events += self._feed_parts(
+                kind="judge", start=start, parts=step.residuals, h=h, spec=spec
+            )
         return events
 
     def _feed_parts(

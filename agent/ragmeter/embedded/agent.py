@@ -119,7 +119,11 @@ class EmbeddedAgent(ServicesView):
         self._worker.draws.live = live
         trace_bytes = settings.limits.trace_bytes
         self._resolution = PassageResolution(
-            settings.resolvers, self._store, self.redactor, trace_bytes, self._worker.write
+            settings=settings.resolvers,
+            store=self._store,
+            redactor=self.redactor,
+            limit=trace_bytes,
+            write=self._worker.write,
         )
         intake = Intake(
             self._store,
@@ -141,11 +145,11 @@ class EmbeddedAgent(ServicesView):
         self._watchdog: Watchdog[str] = Watchdog(clocks.monotonic)
         self._stalled: dict[str, float] = {}
         self._closer = TraceCloser(
-            self.assembly,
-            spans,
-            intake,
-            self._extract,
-            trace_bytes,
+            assembly=self.assembly,
+            store=spans,
+            intake=intake,
+            extract=self._extract,
+            limit=trace_bytes,
             written=ids & self._dead_letters.written_from(OTLP, min(ids)) if ids else set(),
             on_damage=self._worker.mark_damaged,
         )
@@ -367,7 +371,9 @@ class EmbeddedAgent(ServicesView):
         def add() -> Mapping[CounterKey, float]:
             now = self._clock() if live else math.inf
             future = self._settings.limits.future_seconds
-            rows = feedback_rows(good, self.windows.now, now, future, drawn)
+            rows = feedback_rows(
+                items=good, event_time=self.windows.now, now=now, future_seconds=future, drawn=drawn
+            )
             unread = self._worker.feedback.unread()
             # more at once than there is room for is taken where nothing else waits
             if rows and unread and unread + len(rows) > self._settings.feedback.waiting:

@@ -105,7 +105,15 @@ class Intake:
             StateUnavailable: Likewise.
         """
         arrivals = self._run(
-            lambda: self._accept(items, source, progress, live, written, also, counts)
+            lambda: self._accept(
+                items=items,
+                source=source,
+                progress=progress,
+                live=live,
+                written=written,
+                also=also,
+                counts=counts,
+            )
         )
         self._on_accepted(live and arrivals.accepted > 0)
         return arrivals
@@ -163,7 +171,14 @@ class Intake:
         held = not crowded and self._resolution.wants(trace)
         # A redacted trace is what the rules made of it, not what its bytes say once decoded.
         kept = None if self._redactor.edits else trace
-        return TraceArrival(trace.service, trace.trace_id, timestamp, item.body, held, kept)
+        return TraceArrival(
+            service=trace.service,
+            trace_id=trace.trace_id,
+            timestamp=timestamp,
+            body=item.body,
+            held=held,
+            trace=kept,
+        )
 
 
 def count_failures(items: Sequence[object]) -> dict[CounterKey, float]:
@@ -194,11 +209,11 @@ def feedback_rows(
             at = now
         rows.append(
             NewFeedback(
-                trace_key(item.trace_id),
-                item.service,
-                item.scorer,
-                at if event_time is None else event_time,
-                labels_at(item, at, drawn=item.trace_id in drawn).dump(),
+                trace=trace_key(item.trace_id),
+                service=item.service,
+                scorer=item.scorer,
+                since=at if event_time is None else event_time,
+                body=labels_at(item, at, drawn=item.trace_id in drawn).dump(),
             )
         )
     return rows

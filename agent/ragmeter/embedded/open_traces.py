@@ -232,12 +232,12 @@ def _measure_nested(value: list[Any] | dict[str, Any]) -> int:
 
 def _make_row(now: float, trace: bytes, parts: Sequence[StoredPart]) -> OpenSpanRow:
     return OpenSpanRow(
-        trace,
-        now,
-        any(part.part.root for part in parts),
-        sum(part.part.size for part in parts),
-        [part.part.key for part in parts],
-        join_lines(part.line for part in parts),
+        trace=trace,
+        arrived=now,
+        root=any(part.part.root for part in parts),
+        size=sum(part.part.size for part in parts),
+        keys=[part.part.key for part in parts],
+        body=join_lines(part.line for part in parts),
     )
 
 

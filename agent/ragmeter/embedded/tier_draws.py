@@ -178,14 +178,14 @@ class TierDraws(TierSampling):
             values = {metric: cheap.cheap[metric] for metric, _ in pairs if metric in cheap.cheap}
             rows.append(
                 TierDraw(
-                    tier,
-                    service,
-                    queued.timestamp,
-                    terms.probability,
-                    pairs,
-                    queued.body,
-                    terms.stratum,
-                    values,
+                    tier=tier,
+                    service=service,
+                    timestamp=queued.timestamp,
+                    probability=terms.probability,
+                    pairs=pairs,
+                    body=queued.body,
+                    stratum=terms.stratum,
+                    cheap=values,
                 )
             )
         return cheap, rows

@@ -152,7 +152,11 @@ class TraceCloser:
         trace = closing.trace
         spans = self._assembly.copy(trace)
         items, counts = extract_traces(
-            closing, lambda: self._bodies(trace), self._extract, self._limit, spans
+            closing=closing,
+            bodies=lambda: self._bodies(trace),
+            extract=self._extract,
+            limit=self._limit,
+            spans=spans,
         )
         # copies are of spans that came since the start: they have no dead letter from before
         good = spans is not None and all(isinstance(item, DecodedTrace) for item in items)

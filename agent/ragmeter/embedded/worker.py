@@ -455,7 +455,7 @@ class Worker:
                     traces.append(CountedScores(applied.trace, partial(_load, scores)))
                     counted.append(
                         CountedTrace(
-                            *(scores.service, scores.passages, applied.trace, applied.segments)
+                            scores.service, scores.passages, applied.trace, applied.segments
                         )
                     )
         if unreadable:

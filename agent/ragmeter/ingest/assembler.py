@@ -252,7 +252,9 @@ class Assembler:
             self._closed[trace] = min(at, now)
         for saved in opened:
             first = min(max(saved.first, oldest), now)
-            restored = _OpenTrace(first, now, set(saved.keys), saved.size, saved.root)
+            restored = _OpenTrace(
+                first=first, last=now, keys=set(saved.keys), size=saved.size, root=saved.root
+            )
             self._open[saved.trace] = restored
             self._size += saved.size
             self._schedule(saved.trace, restored, now)

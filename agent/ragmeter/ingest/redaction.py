@@ -80,7 +80,11 @@ class Redactor:
         """
         rules = {
             rule.name: RedactionRule(
-                rule.name, rule.pattern, rule.replacement, MAX_SEARCH_SECONDS, self._monotonic
+                name=rule.name,
+                pattern=rule.pattern,
+                replacement=rule.replacement,
+                timeout=MAX_SEARCH_SECONDS,
+                monotonic=self._monotonic,
             )
             for rule in settings.redact
         }

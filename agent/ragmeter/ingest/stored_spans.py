@@ -178,10 +178,23 @@ def dump_span(span: Span) -> bytes:
     """Return a span as JSON."""
     return _dump(
         [
-            *(span.trace_id, span.span_id, span.parent_id, span.name, span.kind),
-            *(span.start, span.end, span.status, span.status_message, span.attributes),
+            span.trace_id,
+            span.span_id,
+            span.parent_id,
+            span.name,
+            span.kind,
+            span.start,
+            span.end,
+            span.status,
+            span.status_message,
+            span.attributes,
             [[event.name, event.time, event.attributes] for event in span.events],
-            *([], span.trace_state, span.scope, "", span.resource, span.dropped),
+            [],
+            span.trace_state,
+            span.scope,
+            "",
+            span.resource,
+            span.dropped,
         ]
     )
 

@@ -494,20 +494,20 @@ def _read_trace(record: _ScoresWire, row: _TraceWire, results: list[Score]) -> S
     rare = row.rare or _RareFields()
     source = record.at and SourceOffset(record.at[1], record.at[2] + row.offset)
     scored = ScoredTrace(
-        row.trace_id,
-        record.service,
-        row.timestamp,
-        row.status,
-        results,
-        row.probability,
-        row.timings or {},  # type: ignore[arg-type]
-        row.tags or {},  # type: ignore[arg-type]
-        row.input_tokens,
-        row.output_tokens,
-        row.cost_usd,
-        rare.partial,
-        rare.canary,
-        rare.pending,
-        rare.guessed,
+        trace_id=row.trace_id,
+        service=record.service,
+        timestamp=row.timestamp,
+        status=row.status,
+        results=results,
+        probability=row.probability,
+        timings=row.timings or {},  # type: ignore[arg-type]
+        tags=row.tags or {},  # type: ignore[arg-type]
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+        cost_usd=row.cost_usd,
+        partial=rare.partial,
+        canary=rare.canary,
+        pending=rare.pending,
+        guessed=rare.guessed,
     )
     return ScoreRecord(scored, source, rare.passages)

@@ -119,4 +119,9 @@ def decode_spans(data: bytes) -> list[StoredPart]:
 def _stored_part(trace_hex: str, key_hex: str, flags: int, line: bytes) -> StoredPart:
     trace, key = bytes.fromhex(trace_hex), bytes.fromhex(key_hex)
     size = len(line) + PART_OVERHEAD
-    return StoredPart(TracePart(trace, key, size, bool(flags & _ROOT), bool(flags & _LOG)), line)
+    return StoredPart(
+        TracePart(
+            trace=trace, key=key, size=size, root=bool(flags & _ROOT), log=bool(flags & _LOG)
+        ),
+        line,
+    )

@@ -108,7 +108,14 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
     # With three copies, what is acknowledged by two outlives the loss of any one broker.
     sure = {"min.insync.replicas": "2"} if (kafka.replication or 0) >= 3 else {}
     return [
-        TopicSpec(name, what, count, kafka.replication, configs | sure, grows)
+        TopicSpec(
+            name=name,
+            what=what,
+            partitions=count,
+            replication=kafka.replication,
+            configs=configs | sure,
+            grows=grows,
+        )
         for name, what, count, configs, grows in rows
     ]
 
@@ -190,7 +197,9 @@ def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference
         if have != want:
             found.append((key, have, want, *_config_cost(key, want, have)))
     return [
-        TopicDifference(topic.name, key, str(have), str(want), cost, safe)
+        TopicDifference(
+            topic=topic.name, key=key, actual=str(have), wanted=str(want), cost=cost, safe=safe
+        )
         for key, have, want, cost, safe in found
     ]
 

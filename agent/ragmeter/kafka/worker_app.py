@@ -72,7 +72,14 @@ class WorkerApp:
         otlp = kafka.traces_encoding != "native"
         splitter = OtlpSplitter(settings, preparer.redactor, counters) if otlp else None
         processor = MessageProcessor(
-            settings, dead, counters, preparer, tiers, otlp=splitter, outputs=outputs, parts=parts
+            settings=settings,
+            dead=dead,
+            counters=counters,
+            preparer=preparer,
+            tiers=tiers,
+            otlp=splitter,
+            outputs=outputs,
+            parts=parts,
         )
         agents = {topics.scores: "aggregate"} | ({topics.spans: "assemble"} if otlp else {})
         self.state = StateGroup(settings, agents, datadir, self._state_owner, counters, self.fail)

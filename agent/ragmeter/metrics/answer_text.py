@@ -272,7 +272,9 @@ def parse_answer(text: str) -> AnswerText:
             claim = " ".join(claim.split())
         if bullet := None if claim[0].isalnum() else _BULLET.match(claim):
             claim = claim[bullet.end() :]
-        out.claims.append(AnswerSentence(start, end, claim, cutter, behind_number))
+        out.claims.append(
+            AnswerSentence(start=start, end=end, text=claim, cutter=cutter, first=behind_number)
+        )
         out.spans.append((behind_number, end))
     out.bare = text
     if _DIGIT[text.isascii()].search(text):

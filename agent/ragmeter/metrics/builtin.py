@@ -102,8 +102,23 @@ def _score_quality(
     texts = compare_texts(pages, answer, query)
     return [
         _relevance(trace, pages, query, texts),
-        _grounding(trace, answered, language, pages, answer, texts),
-        *_citations(trace, answered, cited, language, pages, answer, texts),
+        _grounding(
+            trace=trace,
+            answered=answered,
+            language=language,
+            pages=pages,
+            answer=answer,
+            texts=texts,
+        ),
+        *_citations(
+            trace=trace,
+            answered=answered,
+            cited=cited,
+            language=language,
+            pages=pages,
+            answer=answer,
+            texts=texts,
+        ),
     ]
 
 

@@ -42,7 +42,14 @@ _INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
 
 # Those of zesty-assignment, which looks for them anywhere in the text: "from" is in many answers.
 _SOURCE_INDICATORS = (
-    *("source:", "table:", "page", "document", "pdf", "according to", "based on", "from"),
+    "source:",
+    "table:",
+    "page",
+    "document",
+    "pdf",
+    "according to",
+    "based on",
+    "from",
 )
 
 

@@ -28,8 +28,11 @@ _BIBLIOGRAPHY = re.compile(
 WHOLE_ANSWER = -1  # in place of a statement's index
 
 CITATION_METRICS = (
-    *("citation_precision", "citation_recall", "citation_f1"),
-    *("citation_passage_precision", "citation_passage_f1"),
+    "citation_precision",
+    "citation_recall",
+    "citation_f1",
+    "citation_passage_precision",
+    "citation_passage_f1",
 )
 
 

@@ -82,9 +82,15 @@ NUGGET_VALUES: dict[NuggetSupport, float] = {
 _STRICT: dict[NuggetSupport, float] = {"support": 1.0, "partial_support": 0.0, "not_support": 0.0}
 _OKAY_WEIGHT = 0.5  # of an okay nugget beside a vital one
 NUGGET_METRICS = (
-    *("nugget_all", "nugget_vital", "nugget_weighted"),
-    *("nugget_all_strict", "nugget_vital_strict", "nugget_weighted_strict"),
-    *("nugget_count", "nugget_vital_count", "nugget_okay_count"),
+    "nugget_all",
+    "nugget_vital",
+    "nugget_weighted",
+    "nugget_all_strict",
+    "nugget_vital_strict",
+    "nugget_weighted_strict",
+    "nugget_count",
+    "nugget_vital_count",
+    "nugget_okay_count",
 )
 
 

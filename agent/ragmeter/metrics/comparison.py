@@ -111,7 +111,14 @@ class CompiledComparison:
         )
         index, support, passage = self._texts.find_worst_sentence()
         worst = WorstSentence(index, support, passage) if index >= 0 else None
-        return AnswerFeatures(values, sentences, contradictions, worst, numbers, names)
+        return AnswerFeatures(
+            values=values,
+            sentences=sentences,
+            contradictions=contradictions,
+            worst=worst,
+            novel_numbers=numbers,
+            novel_names=names,
+        )
 
     def measure_support(
         self, claim: AnswerSentence, passages: list[int]

@@ -208,7 +208,14 @@ def extract_features(
     sentences = (
         []
         if pages.structured
-        else sentence_features(pages, answer, positions, stems, coverage, figures)
+        else sentence_features(
+            pages=pages,
+            answer=answer,
+            positions=positions,
+            query_stems=stems,
+            coverage=coverage,
+            numbers=figures,
+        )
     )
     denials = [0.0, log(refuted)] if pages.structured else [log(refuted), 0.0]
     strayed = sum([row[_MISSING] + row[_STRAYED] for row in sentences])
@@ -217,7 +224,14 @@ def extract_features(
         misplaced = sum([_misplaced(c.stems, figures, positions, pages.stream) for c in claims])
     contradictions = [*denials, log(strayed), log(lost), log(misplaced)]
     worst = _find_worst(pages, answer, positions, coverage)
-    return AnswerFeatures(values, sentences, contradictions, worst, numbers, names)
+    return AnswerFeatures(
+        values=values,
+        sentences=sentences,
+        contradictions=contradictions,
+        worst=worst,
+        novel_numbers=numbers,
+        novel_names=names,
+    )
 
 
 def find_novel_numbers(pages: PassageIndex, answer: AnswerText, query: QueryText) -> list[str]:
@@ -286,7 +300,9 @@ def sentence_features(
             if novel_times:
                 time_count = len(novel_times.intersection(new))
         if numbers and not numbers.isdisjoint(content):
-            missing, strayed = _numbers(stems, numbers, novel, positions, stream)
+            missing, strayed = _numbers(
+                stems=stems, numbers=numbers, novel=novel, positions=positions, stream=stream
+            )
         rows.append(
             [
                 log(new_mass),

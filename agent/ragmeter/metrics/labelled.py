@@ -59,8 +59,12 @@ _SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 
 RankedLabels = Sequence[PassageLabels | None]
 
 PASSAGE_METRICS = (
-    *("topical_precision_at_k", "sufficiency_hit_at_k", "sufficiency_rate_at_k"),
-    *("misleading_context_rate_at_k", "reciprocal_rank_at_k", "ndcg_at_k"),
+    "topical_precision_at_k",
+    "sufficiency_hit_at_k",
+    "sufficiency_rate_at_k",
+    "misleading_context_rate_at_k",
+    "reciprocal_rank_at_k",
+    "ndcg_at_k",
 )
 
 

@@ -47,8 +47,17 @@ class PassageText:
     """The text of one passage, parsed on first use; traces share it, so it never changes."""
 
     __slots__ = (
-        *("_forms", "_has_text", "_language", "_negated", "_numbers", "_record", "_shared"),
-        *("_stems", "ids", "structured", "text"),
+        "_forms",
+        "_has_text",
+        "_language",
+        "_negated",
+        "_numbers",
+        "_record",
+        "_shared",
+        "_stems",
+        "ids",
+        "structured",
+        "text",
     )
 
     def __init__(self, text: str) -> None:

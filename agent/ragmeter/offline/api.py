@@ -24,8 +24,18 @@ from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
 
 _COLUMNS = (
-    *("trace_id", "service", "timestamp", "status", "canary"),
-    *("metric", "scorer", "state", "value", "reason", "probability", "fingerprint"),
+    "trace_id",
+    "service",
+    "timestamp",
+    "status",
+    "canary",
+    "metric",
+    "scorer",
+    "state",
+    "value",
+    "reason",
+    "probability",
+    "fingerprint",
 )
 
 
@@ -113,9 +123,18 @@ class ScoresFile(Iterator[ScoredTrace]):
             raise ImportError("to_pandas() needs pandas: pip install pandas") from error
         rows = [
             (
-                *(trace.trace_id, trace.service, trace.timestamp, trace.status, trace.canary),
-                *(result.metric, result.scorer, str(result.state), result.value, result.reason),
-                *(result.probability, result.fingerprint),
+                trace.trace_id,
+                trace.service,
+                trace.timestamp,
+                trace.status,
+                trace.canary,
+                result.metric,
+                result.scorer,
+                str(result.state),
+                result.value,
+                result.reason,
+                result.probability,
+                result.fingerprint,
             )
             for trace in self._read()
             for result in trace.results

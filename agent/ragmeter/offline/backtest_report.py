@@ -250,7 +250,7 @@ def build_timeline(
         notes.append(f"{len(services) - len(drawn)} more services are not drawn")
     fired = sum(alert.fired_at is not None for alert in alerts)
     title = f"ragmeter backtest: {fired} alert{'' if fired == 1 else 's'} would have fired"
-    return Timeline(title, start, end, drawn, notes)
+    return Timeline(title=title, start=start, end=end, services=drawn, notes=notes)
 
 
 def _lane(

@@ -24,15 +24,29 @@ _ROWS = 20_000  # of a row group: some megabytes
 
 # `number` tells traces apart; `more` has what has no column, on the first row of a trace
 _TRACE_COLUMNS = {
-    "number": "int64", "trace_id": "string", "service": "string", "timestamp": "timestamp",
-    "status": "string", "canary": "bool_", "trace_probability": "float64", "timings": "string",
-    "tags": "string", "more": "string",
-}  # fmt: skip
+    "number": "int64",
+    "trace_id": "string",
+    "service": "string",
+    "timestamp": "timestamp",
+    "status": "string",
+    "canary": "bool_",
+    "trace_probability": "float64",
+    "timings": "string",
+    "tags": "string",
+    "more": "string",
+}
 _RESULT_COLUMNS = {
-    "metric": "string", "scorer": "string", "state": "string", "value": "float64",
-    "reason": "string", "probability": "float64", "fingerprint": "string", "stratum": "string",
-    "cheap": "float64", "detail": "string",
-}  # fmt: skip
+    "metric": "string",
+    "scorer": "string",
+    "state": "string",
+    "value": "float64",
+    "reason": "string",
+    "probability": "float64",
+    "fingerprint": "string",
+    "stratum": "string",
+    "cheap": "float64",
+    "detail": "string",
+}
 _COLUMNS = {**_TRACE_COLUMNS, **_RESULT_COLUMNS}
 _JSON_COLUMNS = ("timings", "tags", "more", "detail")
 _NEEDED = ("number", "trace_id", "service", "timestamp", "metric", "scorer", "state", "value")

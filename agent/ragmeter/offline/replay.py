@@ -244,7 +244,13 @@ def replay_to_agent(
     done = done or ReplayState()
     reporter = ReplayReporter(source, done, say, clock)
     sender = _Sender(
-        client, f"{base}{TRACES_PATH}", done, reporter, rng or random.Random(), clock, sleep
+        client=client,
+        url=f"{base}{TRACES_PATH}",
+        done=done,
+        reporter=reporter,
+        rng=rng or random.Random(),
+        clock=clock,
+        sleep=sleep,
     )
     most = BATCH if rate is None else max(1, min(BATCH, int(rate * LINGER_SECONDS)))
     most_bytes = min(BATCH_BYTES, settings.limits.body_bytes)

@@ -442,19 +442,23 @@ class _ScoreTable:
     def finish(self, file: IO[str]) -> None:
         """Write the header and the rows into `file`."""
         table = csv.writer(file)
-        table.writerow([
-            *_KEY_COLUMNS,
-            *(f"{metric}.{scorer}" for metric, scorer in self._pairs),
-            *(TIMING_COLUMN + stage for stage in self._stages),
-            *(TAG_COLUMN + tag for tag in self._tags),
-            *([JUDGING_COLUMN] if self._judged else ()),
-        ])  # fmt: skip
+        table.writerow(
+            [
+                *_KEY_COLUMNS,
+                *(f"{metric}.{scorer}" for metric, scorer in self._pairs),
+                *(TIMING_COLUMN + stage for stage in self._stages),
+                *(TAG_COLUMN + tag for tag in self._tags),
+                *([JUDGING_COLUMN] if self._judged else ()),
+            ]
+        )
         self._rows.seek(0)
         for line in self._rows:
             row, timings, tags, judging = json.loads(line)
-            table.writerow([
-                *row,
-                *(timings.get(stage, "") for stage in self._stages),
-                *(tags.get(tag, "") for tag in self._tags),
-                *([json.dumps(judging) if judging else ""] if self._judged else ()),
-            ])  # fmt: skip
+            table.writerow(
+                [
+                    *row,
+                    *(timings.get(stage, "") for stage in self._stages),
+                    *(tags.get(tag, "") for tag in self._tags),
+                    *([json.dumps(judging) if judging else ""] if self._judged else ()),
+                ]
+            )

@@ -79,7 +79,14 @@ class FileFeedback:
         """Return the results that the labels of a trace give, by scorer."""
         rows = self._by_trace.get(trace_key(trace.trace_id), ())
         keys = ranked_passage_keys(trace) if rows else None
-        joined = FeedbackTrace(trace.trace_id, trace.service, (), 0.0, trace.probability, keys)
+        joined = FeedbackTrace(
+            trace_id=trace.trace_id,
+            service=trace.service,
+            segments=(),
+            timestamp=0.0,
+            probability=trace.probability,
+            passages=keys,
+        )
         by_scorer: dict[str, ScorerFeedback] = {}
         for service, scorer, labels in rows:
             if service in (None, trace.service):
@@ -144,13 +151,28 @@ def estimate_people(
     """
     windows = Windows(["24h"], min_samples=1)
     traces = [
-        ScoredTrace(str(at), "", 0.0, "ok", unlabelled_results(_PEOPLE_METRICS, scores))
+        ScoredTrace(
+            trace_id=str(at),
+            service="",
+            timestamp=0.0,
+            status="ok",
+            results=unlabelled_results(_PEOPLE_METRICS, scores),
+        )
         for at, scores in enumerate(cheap)
     ]
     for at, (verdict, probability) in labels.items():
         values = verdict_values(verdict).items()
         results = label_results(values, PEOPLE, probability, cheap[at])
-        traces.append(ScoredTrace(str(at), "", 0.0, "ok", results, partial=True))
+        traces.append(
+            ScoredTrace(
+                trace_id=str(at),
+                service="",
+                timestamp=0.0,
+                status="ok",
+                results=results,
+                partial=True,
+            )
+        )
     windows.advance(0.0)
     for trace in traces:
         windows.add(trace, "", ())

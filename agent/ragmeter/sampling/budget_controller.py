@@ -261,7 +261,9 @@ class BudgetController:
         for index, account in self._accounts.items():
             before = scales
             # the capacity is the last: its bursts, and no budget's, are an overload
-            usual, scales = self._scale_down(index, account, now, passed, scales)
+            usual, scales = self._scale_down(
+                index=index, account=account, now=now, passed=passed, scales=scales
+            )
             if index == CAPACITY_INDEX and scales != before:
                 overload = (
                     overload

@@ -196,7 +196,15 @@ class LabelPool:
         probability = min(rate, share * pool.scale)
         if chance >= probability:
             return False
-        pool.traces.append(PoolTrace(scored.trace_id, scored.timestamp, cheap, chance, probability))
+        pool.traces.append(
+            PoolTrace(
+                trace_id=scored.trace_id,
+                timestamp=scored.timestamp,
+                cheap=cheap,
+                chance=chance,
+                probability=probability,
+            )
+        )
         self._entered.add((scored.service, scored.trace_id))
         self.changed = True
         traces = (one for pool in self._services.values() for one in pool.traces)

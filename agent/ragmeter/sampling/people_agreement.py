@@ -19,7 +19,14 @@ MIN_OF_EACH = 5
 _CALIBRATION_BINS = 5
 
 AGREEMENT_COLUMNS = (
-    *("metric (scorer)", "n", "yes", "mean - yes", "ECE", "AUROC", "kappa", "threshold"),
+    "metric (scorer)",
+    "n",
+    "yes",
+    "mean - yes",
+    "ECE",
+    "AUROC",
+    "kappa",
+    "threshold",
 )
 AGREEMENT_NOTE = (
     "Each label counts for the traffic that it stands for; in brackets 95 % intervals. yes: share"
@@ -78,8 +85,11 @@ class ScorerAgreement(NamedTuple):
             return "{:z.2f} [{:z.2f}, {:z.2f}]".format(*interval)
 
         return [
-            *(f"{self.metric} ({self.scorer})", str(self.n), f"{self.yes:.2f}"),
-            *(limits(self.bias), f"{self.calibration:.2f}"),
+            f"{self.metric} ({self.scorer})",
+            str(self.n),
+            f"{self.yes:.2f}",
+            limits(self.bias),
+            f"{self.calibration:.2f}",
             "–" if self.auroc is None else limits(self.auroc),
             limits(self.kappa),
             "–" if self.threshold is None else f"{self.threshold:.2f}",
@@ -151,9 +161,17 @@ def _compare(label: str, metric: str, scorer: str, pairs: Sequence[_Pair]) -> Sc
         auroc, threshold = auroc_interval(pairs), _best_threshold(pairs)
     kappa = cohen_kappa([pair._replace(value=float(pair.value >= 0.5)) for pair in pairs])
     return ScorerAgreement(
-        label, metric, scorer, n, yes, _bias(pairs), _calibration_error(pairs), auroc, kappa,
-        None if threshold is None else threshold * _largest(metric),
-    )  # fmt: skip
+        label=label,
+        metric=metric,
+        scorer=scorer,
+        n=n,
+        yes=yes,
+        bias=_bias(pairs),
+        calibration=_calibration_error(pairs),
+        auroc=auroc,
+        kappa=kappa,
+        threshold=None if threshold is None else threshold * _largest(metric),
+    )
 
 
 def _mean(rows: Iterable[tuple[float, float]]) -> float:
@@ -176,7 +194,9 @@ def _bias(pairs: Sequence[_Pair]) -> Interval:
     rows = [(pair.value - pair.yes, pair.weight) for pair in pairs]
     mean, n = _mean(rows), _kish(pairs)
     variance = _mean(((value - mean) ** 2, weight) for value, weight in rows)
-    cell = Cell(n, len(rows), n, mean, variance * n / max(1.0, n - 1))
+    cell = Cell(
+        size=n, n=len(rows), effective=n, mean=mean, variance=variance * n / max(1.0, n - 1)
+    )
     return mean_interval([cell], -1.0, 1.0)[:3]
 
 

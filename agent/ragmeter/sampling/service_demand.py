@@ -64,7 +64,15 @@ class ServiceDemand:
     """
 
     __slots__ = (
-        *("_begun", "_count", "_updated", "cost", "load", "pending", "recent", "scale", "settled"),
+        "_begun",
+        "_count",
+        "_updated",
+        "cost",
+        "load",
+        "pending",
+        "recent",
+        "scale",
+        "settled",
     )
 
     def __init__(self, now: float, cost: CostVector) -> None:

@@ -81,9 +81,11 @@ class InlineTiers(TierSampling):
         super().__init__(settings, scorers, build_controllers(settings, scorers), clock)
         limits = settings.limits
         self._names = LabelBounds(
-            *(limits.services, limits.segment_values, MAX_LABEL_CHARS),
-            lambda label: None,
-            limits.reserved,
+            services=limits.services,
+            segment_values=limits.segment_values,
+            chars=MAX_LABEL_CHARS,
+            overflow=lambda label: None,
+            reserved=limits.reserved,
         )
         self._waiting: Counter[Tier] = Counter()  # for a place
         self._breakers: dict[Tier, CircuitBreaker] = {

@@ -321,13 +321,19 @@ class Scorer:
                 raise RuntimeError("sampler is missing")
             if not scores.referenced:  # recorded by the service itself; the sender's is judged
                 results += _make_unknown(
-                    pairs, ScoreState.NOT_APPLICABLE, terms, {}, "no_reference"
+                    pairs=pairs,
+                    state=ScoreState.NOT_APPLICABLE,
+                    terms=terms,
+                    cheap={},
+                    reason="no_reference",
                 )
             elif self._sampler.admits_canary("judge"):
                 draws["judge"] = terms
                 results = leave_to_judge(results) if self._judges_abstention else results
             else:
-                results += _make_unknown(pairs, ScoreState.UNSCORED, terms, {}, "budget")
+                results += _make_unknown(
+                    pairs=pairs, state=ScoreState.UNSCORED, terms=terms, cheap={}, reason="budget"
+                )
         return CheapScores(_complete_trace(scores, results), draws)
 
     def pending_pairs(self, cheap: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:

@@ -447,8 +447,11 @@ def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None
         workers = CpuWorkers(settings.hhem.workers, niceness=niceness)
         return HhemTier(hhem, settings.hhem, workers=workers)
     if models.path is None and (package := missing_package()):
-        log.warning("grounding by the embedded model is off: the package %s is missing"
-                    " (pip install 'ragmeter[model]')", package)  # fmt: skip
+        log.warning(
+            "grounding by the embedded model is off: the package %s is missing"
+            " (pip install 'ragmeter[model]')",
+            package,
+        )
         return None
     model = load_model(models.path or BUNDLED_FOLDER)
     if models.path is not None:
@@ -490,11 +493,11 @@ def build_slow_tiers(
     probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
     runner = tiers.probes
     return SlowTiers(
-        tiers.scorers,
-        build_controllers(settings, tiers.scorers),
-        replays,
-        spending,
-        probes,
+        scorers=tiers.scorers,
+        controllers=build_controllers(settings, tiers.scorers),
+        replays=replays,
+        spending=spending,
+        probes=probes,
         jobs=[lambda: probes.run(runner)] if runner else [],
         judges=tiers,
         gauges=tiers.gauges,
@@ -549,5 +552,9 @@ def _prompts() -> list[prompts.PromptTemplate]:
 def _log_served_model(judge: str, old: ServedModel, new: ServedModel) -> None:
     log.warning(
         "%s is served by %s %s now, by %s %s before: a new series begins",
-        *(judge, new.model, new.system_fingerprint, old.model, old.system_fingerprint),
+        judge,
+        new.model,
+        new.system_fingerprint,
+        old.model,
+        old.system_fingerprint,
     )

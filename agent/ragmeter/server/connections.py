@@ -203,10 +203,13 @@ class LimitedConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             secure = await loop.start_tls(
-                raw, self, context,
-                server_side=True, ssl_handshake_timeout=HEAD_SECONDS,
+                raw,
+                self,
+                context,
+                server_side=True,
+                ssl_handshake_timeout=HEAD_SECONDS,
                 ssl_shutdown_timeout=HEAD_SECONDS,
-            )  # fmt: skip
+            )
         except OSError:  # ssl.SSLError is one: no TLS, or a certificate of an unknown authority
             self._limiter.refused["tls"] += 1
             secure = None

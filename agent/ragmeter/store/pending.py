@@ -112,10 +112,12 @@ class OpenSpanTable:
         for id_, trace, arrived, root, size, keys in self._store.fetch(
             "SELECT id, trace, arrived, root, size, keys FROM open_spans ORDER BY id"
         ):
-            if not _is_sound_row(trace, arrived, root, size, keys):
+            if not _is_sound_row(trace=trace, arrived=arrived, root=root, size=size, keys=keys):
                 broken.append(id_)
                 continue
-            restored = opened.setdefault(trace, RestoredTrace(trace, arrived, [], 0, False))
+            restored = opened.setdefault(
+                trace, RestoredTrace(trace=trace, first=arrived, keys=[], size=0, root=False)
+            )
             restored.keys += [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]
             restored.size += size
             restored.root |= bool(root)

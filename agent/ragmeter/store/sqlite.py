@@ -252,7 +252,15 @@ class SqliteStore:
         if self.crowded or (self._kept and self._kept[-1].seq + 1 != first):
             return
         for seq, row in enumerate(arrivals, first):
-            self._kept.append(QueuedTrace(seq, row.timestamp, received, row.body, row.trace))
+            self._kept.append(
+                QueuedTrace(
+                    seq=seq,
+                    timestamp=row.timestamp,
+                    received=received,
+                    body=row.body,
+                    trace=row.trace,
+                )
+            )
             self._kept_bytes += len(row.body)
 
     def released(self, number: int) -> None:
@@ -344,11 +352,11 @@ class SqliteStore:
                 for name, labels, value in self.fetch("SELECT * FROM counters")
             ]
             return SavedState(
-                self.fetch("SELECT service, segment, width, start, data FROM buckets"),
-                counters,
-                self._meta(),
-                [OutboxItem(*row) for row in self.fetch(_OUTBOX)],
-                self.fetch("SELECT service, trace_id FROM evidence"),
+                buckets=self.fetch("SELECT service, segment, width, start, data FROM buckets"),
+                counters=counters,
+                meta=self._meta(),
+                outbox=[OutboxItem(*row) for row in self.fetch(_OUTBOX)],
+                evidence=self.fetch("SELECT service, trace_id FROM evidence"),
             )
 
     def evidence(self, service: str, trace_id: str) -> bytes | None:
@@ -456,4 +464,13 @@ def _draw_row(draw: TierDraw) -> tuple[object, ...]:
 def _parse_draw(*columns: Any) -> TierDraw:
     tier, service, timestamp, probability, pairs, body, stratum, cheap = columns
     parsed = _parse_pairs(pairs)
-    return TierDraw(tier, service, timestamp, probability, parsed, body, stratum, json.loads(cheap))
+    return TierDraw(
+        tier=tier,
+        service=service,
+        timestamp=timestamp,
+        probability=probability,
+        pairs=parsed,
+        body=body,
+        stratum=stratum,
+        cheap=json.loads(cheap),
+    )

@@ -128,7 +128,9 @@ class _BucketBuilder:
                         counts[offset + 5] += y
                         counts[offset + 6] += y * y
                     else:
-                        self._add_values(offset, score.probability, 1, y, y * y)
+                        self._add_values(
+                            offset=offset, probability=score.probability, n=1, y=y, yy=y * y
+                        )
                     if sign and sign * value <= bar:
                         self._add_worst(key, sign * value, trace)
                 elif state is _NOT_APPLICABLE:

@@ -299,7 +299,7 @@ def _pool(cells: Sequence[Cell], shares: Sequence[float]) -> Cell:
         for share, cell in zip(shares, cells, strict=True)
     )
     n, effective = sum(cell.n for cell in cells), sum(cell.effective for cell in cells)
-    return Cell(1.0, n, effective, mean, variance)
+    return Cell(size=1.0, n=n, effective=effective, mean=mean, variance=variance)
 
 
 def _variance_ratio(cell: Cell, prior: float) -> float:

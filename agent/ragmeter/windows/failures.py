@@ -28,8 +28,16 @@ TRACE_REASONS = frozenset(
 # The known faults; `docs/metrics.md` explains each.
 FAILURE_REASONS = frozenset(
     {
-        *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
-        *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
+        "judge_error",
+        "judge_timeout",
+        "judge_refused",
+        "judge_unavailable",
+        "unparsable",
+        "too_long",
+        "model_error",
+        "not_configured",
+        "old_schema",
+        "internal_error",
         "timeout",  # of a judge or model on Kafka
         "embedding_failed",  # of a canary's similarity
         "bad_value",  # of a function of the user's own

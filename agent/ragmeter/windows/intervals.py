@@ -78,11 +78,15 @@ def estimate_interval(
         # where every trace is judged, the judge's scores are as built-in ones: about the process
         drawn = any(key.stratum and part.w != part.n * WEIGHT_ONE for key, part in parts)
         finite = drawn and not process
-        cells = _sample_cells(parts, low, high, assisted or is_sampled(sums), finite)
+        cells = _sample_cells(
+            parts=parts, low=low, high=high, assisted=assisted or is_sampled(sums), finite=finite
+        )
         return mean_interval(cells, low, high, _sizes_known_from(parts, finite))
     n, y = sums.n, sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
-    return mean_interval([Cell(n, n, n, y / (n << VALUE_BITS), spread)], low, high)
+    return mean_interval(
+        [Cell(size=n, n=n, effective=n, mean=y / (n << VALUE_BITS), variance=spread)], low, high
+    )
 
 
 def is_sampled(sums: ScoreSums) -> bool:

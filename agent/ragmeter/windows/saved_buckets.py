@@ -112,7 +112,9 @@ def encode_journal(entries: Sequence[JournalEntry], slots: SeriesSlots) -> bytes
     """Encode what a commit has added: the names of all series once, then the sums as they are."""
     rows = [
         (
-            *(*place, delta.trace_count, delta.counts),
+            *place,
+            delta.trace_count,
+            delta.counts,
             [(offset, list(strata.items())) for offset, strata in delta.strata.items()],
             *_encode_others(delta),
         )

@@ -139,7 +139,9 @@ class Windows:
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
         """Return the number of traces in a window by state; all zero for an unknown series."""
-        cell = self.cell(service, segment, metric, scorer, window)
+        cell = self.cell(
+            service=service, segment=segment, metric=metric, scorer=scorer, window=window
+        )
         return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
     def estimate(
@@ -176,7 +178,9 @@ class Windows:
 
         None with fewer than `min_samples` of those.
         """
-        cell = self.cell(service, segment, metric, scorer, window)
+        cell = self.cell(
+            service=service, segment=segment, metric=metric, scorer=scorer, window=window
+        )
         number = cell.scored + cell.unscored + cell.shed if cell else 0
         if cell is None or number < self.min_samples:
             return None
@@ -267,7 +271,9 @@ class Windows:
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None:
         """Estimate `failed` over the longest window without `window`."""
-        cell = self.sums_before(service, segment, metric, scorer, window)
+        cell = self.sums_before(
+            service=service, segment=segment, metric=metric, scorer=scorer, window=window
+        )
         past, total = self._past_and_window(service, segment, window)
         reasons = Counter(_failure_reasons(past, metric, scorer))
         reasons -= Counter(_failure_reasons(total, metric, scorer))
@@ -277,7 +283,9 @@ class Windows:
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> float | None:
         """Estimate the mean over `sums_before`; None with fewer than `min_samples` scored."""
-        cell = self.sums_before(service, segment, metric, scorer, window)
+        cell = self.sums_before(
+            service=service, segment=segment, metric=metric, scorer=scorer, window=window
+        )
         if cell is None or cell.scored < self.min_samples:
             return None
         estimate = self._estimate(cell, metric, scorer)
@@ -379,7 +387,14 @@ def _estimate_latency(buckets: Sequence[Bucket], stage: str) -> Estimate | None:
     hist = _sum_latency(buckets, stage)
     for _, value, lower, upper in hist.limits((0.95,)) if hist else ():
         if hist and upper is not None:
-            return Estimate(value, lower, upper, hist.n, hist.n, {})
+            return Estimate(
+                value=value,
+                lower=lower,
+                upper=upper,
+                effective_samples=hist.n,
+                samples=hist.n,
+                states={},
+            )
     return None
 
 
@@ -398,8 +413,20 @@ def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Map
 
 # Methods whose first argument is a service; the last three are of breakdowns.
 _BY_SERVICE = {
-    *("segments", "series", "stages", "count_traces", "estimate", "unscored", "quantiles"),
-    *("states", "history", "newest_trace", "worst", "cell", "sums_before", "series_history"),
+    "segments",
+    "series",
+    "stages",
+    "count_traces",
+    "estimate",
+    "unscored",
+    "quantiles",
+    "states",
+    "history",
+    "newest_trace",
+    "worst",
+    "cell",
+    "sums_before",
+    "series_history",
 }
 
 

@@ -109,12 +109,12 @@ def _same_cause(alert: Alert, other: Alert) -> bool:
 
 def _card(alert: Alert, now: float | None) -> AlertCard:
     return AlertCard(
-        alert,
-        SEVERITIES.get(alert.severity, alert.severity),
-        _change(alert) if alert.drift is None else _drift_change(alert),
-        " · ".join(_times(alert, now)) + _samples(alert),
-        "".join(f" · {text}" for text in _evidence(alert)),
-        alert.runbook or runbook_link(alert.rule, RUNBOOK_PATH),
+        alert=alert,
+        severity=SEVERITIES.get(alert.severity, alert.severity),
+        change=_change(alert) if alert.drift is None else _drift_change(alert),
+        times=" · ".join(_times(alert, now)) + _samples(alert),
+        evidence="".join(f" · {text}" for text in _evidence(alert)),
+        runbook=alert.runbook or runbook_link(alert.rule, RUNBOOK_PATH),
     )
 
 

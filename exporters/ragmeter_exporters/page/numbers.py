@@ -79,8 +79,10 @@ def format_age(number: float) -> str:
     """Format a long duration in its two largest units."""
     whole = max(0, round(number))
     for size, unit, smaller, small in (
-        (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"),
-    ):  # fmt: skip
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if whole >= size:
             rest = whole % size // smaller
             return f"{whole // size}{THIN}{unit}" + (f" {rest}{THIN}{small}" if rest else "")

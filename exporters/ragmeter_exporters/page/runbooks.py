@@ -89,23 +89,31 @@ def _rule_row(rules: tuple[AlertRule, ...]) -> _AlertRow:
     rule = rules[0]
     severity = f"{rule.severity}, off" if rule.name == _OFF else rule.severity
     condition = _condition(rules)
-    return _AlertRow(severity, condition, condition, rule.for_, rule.keep_firing_for)
+    return _AlertRow(
+        severity=severity,
+        condition=condition,
+        brief=condition,
+        for_=rule.for_,
+        keep=rule.keep_firing_for,
+    )
 
 
 def _burn_row(alert: BurnRateAlert) -> _AlertRow:
     condition = (
         f"budget used {alert.factor:g} times too fast over {alert.long} and over {alert.short}"
     )
-    return _AlertRow(alert.severity, condition, condition, 0, KEEP_FIRING)
+    return _AlertRow(
+        severity=alert.severity, condition=condition, brief=condition, for_=0, keep=KEEP_FIRING
+    )
 
 
 def _health_row(rule: HealthRule) -> _AlertRow:
     return _AlertRow(
-        rule.severity,
-        f"`{escape_cell(rule.expr.replace(WINDOW, '1h'))}`",
-        escape_cell(_without_templates(rule.summary)),
-        rule.for_,
-        rule.keep,
+        severity=rule.severity,
+        condition=f"`{escape_cell(rule.expr.replace(WINDOW, '1h'))}`",
+        brief=escape_cell(_without_templates(rule.summary)),
+        for_=rule.for_,
+        keep=rule.keep,
     )
 
 

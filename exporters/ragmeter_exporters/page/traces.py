@@ -116,11 +116,13 @@ def trace_view(
     trace, results = document.get("trace"), document.get("results")
     base = base_view(agent, options)
     view = TraceView(
-        base,
-        service,
-        trace_id,
-        trace if isinstance(trace, dict) else {},
-        [item for item in results if isinstance(item, dict)] if isinstance(results, list) else [],
+        base=base,
+        service=service,
+        trace_id=trace_id,
+        trace=trace if isinstance(trace, dict) else {},
+        results=[item for item in results if isinstance(item, dict)]
+        if isinstance(results, list)
+        else [],
     )
     with agent.lock():
         windows = agent.windows
@@ -397,13 +399,13 @@ def _score_row(item: dict[str, Any], answer: str) -> ScoreRow:
         notes.append(f"instrument {item['fingerprint']}")
     value = item.get("value")
     return ScoreRow(
-        metric_words(name),
-        one_line(" · ".join(notes), 200),
-        list(_details(_dict(item.get("detail")), answer)),
-        format_trace_value(value, find_spec(metric_specs(), name))
+        name=metric_words(name),
+        notes=one_line(" · ".join(notes), 200),
+        details=list(_details(_dict(item.get("detail")), answer)),
+        value=format_trace_value(value, find_spec(metric_specs(), name))
         if isinstance(value, int | float)
         else "",
-        str(item.get("state", "")).replace("_", " "),
+        state=str(item.get("state", "")).replace("_", " "),
     )
 
 

@@ -375,7 +375,9 @@ def status_view(
             view.breakdown = _breakdown(agent, view)
     with agent.lock():
         unnamed = list(agent.unnamed_services())
-        return StatusView(base, overview, full, list(agent.part_pages()), unnamed)
+        return StatusView(
+            base=base, overview=overview, full=full, parts=list(agent.part_pages()), unnamed=unnamed
+        )
 
 
 def service_view(
@@ -461,7 +463,10 @@ def _read_service(
         segments = windows.segments(service)
         view.hidden_segments = max(0, len(segments) - SEGMENTS)
         shown = segments[:SEGMENTS]
-        view.segments = [_segment(windows, service, name, view.rows, base) for name in shown]
+        view.segments = [
+            _segment(windows=windows, service=service, segment=name, rows=view.rows, base=base)
+            for name in shown
+        ]
         view.worst = _worst(windows, service, view.rows, base)
         own, get = ("service", service), agent.counters.get
         view.guessed = {
@@ -503,7 +508,9 @@ def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> l
         history = windows.history(service, "", metric, scorer, span) if span else []
         spec = replace(metric_specs()[base_name(metric)], name=metric)
         judge = base.judge.model if base.judge and is_judged(scorer) else ""
-        rows.append(MetricRow(spec, scorer, cells, list(history), judge))
+        rows.append(
+            MetricRow(spec=spec, scorer=scorer, cells=cells, history=list(history), judge=judge)
+        )
     return rows
 
 

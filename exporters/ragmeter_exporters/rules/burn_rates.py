@@ -31,9 +31,15 @@ class BurnRateAlert(NamedTuple):
 # Page at 2 % of a 30-day budget in 1 h, page at 5 % in 6 h, ticket at 10 % in 3 d. A factor is
 # share of the budget x 30 days / long window, and a short window a twelfth of the long one.
 BURN_RATE_ALERTS = (
-    BurnRateAlert("RagErrorBudgetBurnFast", "critical", "1h", "5m", 14.4),
-    BurnRateAlert("RagErrorBudgetBurnSlow", "critical", "6h", "30m", 6),
-    BurnRateAlert("RagErrorBudgetBurnTicket", "warning", "3d", "6h", 1),
+    BurnRateAlert(
+        name="RagErrorBudgetBurnFast", severity="critical", long="1h", short="5m", factor=14.4
+    ),
+    BurnRateAlert(
+        name="RagErrorBudgetBurnSlow", severity="critical", long="6h", short="30m", factor=6
+    ),
+    BurnRateAlert(
+        name="RagErrorBudgetBurnTicket", severity="warning", long="3d", short="6h", factor=1
+    ),
 )
 
 # Errors in the long window below which nothing fires: at 0.02 traces/s one chance error is 1.4 %

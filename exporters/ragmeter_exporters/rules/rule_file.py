@@ -42,13 +42,13 @@ class HealthRule:
 def _load_rules() -> tuple[HealthRule, ...]:
     return tuple(
         HealthRule(
-            entry["alert"],
-            entry["severity"],
-            entry["expr"],
-            entry["summary"],
-            entry["description"],
-            parse_duration(entry["for"]) if "for" in entry else 0,
-            parse_duration(entry["keep"]) if "keep" in entry else KEEP,
+            name=entry["alert"],
+            severity=entry["severity"],
+            expr=entry["expr"],
+            summary=entry["summary"],
+            description=entry["description"],
+            for_=parse_duration(entry["for"]) if "for" in entry else 0,
+            keep=parse_duration(entry["keep"]) if "keep" in entry else KEEP,
         )
         for entry in load_yaml(__package__, "agent_rules.yaml")
     )

@@ -26,8 +26,17 @@ _DECIDING_ATTRIBUTES = (
 _MAX_CACHED = 4_096  # kinds of spans; an application sends some dozens, by the length of its lists
 _MAX_NAMES = 256  # of a span whose match is cached
 _SCALAR_FIELDS = (
-    *("context", "model", "prompt_version", "input_tokens", "output_tokens", "cost_usd"),
-    *("first_token_ns", "error_type", "error", "session", "user"),
+    "context",
+    "model",
+    "prompt_version",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "first_token_ns",
+    "error_type",
+    "error",
+    "session",
+    "user",
 )
 
 

@@ -246,12 +246,12 @@ class RequestReader:
             name = wire.event_name or self._form.text_at(wire.attributes, "event.name")
             if may_carry_content(name):
                 event = read_log_event(
-                    _id(wire.trace_id, 16, "bad_trace_id"),
-                    _id(wire.span_id, 8, "bad_span_id"),
-                    name[:_MAX_NAME],
-                    wire.time_unix_nano or wire.observed_time_unix_nano,
-                    self._attributes(wire.attributes, allowance),
-                    self._form.value(wire.body, allowance, self.limits.depth),
+                    trace_id=_id(wire.trace_id, 16, "bad_trace_id"),
+                    span_id=_id(wire.span_id, 8, "bad_span_id"),
+                    name=name[:_MAX_NAME],
+                    time=wire.time_unix_nano or wire.observed_time_unix_nano,
+                    attributes=self._attributes(wire.attributes, allowance),
+                    body=self._form.value(wire.body, allowance, self.limits.depth),
                 )
         if event is None:
             self.decoded.ignored += 1

@@ -57,10 +57,18 @@ class _TextField:
 
 
 _QUERY = _TextField(
-    "query", 32_768, ContentGap.QUERY_TRUNCATED, "langfuse.trace.input", find_question
+    name="query",
+    limit=32_768,
+    truncated=ContentGap.QUERY_TRUNCATED,
+    trace_key="langfuse.trace.input",
+    find=find_question,
 )
 _ANSWER = _TextField(
-    "answer", 131_072, ContentGap.ANSWER_TRUNCATED, "langfuse.trace.output", find_answer
+    name="answer",
+    limit=131_072,
+    truncated=ContentGap.ANSWER_TRUNCATED,
+    trace_key="langfuse.trace.output",
+    find=find_answer,
 )
 
 

@@ -211,13 +211,21 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
             entry = committed.get(part)
             offset = entry.offset if entry is not None and entry.offset >= 0 else None
             last = max(end[part], offset or 0)
-            row = PartitionLag(part.topic, part.partition, first[part], last, offset)
+            row = PartitionLag(
+                topic=part.topic,
+                partition=part.partition,
+                first=first[part],
+                end=last,
+                committed=offset,
+            )
             rows.append(row)
             if not row.lag:
                 continue
             # an open transaction holds records back: their age is only additional information
             with contextlib.suppress(KafkaCommandError):
-                waiting = records_between(reader, part, offset or 0, last, _AGE_SECONDS)
+                waiting = records_between(
+                    reader=reader, partition=part, start=offset or 0, end=last, quiet=_AGE_SECONDS
+                )
                 if (oldest := next(waiting, None)) is not None:
                     row.age_seconds = max(0.0, time.time() - oldest.timestamp / 1000)
                 else:  # only the marks of transactions are left, which nobody reads

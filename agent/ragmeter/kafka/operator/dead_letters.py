@@ -170,14 +170,26 @@ def redrive(
 
     kafka, result = settings.kafka, RedriveResult()
     if dry_run:
-        for letter in _pending(settings, read_letters(kafka), result, reason, limit):
+        for letter in _pending(
+            settings=settings,
+            contents=read_letters(kafka),
+            result=result,
+            reason=reason,
+            limit=limit,
+        ):
             result.reasons[letter.reason] += 1
         return result
     own = {"transactional_id": f"{kafka.group}-redrive", "transaction_timeout_ms": _TRANSACTION_MS}
     with producer(kafka, settings.limits.trace_bytes, **own) as client:
         try:
             client.init_transactions()
-            pending = _pending(settings, read_letters(kafka), result, reason, limit)
+            pending = _pending(
+                settings=settings,
+                contents=read_letters(kafka),
+                result=result,
+                reason=reason,
+                limit=limit,
+            )
             for batch in _batches(pending):
                 _send(settings, client, batch, result)
                 say(f"{result.sent} of {len(pending)} sent")

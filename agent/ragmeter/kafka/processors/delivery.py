@@ -172,7 +172,9 @@ class DeadLetterTopic:
         }
         place = b"/".join(source[name] for name in ("topic", "partition", "offset")).decode()
         log.warning("%s is a dead letter: %s", place, failure.reason)
-        letter = OutRecord(self.topic, failure.raw, key, None, headers)
+        letter = OutRecord(
+            topic=self.topic, value=failure.raw, key=key, partition=None, headers=headers
+        )
         return letter if self._preparer.keeps_raw else without_body(letter)
 
 

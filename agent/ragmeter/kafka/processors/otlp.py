@@ -196,5 +196,7 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
             else:
                 key = one.trace.trace_id.encode("utf-8", "replace")
                 topic = settings.kafka.topics.traces
-                records.append(OutRecord(topic, one.body, key, None, _NATIVE))
+                records.append(
+                    OutRecord(topic=topic, value=one.body, key=key, partition=None, headers=_NATIVE)
+                )
         return records, counts

@@ -84,7 +84,9 @@ class OpenSpanRows:
         for (name, number), data in sorted(rows.get(_OPEN, ()), key=lambda row: int(row[0][1])):
             trace = bytes.fromhex(name)
             arrived, root, size, keys = json.loads(data.partition(b"\n")[0])
-            one = opened.setdefault(trace, RestoredTrace(trace, float(arrived), [], 0, False))
+            one = opened.setdefault(
+                trace, RestoredTrace(trace=trace, first=float(arrived), keys=[], size=0, root=False)
+            )
             one.keys += map(bytes.fromhex, keys)
             one.size += int(size)
             one.root |= bool(root)

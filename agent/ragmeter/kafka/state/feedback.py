@@ -171,7 +171,9 @@ class FeedbackStateRows:
             self._labelled.add(number)
         for (number,), data in sorted(rows.get(_FEEDBACK, ()), key=lambda row: int(row[0][0])):
             trace, service, scorer, since, body = json.loads(data)
-            self._feedback[number] = NewFeedback(bytes.fromhex(trace), service, scorer, since, body)
+            self._feedback[number] = NewFeedback(
+                trace=bytes.fromhex(trace), service=service, scorer=scorer, since=since, body=body
+            )
             self._written.add(number)
         # chunks come in no order, and of a trace that came twice the latest counts
         self._ids = {trace: tuple(sorted(numbers)) for trace, numbers in self._ids.items()}

@@ -226,7 +226,13 @@ class PartitionState(ServiceState):
         """Count labels that a person has given here; they are durable with the next step."""
         self._spoiled = True
         drawn = self.labels.drawn_among([feedback])
-        (row,) = feedback_rows([feedback], None, self.clocks.wall(), self._future, drawn)
+        (row,) = feedback_rows(
+            items=[feedback],
+            event_time=None,
+            now=self.clocks.wall(),
+            future_seconds=self._future,
+            drawn=drawn,
+        )
         self.label(feedback, self._stored_scores)
         self._accept(row, (("source", "page"),))
         self.settle()

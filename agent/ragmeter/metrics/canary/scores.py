@@ -26,9 +26,18 @@ from ragmeter.trace import Passage, Reference, Trace
 
 _SERVICE_METRICS = ("canary_failed", "canary_seconds")
 _ANSWER_METRICS = (
-    *("exact_match", "keyword_coverage", "number_match", "answer_completeness"),
-    *("source_indicators", "list_coverage", "fact_coverage", "fact_checks"),
-    *("calculation", "calculation_shown", "calculation_steps", "answer_correctness"),
+    "exact_match",
+    "keyword_coverage",
+    "number_match",
+    "answer_completeness",
+    "source_indicators",
+    "list_coverage",
+    "fact_coverage",
+    "fact_checks",
+    "calculation",
+    "calculation_shown",
+    "calculation_steps",
+    "answer_correctness",
 )
 _CITATION_METRICS = ("attribution_hit", "abstention_accuracy", "unanswerable_hallucination")
 
@@ -93,7 +102,9 @@ def score_canary(
         values = dict.fromkeys(reference_metrics(ks), NoScore(trace.status, applies=False))
         values["canary_failed"] = float(trace.status != "ok")
         if trace.status == "ok":
-            values |= _reference_values(prepared, reference, ks, monotonic, details)
+            values |= _reference_values(
+                prepared=prepared, reference=reference, ks=ks, monotonic=monotonic, details=details
+            )
         own_scores = [one.score(prepared.derive()[0]) for one in own]
     scores = [
         make_score(name, trace, values[name], REFERENCE_SCORER, detail=details.get(name))
@@ -115,7 +126,13 @@ def _reference_values(
     ranked = None if passages is None else [passages[index] for index in rank_order(passages)]
     return {
         "canary_seconds": NoScore("not_reported") if total is None else total,
-        **_answer_values(visible, reference, prepared.derive()[1], monotonic, details),
+        **_answer_values(
+            trace=visible,
+            reference=reference,
+            answered=prepared.derive()[1],
+            monotonic=monotonic,
+            details=details,
+        ),
         **retrieval.retrieval_scores(ranked, reference, ks),
         "scope_miss": retrieval.scope_miss(reference.supports, reference.scope),
         **_citation_values(prepared, reference),
@@ -171,7 +188,13 @@ def _answer_values(
         values["answer_correctness"] = _best(
             [
                 # "I don't know whether refunds take 14 days" has the keywords and no fact
-                _correctness(answer, text, reference, factual, not answered and not abstains(text))
+                _correctness(
+                    answer=answer,
+                    expected=text,
+                    reference=reference,
+                    factual=factual,
+                    declines=not answered and not abstains(text),
+                )
                 for text in reference.right_answers
             ]
         )

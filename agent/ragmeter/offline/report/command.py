@@ -101,7 +101,15 @@ def run_report(
         texts = TraceTexts(wanted.traces, settings.limits.trace_bytes, settings.privacy, say)
     redactor = Redactor(settings.privacy)
     runs = [
-        _read_run(name, path, wanted, settings, texts, redactor, say)
+        _read_run(
+            name=name,
+            path=path,
+            wanted=wanted,
+            settings=settings,
+            texts=texts,
+            redactor=redactor,
+            say=say,
+        )
         for name, path in zip(_run_names(wanted.files), wanted.files, strict=True)
     ]
     order = list(dict.fromkeys(part.name for run in runs for part in run.groups))
@@ -110,9 +118,13 @@ def run_report(
     every = wanted.every or wanted.form == "json" or not has_default_metrics(runs)
     metrics = wanted.metrics or (() if every else default_metrics())
     report = build_report(
-        runs, paired_by=wanted.pair_by, seed=wanted.seed, worst=wanted.worst,
-        metrics=metrics, latency=not wanted.metrics,
-    )  # fmt: skip
+        runs,
+        paired_by=wanted.pair_by,
+        seed=wanted.seed,
+        worst=wanted.worst,
+        metrics=metrics,
+        latency=not wanted.metrics,
+    )
     if not report.keys and wanted.metrics:
         raise terminal.UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
     if wanted.html is not None:
@@ -252,9 +264,12 @@ def _redacted(item: ReportTrace, text: TraceText, redactor: Redactor) -> TraceTe
     """Redact a text from the scored file by the rules for traces."""
     when = datetime.fromtimestamp(item.trace.timestamp, UTC)
     trace = Trace(
-        trace_id=item.trace.trace_id, service=item.trace.service, timestamp=when,
-        query=text.query, answer=text.answer,
-    )  # fmt: skip
+        trace_id=item.trace.trace_id,
+        service=item.trace.service,
+        timestamp=when,
+        query=text.query,
+        answer=text.answer,
+    )
     redacted = redactor.trace(DecodedTrace(trace, b""), Counts()).trace
     return TraceText(redacted.query or "", redacted.answer or "")
 

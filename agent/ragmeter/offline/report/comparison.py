@@ -178,14 +178,26 @@ def compare_runs(
         scorers = {(s.metric, s.scorer) for s in series if len(s.scores)}
         for first in runs[0][1]:
             second = others.get((first.metric, first.scorer, first.fingerprint))
-            base = RunComparison(number, first.metric, first.scorer, first.fingerprint, "nothing")
+            base = RunComparison(
+                run=number,
+                metric=first.metric,
+                scorer=first.scorer,
+                fingerprint=first.fingerprint,
+                method="nothing",
+            )
             if not len(first.scores) or second is None or not len(second.scores):
                 if len(first.scores) and (first.metric, first.scorer) in scorers:
                     base = replace(base, method="other_instrument")
                 comparisons.append(base)
             else:
                 comparisons.append(
-                    _compare_series(base, (runs[0][0], first), (run, second), same_draw, seed)
+                    _compare_series(
+                        base=base,
+                        first=(runs[0][0], first),
+                        second=(run, second),
+                        same_draw=same_draw,
+                        seed=seed,
+                    )
                 )
     tested = [item for item in comparisons if item.p is not None]
     adjusted = dict(
@@ -217,17 +229,27 @@ def _compare_series(
             for q in pairs
         ]
         return replace(
-            base, method="paired", pairs=len(pairs), p=randomisation_p(turns, seed),
-            difference=mean.value, lower=mean.lower, upper=mean.upper,
-        )  # fmt: skip
+            base,
+            method="paired",
+            pairs=len(pairs),
+            p=randomisation_p(turns, seed),
+            difference=mean.value,
+            lower=mean.lower,
+            upper=mean.upper,
+        )
     first_interval, second_interval = first[1].plain, second[1].plain
     if first_interval is None or second_interval is None:  # a series without countable scores
         return base
     difference, lower, upper = independent_difference(first_interval, second_interval)
     return replace(
-        base, method="unpaired", pairs=len(pairs), p=independent_p(difference, lower, upper),
-        difference=difference, lower=lower, upper=upper,
-    )  # fmt: skip
+        base,
+        method="unpaired",
+        pairs=len(pairs),
+        p=independent_p(difference, lower, upper),
+        difference=difference,
+        lower=lower,
+        upper=upper,
+    )
 
 
 def _pair_scores(

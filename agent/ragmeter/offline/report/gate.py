@@ -239,7 +239,7 @@ def _check_series(rule: AlertRule, name: str, series: RunSeries, on: GateStatist
     ends = (plain.lower, plain.upper) if plain else (estimate.lower, estimate.upper)
     value = _measured(estimate.value, *ends, estimate.samples)
     worst = [bound_label(one.trace_id, _MAX_ID) for one in series.worst[:_MAX_TRACES]]
-    return _check_value(rule, name, value, series.spec, on, worst)
+    return _check_value(rule=rule, name=name, value=value, spec=series.spec, on=on, worst=worst)
 
 
 def _missing(rule: AlertRule, text: str) -> GateCheck:
@@ -254,14 +254,16 @@ def _check_latency(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> 
             if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):
                 name = f"p{100 * one.quantile:g} of {bound_label(stage, _MAX_ID)} seconds"
                 value = _measured(one.value, one.lower, one.upper, one.samples)
-                yield _check_value(rule, name, value, None, on, ())
+                yield _check_value(rule=rule, name=name, value=value, spec=None, on=on, worst=())
 
 
 def _measured(
     value: float, lower: float | None, upper: float | None, samples: int
 ) -> ConditionValue:
     """Return a value that is tested by its mean; the rule has the threshold."""
-    return ConditionValue(value, value, lower, upper, samples, 0.0)
+    return ConditionValue(
+        tested=value, value=value, lower=lower, upper=upper, samples=samples, effective_samples=0.0
+    )
 
 
 def _check_value(
@@ -289,11 +291,11 @@ def _check_value(
     if not failed and condition_holds(rule, value):
         text += "; the mean misses it, the interval does not exclude it"
     return GateCheck(
-        rule.name,
-        _is_required(rule),
-        "failed" if failed else "passed",
-        text,
-        worst if failed else (),
+        rule=rule.name,
+        required=_is_required(rule),
+        outcome="failed" if failed else "passed",
+        text=text,
+        traces=worst if failed else (),
     )
 
 

@@ -64,9 +64,13 @@ class TraceTexts:
     """
 
     def __init__(
-        self, path: Path, limit: int, privacy: PrivacySettings, say: Callable[[str], None],
+        self,
+        path: Path,
+        limit: int,
+        privacy: PrivacySettings,
+        say: Callable[[str], None],
         whole: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.traces: dict[str, Trace] = {}
         self.texts: dict[str, TraceText] = {}
         self.queries: dict[str, str] = {}
@@ -105,15 +109,15 @@ def read_scored_file(
     with open_input(path) as file:
         if is_parquet(file):
             lines = read_parquet_lines(file, name)
-            yield from _read_jsonl(lines, name, limit, summary, say)
+            yield from _read_jsonl(lines=lines, name=name, limit=limit, summary=summary, say=say)
             return
         head: bytes = file.peek(1)  # type: ignore[attr-defined]
         check_text(head, name)
         if head.removeprefix(BOM).lstrip()[:1] in (b"{", b""):
             lines = iterate_lines(file, name, limit)
-            yield from _read_jsonl(lines, name, limit, summary, say)
+            yield from _read_jsonl(lines=lines, name=name, limit=limit, summary=summary, say=say)
         else:
-            yield from _read_csv(file, name, limit, summary, say)
+            yield from _read_csv(file=file, name=name, limit=limit, summary=summary, say=say)
 
 
 def _read_jsonl(

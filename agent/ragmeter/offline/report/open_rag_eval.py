@@ -103,7 +103,9 @@ def _read_answer(row: Mapping[str, str], prefix: str, query_id: str, trace_id: s
         for segment in segments
         if isinstance(segment, dict) and isinstance(segment.get("text"), str)
     )
-    trace = ScoredTrace(trace_id, "open-rag-eval", 0.0, "ok", scores)
+    trace = ScoredTrace(
+        trace_id=trace_id, service="open-rag-eval", timestamp=0.0, status="ok", results=scores
+    )
     texts = TraceText(row.get("query", "")[:MAX_TEXT], text[:MAX_TEXT])
     return ReportTrace(trace, texts, query_id)
 
@@ -170,7 +172,13 @@ class _OpenRagEvalReader:
             return
         for name, metric in NUGGETS.items():
             value = by_name.get(name) if isinstance(by_name, dict) else None
-            yield from self._read_score(metric, AUTONUGGETIZER, column, value, "judge_error")
+            yield from self._read_score(
+                metric=metric,
+                scorer=AUTONUGGETIZER,
+                column=column,
+                value=value,
+                reason="judge_error",
+            )
 
     def _read_score(
         self, metric: str, scorer: str, column: str, value: object, reason: str = "not_reported"

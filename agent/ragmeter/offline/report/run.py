@@ -106,7 +106,14 @@ def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) ->
     beyond = [value for value in ordered if not q1 - reach <= value <= q3 + reach]
     shown = sorted(set(beyond), key=lambda value: (-max(low - value, value - high), value))
     return BoxPlot(
-        len(ordered), low, q1, median, q3, high, len(beyond), tuple(sorted(shown[:MAX_OUTLIERS]))
+        n=len(ordered),
+        low=low,
+        q1=q1,
+        median=median,
+        q3=q3,
+        high=high,
+        outside=len(beyond),
+        outliers=tuple(sorted(shown[:MAX_OUTLIERS])),
     )
 
 
@@ -395,17 +402,21 @@ class ScoredRun:
                 for state, counted in self._reasons.get((metric, name), {}).items():
                     reasons.setdefault(state, Counter()).update(counted)
             yield RunSeries(
-                metric, base_scorer, fingerprint, spec, scores,
-                windows.estimate(SERVICE, "", metric, scorer, WINDOW),
-                self._plain(metric, scorer, spec),
-                compute_box_plot(scores.values, scores.probabilities),
-                windows.states(SERVICE, "", metric, scorer, WINDOW),
-                reasons,
-                tuple(self._worst(metric, scores, worst)),
-                any(probability != 1 for probability in scores.probabilities),
-                summarise_repeats(self.keys, scores, self._again.get((metric, scorer), ())),
-                self.judging.model(fingerprint),
-            )  # fmt: skip
+                metric=metric,
+                scorer=base_scorer,
+                fingerprint=fingerprint,
+                spec=spec,
+                scores=scores,
+                estimate=windows.estimate(SERVICE, "", metric, scorer, WINDOW),
+                plain=self._plain(metric, scorer, spec),
+                box=compute_box_plot(scores.values, scores.probabilities),
+                states=windows.states(SERVICE, "", metric, scorer, WINDOW),
+                reasons=reasons,
+                worst=tuple(self._worst(metric, scores, worst)),
+                weighted=any(probability != 1 for probability in scores.probabilities),
+                repeats=summarise_repeats(self.keys, scores, self._again.get((metric, scorer), ())),
+                instrument=self.judging.model(fingerprint),
+            )
 
     def _plain(self, metric: str, scorer: str, spec: MetricSpec) -> Interval | None:
         cell = self._windows.cell(SERVICE, "", metric, scorer, WINDOW)

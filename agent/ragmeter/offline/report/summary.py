@@ -22,7 +22,12 @@ ANSWERED = "answered"
 # What a report shows unless it is asked for more, one metric for each question: is there an answer,
 # is it right, grounded and complete, and does what was found and cited help?
 DEFAULT_METRICS = (
-    *("answered", "answer_correctness", "grounding", "relevance", "citation_f1", "nugget_vital"),
+    "answered",
+    "answer_correctness",
+    "grounding",
+    "relevance",
+    "citation_f1",
+    "nugget_vital",
 )
 
 
@@ -110,7 +115,13 @@ def build_report(
         shown = [s for s in every if not metrics or _is_named(s.metric, metrics)]
         hidden = len(_valued(every) - _valued(shown))
         stages = run.latency() if latency else []
-        return ReportColumn(run, shown, stages, hidden, list(map(column, run.groups)))
+        return ReportColumn(
+            run=run,
+            series=shown,
+            latency=stages,
+            hidden=hidden,
+            groups=list(map(column, run.groups)),
+        )
 
     columns = list(map(column, runs))
     series = [one for each in columns for one in each.series]
@@ -126,12 +137,14 @@ def build_report(
         ),
     )
     return ScoreReport(
-        columns,
-        compare_runs([(one.run, one.series) for one in columns], paired_by == "trace_id", seed),
-        [key for key in ordered if key in scored],
-        [key for key in ordered if key not in scored],
-        paired_by,
-        seed,
+        columns=columns,
+        comparisons=compare_runs(
+            [(one.run, one.series) for one in columns], paired_by == "trace_id", seed
+        ),
+        keys=[key for key in ordered if key in scored],
+        missing=[key for key in ordered if key not in scored],
+        paired_by=paired_by,
+        seed=seed,
     )
 
 

@@ -134,9 +134,14 @@ def format_states(series: RunSeries) -> str:
 
 
 NUMBER_COLUMNS = (
-    ("metric (scorer)", False), ("run", False), ("mean", True), ("95 % interval", True),
-    ("median", True), ("quartiles", True), ("traces", False),
-)  # fmt: skip
+    ("metric (scorer)", False),
+    ("run", False),
+    ("mean", True),
+    ("95 % interval", True),
+    ("median", True),
+    ("quartiles", True),
+    ("traces", False),
+)
 
 
 def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
@@ -146,10 +151,14 @@ def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
             for series in column.find(key):
                 mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
                 yield (
-                    series_label(series), bound_label(column.run.name, MAX_NAME), mean or "–",
-                    format_interval(series), format_median(series), format_quartiles(series),
+                    series_label(series),
+                    bound_label(column.run.name, MAX_NAME),
+                    mean or "–",
+                    format_interval(series),
+                    format_median(series),
+                    format_quartiles(series),
                     format_states(series),
-                )  # fmt: skip
+                )
     for column in report.columns:
         for stage, items in column.latency:
             for item in items:
@@ -158,9 +167,13 @@ def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
                     interval = f"{item.lower:.3g} … {item.upper:.3g} s"
                 yield (
                     f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}",
-                    bound_label(column.run.name, MAX_NAME), f"{item.value:.3g} s", interval, "", "",
+                    bound_label(column.run.name, MAX_NAME),
+                    f"{item.value:.3g} s",
+                    interval,
+                    "",
+                    "",
                     f"{item.samples:,} timed",
-                )  # fmt: skip
+                )
 
 
 def _summary_table(report: ScoreReport) -> Table:
@@ -186,9 +199,14 @@ def _fill_table(table: Table, rows: Iterable[Sequence[str]]) -> Table:
 
 
 REPEAT_COLUMNS = (
-    ("metric (scorer)", False), ("run", False), ("questions", True), ("scores", True),
-    ("mean", True), ("variance", True), ("variation", True),
-)  # fmt: skip
+    ("metric (scorer)", False),
+    ("run", False),
+    ("questions", True),
+    ("scores", True),
+    ("mean", True),
+    ("variance", True),
+    ("variation", True),
+)
 
 
 def repeat_rows(report: ScoreReport) -> list[list[str]]:
@@ -203,22 +221,33 @@ def repeat_rows(report: ScoreReport) -> list[list[str]]:
             continue
         for name, overlap in alike.overlaps.items():
             spread = overlap["f"]
-            rows.append([
-                f"consistency_{name} (answers)", bound_label(column.run.name, MAX_NAME),
-                f"{alike.questions:,}", f"{alike.answers:,}", f"{spread['mean']:.3f}",
-                _or_dash(spread["variance"], ".4f"), _or_dash(spread["variation"], ".0%"),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"consistency_{name} (answers)",
+                    bound_label(column.run.name, MAX_NAME),
+                    f"{alike.questions:,}",
+                    f"{alike.answers:,}",
+                    f"{spread['mean']:.3f}",
+                    _or_dash(spread["variance"], ".4f"),
+                    _or_dash(spread["variation"], ".0%"),
+                ]
+            )
     for key in report.keys:
         for column in report.columns:
             for series in column.find(key):
                 again = series.repeats
                 if again is not None:
-                    rows.append([
-                        series_label(series), bound_label(column.run.name, MAX_NAME),
-                        f"{again.questions:,}", f"{again.scores:,}",
-                        format_metric_value(again.mean, series.spec), f"{again.variance:.4f}",
-                        _or_dash(again.variation, ".0%"),
-                    ])  # fmt: skip
+                    rows.append(
+                        [
+                            series_label(series),
+                            bound_label(column.run.name, MAX_NAME),
+                            f"{again.questions:,}",
+                            f"{again.scores:,}",
+                            format_metric_value(again.mean, series.spec),
+                            f"{again.variance:.4f}",
+                            _or_dash(again.variation, ".0%"),
+                        ]
+                    )
     return rows
 
 
@@ -235,9 +264,13 @@ def judging_lines(report: ScoreReport) -> Iterator[str]:
 
 
 GROUP_COLUMNS = (
-    ("metric (scorer)", False), ("group", False), ("traces", True), ("scored", True),
-    ("mean", True), ("95 % interval", True),
-)  # fmt: skip
+    ("metric (scorer)", False),
+    ("group", False),
+    ("traces", True),
+    ("scored", True),
+    ("mean", True),
+    ("95 % interval", True),
+)
 
 
 def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
@@ -306,9 +339,15 @@ def answered_line(report: ScoreReport) -> Iterator[str]:
 
 
 DIFFERENCE_COLUMNS = (
-    ("metric (scorer)", False), ("run", False), ("difference", True), ("95 % interval", True),
-    ("p", True), ("adjusted p", True), ("test", False), ("verdict", False),
-)  # fmt: skip
+    ("metric (scorer)", False),
+    ("run", False),
+    ("difference", True),
+    ("95 % interval", True),
+    ("p", True),
+    ("adjusted p", True),
+    ("test", False),
+    ("verdict", False),
+)
 
 
 def difference_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
@@ -382,9 +421,12 @@ def _worst_table(report: ScoreReport) -> Table | None:
     """Build the table of the worst traces by the headline metrics, with texts if available."""
     several = len(report.columns) > 1
     table = _table(
-        "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
-        ("score", True), ("trace, its question and its answer", False),
-    )  # fmt: skip
+        "worst traces",
+        ("metric (scorer)", False),
+        *((("run", False),) if several else ()),
+        ("score", True),
+        ("trace, its question and its answer", False),
+    )
     for key in report.keys:
         if base_name(key[0]) not in DEFAULT_METRICS:
             continue

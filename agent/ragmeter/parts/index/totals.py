@@ -242,7 +242,13 @@ class Indexes:
                 order = sorted(versions, key=lambda name: (-versions[name].last, name))
                 for name in order:
                     build = versions[name].copy()
-                    yield IndexVersion(owner, index, name, name == order[0], build)
+                    yield IndexVersion(
+                        service=owner,
+                        name=index,
+                        version=name,
+                        current=name == order[0],
+                        build=build,
+                    )
 
     def gauges(self) -> list[GaugeSample]:
         """Return the gauges of every version."""

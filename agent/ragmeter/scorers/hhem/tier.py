@@ -89,8 +89,13 @@ class LocalModelTier(ABC):
             if isinstance(result, NoScore):
                 return _missing(pair, result)
             # the probability is that of the tier's draw, which is not known here
-            return Score(*pair, ScoreState.SCORED, result[0], detail=result[1],
-                         fingerprint=self._fingerprints[pair])  # fmt: skip
+            return Score(
+                *pair,
+                ScoreState.SCORED,
+                result[0],
+                detail=result[1],
+                fingerprint=self._fingerprints[pair],
+            )
         except TextTooLong:
             return _missing(pair, NoScore("too_long"))
         except ModelError as error:

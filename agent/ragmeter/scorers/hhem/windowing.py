@@ -143,9 +143,10 @@ class WindowPlan:
             yield from [(index,) for index in choices[1:]]
         elif done[best] < SUPPORTED_PROBABILITY and len(done) == len(choices):
             others = [
-                index for index in choices
+                index
+                for index in choices
                 if not self.windows[index].overlaps(self.windows[best[0]])
-            ]  # fmt: skip
+            ]
             if others:
                 second = max(others, key=lambda index: done[index,])
                 yield (min(best[0], second), max(best[0], second))  # in the order of the text
@@ -349,10 +350,14 @@ def plan_windows(
     for number, passage in enumerate(passages):
         if not passage or passage.isspace() or passage in windows:
             continue
-        for start, end in cut_windows(passage, budget - alone, OVERLAP_TOKENS, count, fits):
+        for start, end in cut_windows(
+            text=passage, most=budget - alone, overlap=OVERLAP_TOKENS, count=count, fits=fits
+        ):
             text = passage[start:end]
             if text not in windows:
-                windows[text] = PassageWindow(number, start, end, text, count(text))
+                windows[text] = PassageWindow(
+                    passage=number, start=start, end=end, text=text, tokens=count(text)
+                )
     found = list(windows.values())
     return WindowPlan(sentences, found, prompt_tokens, _choose_windows(sentences, found))
 

@@ -217,7 +217,14 @@ async def nuggetize(
         importance = [importance[index] for index in indices]
         supports, assignment = await assign(scored, cost)
     calls = [*creation, *assignment]
-    return NuggetFindings(scored, importance, supports, len(texts), calls, weighing)
+    return NuggetFindings(
+        texts=scored,
+        importance=importance,
+        supports=supports,
+        created=len(texts),
+        calls=calls,
+        weighing=weighing,
+    )
 
 
 def _all_or_reason(labels: Sequence[T | NoScore]) -> list[T] | NoScore:
@@ -257,7 +264,9 @@ async def score_nuggets(
     texts = await _relevant_texts(trace, grading)
     if isinstance(texts, NoScore):
         return texts
-    findings = await nuggetize(judge, trace.query or "", texts, trace.answer or "", cost)
+    findings = await nuggetize(
+        judge=judge, query=trace.query or "", passages=texts, answer=trace.answer or "", cost=cost
+    )
     if isinstance(findings, NoScore):
         return findings
     # The instrument is the whole chain. Importance is left out where a score does not rest on it,

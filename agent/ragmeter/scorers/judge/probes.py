@@ -182,7 +182,15 @@ class ProbeRunner:
                 agreement.value = 1 - agreement.value
             results = [agreement, self._change(probe, verdicts, scores)]
             trace_id = f"{probe.trace.trace_id}@{start:.0f}"
-            traces.append(ScoredTrace(trace_id, PROBE_SERVICE, self._clock(), "ok", results))
+            traces.append(
+                ScoredTrace(
+                    trace_id=trace_id,
+                    service=PROBE_SERVICE,
+                    timestamp=self._clock(),
+                    status="ok",
+                    results=results,
+                )
+            )
         wait = self._seconds if any_verdict else min(self._seconds, RETRY_SECONDS)
         self._next = start + wait
         return traces

@@ -60,8 +60,12 @@ _FAMILIES: tuple[JudgeFamily, ...] = ("relevance", "answered", "citations", "cla
 
 # Settings of the second judge that default to those of the first.
 _OVERRIDES = (
-    *("base_url", "model", "api_key", "api_key_file"),
-    *("input_usd_per_million", "output_usd_per_million"),
+    "base_url",
+    "model",
+    "api_key",
+    "api_key_file",
+    "input_usd_per_million",
+    "output_usd_per_million",
 )
 
 
@@ -224,7 +228,7 @@ class SecondOpinion:
             used += all_fingerprints([result])
         if nuggets or weighed:
             labels["nugget"], labels["importance"], behind = await label_nuggets(
-                judge, trace, nuggets, weighed, cost
+                judge=judge, trace=trace, supports=nuggets, importances=weighed, cost=cost
             )
             used += behind
         return labels, used

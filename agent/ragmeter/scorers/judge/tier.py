@@ -123,8 +123,9 @@ class JudgeTier:
         items: dict[ItemKind, Sequence[tuple[str, str]]] = {}
         for (family, pairs), result in zip(self._pairs.items(), results, strict=True):
             if isinstance(result, Exception):
-                log.error("judging %s of trace %r failed", family, trace.trace_id[:80],
-                          exc_info=result)  # fmt: skip
+                log.error(
+                    "judging %s of trace %r failed", family, trace.trace_id[:80], exc_info=result
+                )
                 result = NoScore("internal_error")
             elif isinstance(result, BaseException):
                 raise result

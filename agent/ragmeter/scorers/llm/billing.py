@@ -118,10 +118,35 @@ class AttemptBilling:
             usage = TokenUsage(*(-(-number // 4) for number in characters))
         tokens_in, tokens_out = (usage.input_tokens, usage.output_tokens) if usage else (0, 0)
         usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) / 1e6
-        attempt = Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated)
+        attempt = Attempt(
+            judge=self._judge,
+            outcome=outcome,
+            input_tokens=tokens_in,
+            output_tokens=tokens_out,
+            usd=usd,
+            seconds=seconds,
+            estimated=estimated,
+        )
         latencies = [seconds] if attempt.timed else []
-        use = JudgeUse(1, 0, tokens_in, tokens_out, int(estimated), usd, latencies)
-        cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds, {self._judge: use}))
+        use = JudgeUse(
+            calls=1,
+            cached=0,
+            input_tokens=tokens_in,
+            output_tokens=tokens_out,
+            estimated=int(estimated),
+            usd=usd,
+            latencies=latencies,
+        )
+        cost.add(
+            ScoringCost(
+                requests=1,
+                input_tokens=tokens_in,
+                output_tokens=tokens_out,
+                usd=usd,
+                seconds=seconds,
+                uses={self._judge: use},
+            )
+        )
         self._observe(attempt)
 
 

@@ -125,7 +125,12 @@ class JudgeClient:
             name, settings.input_usd_per_million, settings.output_usd_per_million, observe
         )
         self._learnt = JudgeServerState(
-            settings, self.endpoint, name, state or {}, on_change, timing.monotonic
+            settings=settings,
+            endpoint=self.endpoint,
+            name=name,
+            state=state or {},
+            on_change=on_change,
+            clock=timing.monotonic,
         )
 
     async def ask(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeVerdict[T]:
@@ -236,7 +241,11 @@ class JudgeClient:
         messages += call.corrections
         limit = question.max_output_tokens * (_ROOMY_FACTOR if call.roomy else 1)
         body = encode_chat_request(
-            question.schema, dialect, messages, self._learnt.parameters(dialect), limit
+            schema=question.schema,
+            dialect=dialect,
+            messages=messages,
+            parameters=self._learnt.parameters(dialect),
+            max_output_tokens=limit,
         )
         header = self._server.key.header
         call.resend = False

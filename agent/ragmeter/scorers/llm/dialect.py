@@ -27,8 +27,13 @@ _MAX_ERROR_CHARS = 500
 
 # Texts in complaints about structured output.
 _FORMAT_NAMES = (
-    *("response_format", "response format", "json_schema", "json_object"),
-    *("structured output", "guided", "grammar"),
+    "response_format",
+    "response format",
+    "json_schema",
+    "json_object",
+    "structured output",
+    "guided",
+    "grammar",
 )
 
 ChatMessage = dict[str, str]

@@ -262,7 +262,14 @@ class JudgeServerState:
                 sent = self.parameters(dialect)
                 asked = sent.pop("model") or ""
                 model, build = served.model, served.system_fingerprint
-                instrument = JudgeInstrument(self._name, asked, model, build, dialect.mode, sent)
+                instrument = JudgeInstrument(
+                    judge=self._name,
+                    model=asked,
+                    served=model,
+                    system_fingerprint=build,
+                    structured=dialect.mode,
+                    parameters=sent,
+                )
                 yield instrument, prompt_hash
 
     def record_completion(

@@ -315,7 +315,14 @@ class TokenModel(_FolderModel):
             windows = cut_evenly(len(context), room, limits.overlap)
             windows = _rank_windows(windows, context, part)[:most]
             chunks.append(_Chunk(part, flags[start : start + size], windows))
-        return AnswerRows(self, question, context, frozenset(answer_ids), offsets, chunks)
+        return AnswerRows(
+            model=self,
+            question=question,
+            context=context,
+            answer_ids=frozenset(answer_ids),
+            offsets=offsets,
+            chunks=chunks,
+        )
 
     def support_query(self, query: str, passage: str) -> float:
         """Return the log odds that a passage supports a query, by its most promising window."""
