@@ -24,41 +24,29 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the locked dependencies and the `ragmeter` command
 
-$(STAMP): pyproject.toml requirements/dev.lock hatch_build.py agent/ragmeter/metrics/compiled.pyx
+$(STAMP): pyproject.toml uv.lock hatch_build.py agent/ragmeter/metrics/compiled.pyx
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragmeter needs Python 3.11 or newer: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --all-extras --no-install-project
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup-apps: $(APPS_STAMP)  ## make .venv-apps with the frameworks that the slow tests run
 
 # The stamp is a copy of the lock, so that the tests know a half-made or an old environment.
-$(APPS_STAMP): requirements/apps.lock | $(STAMP)
+$(APPS_STAMP): uv.lock | $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(APPS)
-	$(BIN)/uv pip sync --quiet --python $(APPS)/bin/python --require-hashes requirements/apps.lock
-	@cp requirements/apps.lock $@
+	UV_PROJECT_ENVIRONMENT=$(APPS) $(BIN)/uv sync --quiet --locked --only-group apps
+	@cp uv.lock $@
 
-$(DOCS_STAMP): requirements/docs.lock | $(STAMP)
+$(DOCS_STAMP): uv.lock | $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DOCS)
-	$(BIN)/uv pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.lock
-	@cp requirements/docs.lock $@
+	UV_PROJECT_ENVIRONMENT=$(DOCS) $(BIN)/uv sync --quiet --locked --only-group docs
+	@cp uv.lock $@
 
-# One set of versions: what goes into an image is cut from dev.lock.
-COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
-	--no-emit-find-links --no-annotate --no-header --python-version 3.11
-OF_DEV := --constraint requirements/dev.lock
-
-lock: setup  ## write the locks of requirements/ anew
-	$(COMPILE) --upgrade --extra kafka --extra model --extra parquet --group dev pyproject.toml --output-file requirements/dev.lock
-	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
-	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
-	$(COMPILE) --upgrade requirements/docs.in --output-file requirements/docs.lock
-	$(COMPILE) --upgrade requirements/security.in --output-file requirements/security.lock
-	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
-	$(COMPILE) $(OF_DEV) --extra model pyproject.toml --output-file requirements/image.lock
-	$(COMPILE) $(OF_DEV) --extra kafka --extra model pyproject.toml --output-file requirements/image-kafka.lock
+lock: setup  ## write uv.lock anew, with the newest versions
+	$(BIN)/uv lock --upgrade
 
 run: setup  ## replay a day of a service with an incident, and serve the page
 	$(BIN)/python -m examples.demo
@@ -89,7 +77,7 @@ kafka-up: setup  ## a broker at 127.0.0.1:9092 until Ctrl-C, which deletes its d
 deploy-tools: setup  ## fetch what checks chart, dashboards and image: Helm, schemas, linters
 	$(BIN)/python -m tests.deploy.tools
 
-audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the locks alone
+audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the lock alone
 	$(BIN)/python -m deploy.supply.audit $(if $(OFFLINE),--offline)
 
 secrets: setup  ## secrets in the files and in the whole history, by gitleaks

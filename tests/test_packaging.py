@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ragmeter.metrics.text import compiled
 
+from deploy.supply.tools import exported
 from tests.real import unavailable
 from tests.waiting import PATIENCE
 
@@ -53,7 +54,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(UV, "venv", "--quiet", "--python", sys.executable, folder)
     found = folder / "bin" / "python"
     install = (UV, "pip", "install", "--quiet", "--python", found)
-    lock = ROOT / "requirements" / "dev.lock"
+    lock = tmp_path_factory.mktemp("lock") / "constraints.txt"
+    lock.write_text(exported("--all-extras"), encoding="utf-8")
     (example,) = wheel.parent.glob("help_links-*.whl")
     run(*install, "--constraint", lock, wheel, example)
     return found
@@ -167,11 +169,12 @@ def test_replay_and_own_metric_beside_an_application_of_the_same_names(
     assert all({"help_link", "grounding"} <= names for names in metrics)
 
 
-def test_the_wheel_runs_without_being_installed(wheel: Path) -> None:
+def test_the_wheel_runs_without_being_installed(wheel: Path, tmp_path: Path) -> None:
     """As docs/deployment.md has it, by `uvx`, with an extra and with the tested versions."""
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     (line,) = re.findall(r'^uvx --from "\$wheel(\[\w+\])" ragmeter run ', page, re.M)
-    lock = ROOT / "requirements" / "dev.lock"
+    lock = tmp_path / "constraints.txt"
+    lock.write_text(exported("--all-extras"), encoding="utf-8")
     source = ("--constraints", lock, "--python", sys.executable, "--from", f"{wheel}{line}")
     done = run(UV, "tool", "run", "--quiet", *source, "ragmeter", "--version")
     assert done.stdout.strip() == "ragmeter 0.1.0"

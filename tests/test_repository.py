@@ -141,7 +141,21 @@ def test_no_file_names_a_path_of_a_build_machine() -> None:
 
 
 def test_no_file_names_a_package_registry() -> None:
-    assert matches(REGISTRY_HOSTS, quoted_data=True) == []
+    """But for uv.lock, whose format has the index: the public one, never one of a machine."""
+    found = [
+        one for one in matches(REGISTRY_HOSTS, quoted_data=True) if not one.startswith("uv.lock:")
+    ]
+    assert found == []
+
+
+def test_the_lock_names_the_public_index_and_no_other() -> None:
+    text = Path("uv.lock").read_text(encoding="utf-8")
+    hosts = set(re.findall(r"\w+://([^/\"]+)", text))
+    assert hosts == {
+        ".".join(parts) for parts in [("pypi", "org"), ("files", "pythonhosted", "org")]
+    }
+    assert not MACHINE_PATHS.search(text)
+    assert "file:" not in text
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""Known vulnerabilities of everything in the locks: `make audit`.
+"""Known vulnerabilities of everything in the lock: `make audit`.
 
 pip-audit asks a vulnerability service about each pinned version. A service that cannot be reached,
 or does not know a package, is no pass: exit 3 says that nothing is known. 0: none is known to be
 vulnerable but for what accepted.yaml names; 1: some are, or an acceptance has run out.
 
-`--osv-url URL` (or AUDIT_OSV_URL) asks a mirror of OSV; `--offline` looks at the locks alone, says
+`--osv-url URL` (or AUDIT_OSV_URL) asks a mirror of OSV; `--offline` looks at the lock alone, says
 so, and is for places without a network; `--allow-offline`, for CI, asks, and does that only where
 no service knows every package.
 """
@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -26,16 +26,15 @@ from typing import Any
 
 import yaml
 
-from deploy.supply.tools import ROOT, Missing, fetch_python
+from deploy.supply.tools import LOCK, ROOT, Missing, fetch_python
 
-__all__ = ["LOCKS", "Accepted", "Verdict", "batches", "loose", "main", "read_accepted", "verdict"]
+__all__ = ["Accepted", "Verdict", "batches", "locked", "loose", "main", "read_accepted", "verdict"]
 
-LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 ACCEPTED = Path(__file__).parent / "accepted.yaml"
 SECONDS = 300  # some hundred packages, one question each
 SERVICES = ("pypi", "osv")
 FOUND, UNKNOWN = 1, 3
-PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[\w,-]+\])?==([^\s;]+)", re.MULTILINE)
+OWN = {"editable": "."}  # the project itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +90,30 @@ def verdict(report: dict[str, Any], accepted: Sequence[Accepted], today: date) -
     return found
 
 
-def loose(name: str, text: str) -> list[str]:
-    """What a lock leaves open: an entry without a hash, another version than one, a link."""
+def loose(packages: Iterable[dict[str, Any]]) -> list[str]:
+    """What a lock leaves open: a file without a hash, a package that is from no index."""
     found = []
-    for entry in re.split(r"\n(?=\S)", text.strip()):
-        head = entry.partition("\n")[0]
-        if head.startswith(("#", "--")):
+    for package in packages:
+        name = f"{package['name']} {package.get('version', '')}".strip()
+        if package["source"] == OWN:
             continue
-        if not re.match(r"[A-Za-z0-9._-]+(\[[\w,-]+\])?==[^\s;]+", head):
-            found.append(f"{name}: {head[:80]}: not one version")
-        elif "--hash=sha256:" not in entry:
-            found.append(f"{name}: {head[:80]}: no hash")
+        files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
+        if "registry" not in package["source"]:
+            found.append(f"{name}: not from an index")
+        elif not files or not all(file.get("hash", "").startswith("sha256:") for file in files):
+            found.append(f"{name}: no hash")
     return found
 
 
-def batches(texts: Iterable[str]) -> list[list[str]]:
-    """The versions in locks, for every platform, in lists that name a package once: pip-audit takes
-    no other."""
+def batches(packages: Iterable[dict[str, Any]]) -> list[list[str]]:
+    """The versions in a lock, for every platform, in lists that name a package once: pip-audit
+    takes no other."""
     versions: dict[str, list[str]] = {}
-    for text in texts:
-        for name, version in PIN.findall(text):
-            known = versions.setdefault(name.lower(), [])
-            if version not in known:
-                known.append(version)
+    for package in packages:
+        if package["source"] != OWN:
+            known = versions.setdefault(package["name"], [])
+            if package["version"] not in known:
+                known.append(package["version"])
     most = max(map(len, versions.values()), default=0)
     return [
         [f"{name}=={found[n]}" for name, found in sorted(versions.items()) if len(found) > n]
@@ -121,12 +121,18 @@ def batches(texts: Iterable[str]) -> list[list[str]]:
     ]
 
 
+def locked() -> list[dict[str, Any]]:
+    """The packages of uv.lock."""
+    packages: list[dict[str, Any]] = tomllib.loads(LOCK.read_text("utf-8"))["package"]
+    return packages
+
+
 def _ask(service: Sequence[str]) -> dict[str, Any] | str:
     """pip-audit's reports as one, or why there is none."""
     command = [str(fetch_python() / "pip-audit"), "--disable-pip", "--no-deps"]
     command += ["--format", "json", "--progress-spinner", "off", *service]
     packages: list[dict[str, Any]] = []
-    for pins in batches(lock.read_text("utf-8") for lock in LOCKS):
+    for pins in batches(locked()):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("\n".join(pins))
             file.flush()
@@ -147,16 +153,16 @@ def _ask(service: Sequence[str]) -> dict[str, Any] | str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--offline", action="store_true", help="look at the locks alone")
-    parser.add_argument("--allow-offline", action="store_true", help="else look at the locks alone")
+    parser.add_argument("--offline", action="store_true", help="look at the lock alone")
+    parser.add_argument("--allow-offline", action="store_true", help="else look at the lock alone")
     parser.add_argument("--osv-url", default=os.environ.get("AUDIT_OSV_URL"))
     given = parser.parse_args(arguments)
     accepted = read_accepted(ACCEPTED.read_text(encoding="utf-8"))
-    wrong = [line for lock in LOCKS for line in loose(lock.name, lock.read_text("utf-8"))]
+    wrong = loose(locked())
     _say("not locked", wrong)
     old = [one.id for one in accepted if one.until < date.today()]
     if given.offline:
-        return _locks_alone(wrong, old, "no service was asked")
+        return _lock_alone(wrong, old, "no service was asked")
     own = ["--vulnerability-service", "osv", "--osv-url", given.osv_url] if given.osv_url else None
     services = [own] if own else [["--vulnerability-service", name] for name in SERVICES]
     known_bad: list[str] = []  # by a service that does not know every package
@@ -182,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"audit: {found.sound} packages without a known vulnerability\n")
         return FOUND if wrong or known_bad or found.vulnerable or found.expired else 0
     if given.allow_offline and not known_bad:
-        return _locks_alone(wrong, old, "no service could be asked about every package")
+        return _lock_alone(wrong, old, "no service could be asked about every package")
     sys.stdout.write(
         "audit: NO vulnerability service could be asked about every package, so nothing is known:"
         " this is not a pass. With a mirror of OSV: AUDIT_OSV_URL=...; without a network:"
@@ -191,11 +197,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return FOUND if wrong or known_bad else UNKNOWN
 
 
-def _locks_alone(wrong: Sequence[str], old: Sequence[str], why: str) -> int:
+def _lock_alone(wrong: Sequence[str], old: Sequence[str], why: str) -> int:
     _say("accepted for too long", old)
+    versions = sum(map(len, batches(locked())))
     sys.stdout.write(
-        f"audit: {len(LOCKS)} locks hold every version by its hash; OFFLINE: {why}, so nothing is"
-        " said about vulnerabilities\n"
+        f"audit: the lock holds {versions} versions{'' if wrong else ', each by its hash'};"
+        f" OFFLINE: {why}, so nothing is said about vulnerabilities\n"
     )
     return FOUND if wrong or old else 0
 

@@ -1,5 +1,5 @@
-"""The programs that look: pip-audit and cyclonedx-py from requirements/security.lock, and gitleaks,
-which Go compiles. `python -m deploy.supply.tools` fetches them into `.cache`."""
+"""The programs that look: pip-audit and cyclonedx-py, the group `security` of uv.lock, and
+gitleaks, which Go compiles. `python -m deploy.supply.tools` fetches them into `.cache`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["GITLEAKS", "GITLEAKS_VERSION", "ROOT", "Missing", "fetch_gitleaks", "fetch_python"]
+__all__ = [
+    "GITLEAKS",
+    "GITLEAKS_VERSION",
+    "LOCK",
+    "ROOT",
+    "STAMP",
+    "Missing",
+    "exported",
+    "fetch_gitleaks",
+    "fetch_python",
+    "install_group",
+]
 
 ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / ".cache"
+UV = str(Path(sys.executable).with_name("uv"))
 GITLEAKS_VERSION = "v8.30.1"
 GITLEAKS = CACHE / f"gitleaks-{GITLEAKS_VERSION}" / "gitleaks"
-LOCK = ROOT / "requirements" / "security.lock"
+LOCK = ROOT / "uv.lock"
 TOOLS = CACHE / "security-tools"
-STAMP = TOOLS / "security.lock"  # a copy, so that a half-made or an old environment is known
+STAMP = TOOLS / "uv.lock"  # a copy, so that a half-made or an old environment is known
 
 
 class Missing(Exception):
@@ -28,12 +40,34 @@ def fetch_python() -> Path:
     """The folder of the locked programs. Raises `Missing`."""
     if not (STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()):
         CACHE.mkdir(exist_ok=True)
-        uv = str(Path(sys.executable).with_name("uv"))
-        _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(TOOLS))
-        python = str(TOOLS / "bin" / "python")
-        _run(uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(LOCK))
+        install_group("security", TOOLS)
         shutil.copyfile(LOCK, STAMP)
     return TOOLS / "bin"
+
+
+def install_group(group: str, folder: Path) -> None:
+    """Make an environment of what the lock has for a dependency group. Raises `Missing`."""
+    _run(UV, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
+    command = (UV, "sync", "--quiet", "--locked", "--project", str(ROOT), "--only-group", group)
+    _run(*command, UV_PROJECT_ENVIRONMENT=str(folder))
+
+
+def exported(*options: str) -> str:
+    """A part of the lock as a list of requirements with hashes, without the project itself.
+
+    Raises subprocess.CalledProcessError where the lock is not that of pyproject.toml.
+    """
+    done = subprocess.run(
+        [
+            *(UV, "export", "--quiet", "--locked", "--project", str(ROOT)),
+            *("--no-emit-project", "--no-header", "--no-annotate", *options),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    return done.stdout
 
 
 def fetch_gitleaks() -> Path:

@@ -32,10 +32,10 @@ def python() -> Path:
     """
     folder = ROOT / ".venv-apps"
     stamp = folder / ".stamp"  # a copy of the lock, written when all of it was installed
-    lock = ROOT / "requirements" / "apps.lock"
+    lock = ROOT / "uv.lock"
     if stamp.is_file() and stamp.read_bytes() == lock.read_bytes():
         return folder / "bin" / "python"
-    reason = "needs the packages of requirements/apps.lock in .venv-apps: make setup-apps"
+    reason = "needs the group apps of uv.lock in .venv-apps: make setup-apps"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -11,9 +11,8 @@ from tests.apps import running
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for folder in ("requirements", ".venv-apps"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "requirements" / "apps.lock").write_text("framework==2\n")
+    (tmp_path / ".venv-apps").mkdir()
+    (tmp_path / "uv.lock").write_text("framework==2\n")
     monkeypatch.setattr(running, "ROOT", tmp_path)
     monkeypatch.delenv("CI", raising=False)
     return tmp_path

