@@ -81,7 +81,6 @@ def load_or_exit(config: Path | None, overrides: dict[str, Any] | None = None) -
 # Settings of the sampling, the budget and the processes of a running agent.
 OFFLINE_UNUSED = (
     "judge.budget",
-    "judge.cache.days",
     "judge.probes",
     "scorers",
     *(f"sampling.{name}" for name in SamplingSettings.model_fields if name != "salt"),

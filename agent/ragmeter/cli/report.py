@@ -75,10 +75,6 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="Write a page with box plots into this file.")
     ] = None,
-    png: Annotated[
-        Path | None,
-        typer.Option(hidden=True),  # its error names --html; remove it one release later
-    ] = None,
     form: Annotated[
         ReportFormat,
         typer.Option(
@@ -112,7 +108,6 @@ def report(
         ),
     ] = "trace_id",
     worst: Annotated[int, typer.Option(min=0, max=100, help="Worst traces of each metric.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of the random turns of the test.")] = 0,
     gate: GateOption = None,
     on: GateOnOption = "bound",
     junit: JunitOption = None,
@@ -123,8 +118,6 @@ def report(
     from ragmeter.app.exports import render_report
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 
-    if png is not None:
-        raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
     settings = options.load_or_exit(config)
     read = [*files, *filter(None, [traces, config])]
     wanted = ReportOptions(
@@ -136,7 +129,6 @@ def report(
         metrics=metric or (),
         pair_by=pair_by,
         worst=worst,
-        seed=seed,
         every=every,
         by=by,
         apart=[config] if config else (),

@@ -90,9 +90,6 @@ class SamplingSettings(SamplingRates):
     new_seconds: float = Field(
         3600, ge=0, description="how long a model or prompt version is `new`"
     )
-    rare_share: float = Field(
-        0.02, ge=0, le=0.2, description="a segment with less of the traffic is `rare`"
-    )
 
     @property
     def draws_people(self) -> bool:
@@ -149,7 +146,6 @@ class JudgeCacheSettings(SettingsSection):
     """The cache of verdicts."""
 
     entries: int = Field(200_000, ge=0, description="verdicts kept; 0 keeps none")
-    days: float = Field(30, gt=0, description="how long a verdict is kept")
 
 
 class JudgeBudgetSettings(SettingsSection):

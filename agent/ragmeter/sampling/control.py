@@ -28,6 +28,8 @@ _CHEAP_BINS = 200
 
 # Traces that a cut or a share is read from: the 20 % quantile then has an error of 1.8 points.
 MIN_TRACES = 500
+# A segment with less of the traffic is rare: at 5 % it has one judged trace in a thousand.
+RARE_SHARE = 0.02
 
 # At so many traces all counts are halved: low and rare follow the last days, slowly.
 _MEMORY_TRACES = 20_000
@@ -247,7 +249,7 @@ class ControlLearner:
         traffic = self._services[service]
         if traffic.traces < MIN_TRACES:
             return []
-        bar = self._settings.rare_share * traffic.traces
+        bar = RARE_SHARE * traffic.traces
         return sorted(name for name, count in traffic.segments.items() if count < bar)
 
     def retain_services(self, services: Iterable[str]) -> None:

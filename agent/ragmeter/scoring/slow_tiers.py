@@ -30,7 +30,7 @@ from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES, NICENESS, CpuWorkers
 from ragmeter.scorers.judge import cache, prompts
-from ragmeter.scorers.judge.cache import SqliteVerdictStore
+from ragmeter.scorers.judge.cache import VERDICT_DAYS, SqliteVerdictStore
 from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
 from ragmeter.scorers.judge.tier import JudgeTier
@@ -476,7 +476,7 @@ def build_slow_tiers(
     close = contextlib.ExitStack()
     verdicts = None
     if judge.base_url is not None:
-        verdicts = SqliteVerdictStore(settings.state.path, judge.cache.entries, judge.cache.days)
+        verdicts = SqliteVerdictStore(settings.state.path, judge.cache.entries, VERDICT_DAYS)
         close.callback(verdicts.close)
     tiers = ConfiguredTiers(
         settings,

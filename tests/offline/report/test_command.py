@@ -273,14 +273,6 @@ def test_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert html.read_text().startswith("<!doctype html>")
 
 
-def test_png_names_the_option_that_replaces_it(tmp_path: Path) -> None:
-    file, png = scores(tmp_path / "a.jsonl", [0.1]), tmp_path / "r.png"
-    done = ragmeter("report", file, "--png", png)
-    assert done.returncode == 2
-    assert b"use --html" in done.stderr
-    assert not png.exists()
-
-
 def test_a_csv_of_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.csv.gz"
     rows = "trace_id,service,timestamp,grounding.builtin,precision_at_k:5.umbrela,nonsense.builtin"

@@ -73,7 +73,6 @@ class ReportOptions:
     metrics: Sequence[str] = ()
     pair_by: str = "trace_id"
     worst: int = 5
-    seed: int = 0
     every: bool = False
     by: str = ""
     apart: Sequence[Path] = field(default_factory=tuple)
@@ -120,7 +119,6 @@ def run_report(
     report = build_report(
         runs,
         paired_by=wanted.pair_by,
-        seed=wanted.seed,
         worst=wanted.worst,
         metrics=metrics,
         latency=not wanted.metrics,

@@ -36,6 +36,10 @@ _FLUSH_SECONDS = 1.0
 _TRIM_EVERY = 64
 
 
+# A question that comes again comes within a month; older verdicts only take room.
+VERDICT_DAYS = 30.0
+
+
 class MemoryVerdictStore(dict[bytes, tuple[str, bytes]]):
     """A store in memory, for one run; the oldest of more than `entries` verdicts goes first."""
 
