@@ -157,15 +157,6 @@ class ResultsExportSettings(SettingsSection):
         le=10_000,
         description="longest explanation; it may quote the trace. 0: none is sent",
     )
-    queue: int = Field(
-        10_000, ge=1, le=1_000_000, description="results that wait; beyond it they are dropped"
-    )
-    batch: int = Field(512, ge=1, le=10_000, description="most results in one request")
-    linger_seconds: float = Field(2, ge=0, le=60, description="longest wait for a full batch")
-    timeout_seconds: float = Field(10, gt=0, le=120, description="longest time for one request")
-    retry_seconds: float = Field(
-        120, ge=0, description="how long a batch is tried again before it is dropped"
-    )
 
     @field_validator("endpoint")
     @classmethod

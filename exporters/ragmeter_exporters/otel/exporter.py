@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -56,6 +57,17 @@ MAX_WORDS = 200  # characters of a receiver's words in the log
 PROTOBUF = "application/x-protobuf"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExportLimits:
+    """What waits, and for how long; these hold in production, tests have shorter ones."""
+
+    queue: int = 10_000  # results that wait, some 10 MB; beyond it they are dropped
+    batch: int = 512  # results in one request, as in OpenTelemetry's own processors
+    linger_seconds: float = 2.0  # wait for a full batch: nobody looks at a score sooner
+    timeout_seconds: float = 10.0  # of one request, as in OpenTelemetry's own exporters
+    retry_seconds: float = 120.0  # a receiver that restarts is back by then
 
 
 class ReceiverHeaders:
@@ -106,7 +118,7 @@ class ExportChannel:
 
     `put` may be called from any one thread, before `run` too; all else belongs to the event loop.
     Results counted: sent, rejected (the receiver took the request but not these), refused (it took
-    none and will not), queue_full, gave_up (not taken within `retry_seconds`), error (a bug of
+    none and will not), queue_full, gave_up (not taken within the limit of retries), error (a bug of
     ours), not_sent (at the end). `headers` gives those of the next request and may read a file.
     """
 
@@ -117,16 +129,17 @@ class ExportChannel:
         headers: Callable[[], Mapping[str, str]],
         *,
         count: Callable[[str, str, int], None],
-        settings: ResultsExportSettings,
+        endpoint: str,
+        limits: ExportLimits,
         clock: Callable[[], float],
     ) -> None:
         self._signal = signal
         self._client = client
         self._headers = headers
         self._count = count
-        self._settings = settings
+        self._limits = limits
         self._clock = clock
-        url = (settings.endpoint or "").rstrip("/") + signal.path
+        url = endpoint.rstrip("/") + signal.path
         self._endpoint = DeliveryEndpoint.parse(url)
         self._shown = self._endpoint.shown + signal.path
         self._queue: deque[ExportedResult] = deque()
@@ -141,7 +154,7 @@ class ExportChannel:
 
     def put(self, results: Sequence[ExportedResult]) -> None:
         """Queue what there is room for and drop the rest, without waiting; call `wake` next."""
-        room = max(0, self._settings.queue - len(self._queue))
+        room = max(0, self._limits.queue - len(self._queue))
         self._queue.extend(results[:room])
         dropped = len(results) - room
         if dropped > 0:
@@ -186,11 +199,11 @@ class ExportChannel:
             if not self._queue:  # filled in between
                 await self._news.wait()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.linger_seconds):
-                while len(self._queue) < self._settings.batch and not self._stopping.is_set():
+            async with asyncio.timeout(self._limits.linger_seconds):
+                while len(self._queue) < self._limits.batch and not self._stopping.is_set():
                     self._news.clear()
                     await self._news.wait()
-        size = min(self._settings.batch, len(self._queue))
+        size = min(self._limits.batch, len(self._queue))
         return [self._queue.popleft() for _ in range(size)]
 
     async def _deliver(self, batch: Sequence[ExportedResult]) -> bool:
@@ -202,7 +215,7 @@ class ExportChannel:
             body = await asyncio.to_thread(lambda: gzip.compress(encode(batch), 1, mtime=0))
             # The pause that an earlier batch has caused does not count for this one.
             await self._pause(self._not_before - time.monotonic())
-            deadline = time.monotonic() + self._settings.retry_seconds
+            deadline = time.monotonic() + self._limits.retry_seconds
             while True:
                 headers = await asyncio.to_thread(self._headers)
                 reply = await self._post(body, headers)
@@ -229,7 +242,7 @@ class ExportChannel:
             "User-Agent": f"ragmeter/{__version__}",
             **headers,
         }
-        limit = self._settings.timeout_seconds
+        limit = self._limits.timeout_seconds
         return await post_once(
             self._client, self._endpoint, body, all_headers, classify=self._classify, limit=limit
         )
@@ -320,9 +333,11 @@ class ResultsExporter:
         settings: ResultsExportSettings,
         *,
         texts: bool = True,
+        limits: ExportLimits = ExportLimits(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
+        self._limits = limits
         self._clock = clock
         self._selection = ResultSelection(settings, texts=texts)
         self._headers = ReceiverHeaders(settings.headers, settings.headers_file)
@@ -341,9 +356,14 @@ class ResultsExporter:
         for wanted, signal in ((self._settings.logs, LOGS), (self._settings.spans, SPANS)):
             if not wanted:
                 continue
-            headers, count = self._headers.current, self._count
             channel = self._channels[signal.name] = ExportChannel(
-                signal, client, headers, count=count, settings=self._settings, clock=self._clock
+                signal,
+                client,
+                self._headers.current,
+                count=self._count,
+                endpoint=self._settings.endpoint,
+                limits=self._limits,
+                clock=self._clock,
             )
             self._tasks[signal.name] = asyncio.create_task(channel.run())
 

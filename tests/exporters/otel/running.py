@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 from ragmeter.config.reporting import ResultsExportSettings
-from ragmeter_exporters.otel.exporter import ResultsExporter
+from ragmeter_exporters.otel.exporter import ExportLimits, ResultsExporter
 
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
@@ -37,9 +37,14 @@ def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 @asynccontextmanager
-async def exporting(url: str, **settings: Any) -> AsyncIterator[tuple[ResultsExporter, Agent]]:
+async def exporting(
+    url: str, *, limits: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[tuple[ResultsExporter, Agent]]:
     agent = Agent()
-    exporter = ResultsExporter(ResultsExportSettings(endpoint=url, **{**FAST, **settings}))
+    exporter = ResultsExporter(
+        ResultsExportSettings(endpoint=url, **settings),
+        limits=ExportLimits(**{**FAST, **(limits or {})}),
+    )
     await exporter.start(agent)
     try:
         yield exporter, agent

@@ -30,7 +30,10 @@ async def test_what_is_put_arrives_in_batches() -> None:
 
 @awaited
 async def test_a_batch_is_waited_for_but_not_for_long() -> None:
-    async with serve() as found, exporting(found.url, linger_seconds=2) as (exporter, _):
+    async with (
+        serve() as found,
+        exporting(found.url, limits={"linger_seconds": 2}) as (exporter, _),
+    ):
         began = time.monotonic()
         for _ in range(3):
             exporter.put(done())
@@ -57,7 +60,7 @@ async def test_a_receiver_that_comes_back_gets_what_waited(
 @awaited
 async def test_a_dead_receiver_costs_a_bounded_queue_and_every_loss_is_counted() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    async with exporting(url, queue=30, retry_seconds=0.1) as (exporter, agent):
+    async with exporting(url, limits={"queue": 30, "retry_seconds": 0.1}) as (exporter, agent):
         for _ in range(10):
             exporter.put(done(number=10))
         assert sum(agent.counted().values()) >= 100 - 30 - 10
@@ -107,7 +110,7 @@ async def test_what_waits_longer_than_it_is_retried_is_given_up_and_the_next_wai
 
     async with (
         serve(reply) as found,
-        exporting(found.url, retry_seconds=0.3) as (exporter, agent),
+        exporting(found.url, limits={"retry_seconds": 0.3}) as (exporter, agent),
     ):
         exporter.put(done(number=20))
         await until_async(lambda: agent.counted() == {"gave_up": 10, "sent": 10})
@@ -131,7 +134,7 @@ async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixtur
 @awaited
 async def test_the_end_sends_what_waits() -> None:
     async with serve() as found:
-        async with exporting(found.url, linger_seconds=60) as (exporter, agent):
+        async with exporting(found.url, limits={"linger_seconds": 60}) as (exporter, agent):
             exporter.put(done(number=25))
             await asyncio.sleep(0.05)
             await exporter.stop(within=30)  # what it takes is the machine's affair
@@ -143,7 +146,7 @@ async def test_the_end_sends_what_waits() -> None:
 async def test_the_end_waits_for_no_receiver_that_hangs() -> None:
     async with serve(answering(*[30.0] * 9)) as found:
         began = time.monotonic()
-        async with exporting(found.url, timeout_seconds=30) as (exporter, agent):
+        async with exporting(found.url, limits={"timeout_seconds": 30}) as (exporter, agent):
             exporter.put(done(number=25))
             await until_async(lambda: bool(found.raw))
         assert time.monotonic() - began < 15  # half of what it waits for an answer
@@ -152,7 +155,10 @@ async def test_the_end_waits_for_no_receiver_that_hangs() -> None:
 
 @awaited
 async def test_the_end_tries_a_receiver_that_is_down_once() -> None:
-    async with exporting(f"http://127.0.0.1:{free_port()}", retry_seconds=60) as (exporter, agent):
+    async with exporting(f"http://127.0.0.1:{free_port()}", limits={"retry_seconds": 60}) as (
+        exporter,
+        agent,
+    ):
         exporter.put(done(number=25))
         await asyncio.sleep(0.05)
     assert agent.counted() == {"not_sent": 25}

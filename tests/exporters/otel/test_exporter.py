@@ -10,7 +10,7 @@ from aiohttp import web
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.trace import Trace
-from ragmeter_exporters.otel.exporter import ResultsExporter
+from ragmeter_exporters.otel.exporter import ExportLimits, ResultsExporter
 
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve
 from tests.exporters.otel.running import awaited, exporting
@@ -82,8 +82,8 @@ async def test_text_stays_here_where_it_is_not_kept() -> None:
     """`privacy.content` other than full: what the state file must not hold does not leave."""
     agent = Agent()
     async with serve() as found:
-        settings = ResultsExportSettings(endpoint=found.url, linger_seconds=0)
-        exporter = ResultsExporter(settings, texts=False)
+        settings = ResultsExportSettings(endpoint=found.url)
+        exporter = ResultsExporter(settings, texts=False, limits=ExportLimits(linger_seconds=0))
         await exporter.start(agent)
         exporter.put(done(score(detail={"worst_sentence": "the secret"})))
         await until_async(lambda: agent.counted() == {"sent": 1})
@@ -94,7 +94,10 @@ async def test_text_stays_here_where_it_is_not_kept() -> None:
 @awaited
 async def test_the_worker_is_neither_waited_for_nor_hurt(caplog: pytest.LogCaptureFixture) -> None:
     broken: Any = [("no trace", "no scores")]
-    async with exporting(f"http://127.0.0.1:{free_port()}", queue=100) as (exporter, agent):
+    async with exporting(f"http://127.0.0.1:{free_port()}", limits={"queue": 100}) as (
+        exporter,
+        agent,
+    ):
         worker = threading.Thread(target=_work, args=(exporter, broken))
         worker.start()
         await asyncio.to_thread(worker.join, 60)  # a queue that is full would hold it for ever

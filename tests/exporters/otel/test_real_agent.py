@@ -118,7 +118,6 @@ async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path
             "RAGMETER_OTLP__LOGS_GRACE_SECONDS": "0.1",
             "RAGMETER_RESULTS_EXPORT__ENDPOINT": found.url,
             "RAGMETER_RESULTS_EXPORT__SPANS": "true",
-            "RAGMETER_RESULTS_EXPORT__LINGER_SECONDS": "0",
             "RAGMETER_RESULTS_EXPORT__METRICS": "answered,grounding",
         }
         agent = await asyncio.create_subprocess_exec(

@@ -39,7 +39,7 @@ async def test_what_will_not_pass_is_tried_once(status: int) -> None:
 async def test_a_slow_receiver_gets_the_same_ids_again() -> None:
     async with (
         serve(answering(600.0)) as found,
-        exporting(found.url, timeout_seconds=2) as (exporter, agent),
+        exporting(found.url, limits={"timeout_seconds": 2}) as (exporter, agent),
     ):
         exporter.put(done())
         await until_async(lambda: agent.counted() == {"sent": 1})
@@ -61,7 +61,7 @@ async def test_a_receiver_that_drips_is_late_too() -> None:
 
     async with (
         raw(drip) as url,
-        exporting(url, timeout_seconds=0.1, retry_seconds=1.5) as (exporter, agent),
+        exporting(url, limits={"timeout_seconds": 0.1, "retry_seconds": 1.5}) as (exporter, agent),
     ):
         exporter.put(done())
         await until_async(lambda: agent.counted() == {"gave_up": 1})
@@ -77,7 +77,10 @@ async def test_what_is_no_http_is_tried_again_and_given_up(junk: bytes) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(junk)
 
-    async with raw(answer) as url, exporting(url, retry_seconds=0.1) as (exporter, agent):
+    async with (
+        raw(answer) as url,
+        exporting(url, limits={"retry_seconds": 0.1}) as (exporter, agent),
+    ):
         exporter.put(done())
         await until_async(lambda: agent.counted() == {"gave_up": 1})
 
