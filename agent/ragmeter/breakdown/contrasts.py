@@ -86,14 +86,17 @@ def estimate_sample(cell: ScoreSums | None, kind: SeriesKind) -> MeanSample | No
         return None
     low, high = (0.0, 1.0) if kind.ratio else (kind.low, kind.high)
     interval = estimate_interval(cell, low, high, kind.helped, process=True)
-    value, effective = interval.value, interval.effective
+    value = interval.value
+    effective = interval.effective
     if kind.ratio:
         # a rate of no failures is not a rate that can have none: one success, one failure more
         smooth = (value * effective + 1) / (effective + 2)
-        variance, freedom = smooth * (1 - smooth), math.inf
+        variance = smooth * (1 - smooth)
+        freedom = math.inf
     else:
         error = (interval.upper - interval.lower) / (2 * Z_95)
-        variance, freedom = error * error * effective, max(1.0, cell.scored - 1)
+        variance = error * error * effective
+        freedom = max(1.0, cell.scored - 1)
     lost = cell.unscored_share() or 0.0
     bounded = widen_for_missing(interval, lost, low, high)
     return MeanSample(

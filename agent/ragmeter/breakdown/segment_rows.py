@@ -147,7 +147,8 @@ class _PeriodEstimates:
 
     def rest(self, segment: str) -> MeanSample | None:
         """Estimate all that is not of the segment."""
-        whole, own = self.cells.get(""), self.cells.get(segment)
+        whole = self.cells.get("")
+        own = self.cells.get(segment)
         rest = whole if whole is None or own is None else whole.without(own)
         return estimate_sample(rest, self.kind)
 
@@ -189,7 +190,8 @@ def build_series_breakdown(
     """
     present = _PeriodEstimates(now, kind)
     past = _PeriodEstimates(before, kind) if before is not None else None
-    whole1, whole0 = present.own(""), past.own("") if past else None
+    whole1 = present.own("")
+    whole0 = past.own("") if past else None
     if whole1 is None or not whole1.enough or (past and (whole0 is None or not whole0.enough)):
         return None
     change = compare_means((whole1, whole0)) if whole0 else None

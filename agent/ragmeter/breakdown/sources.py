@@ -193,7 +193,8 @@ class ChangeCells:
 
     def scores(self, segment: str, metric: str, scorer: str) -> CellPair:
         """Return the sums of a series before and since."""
-        read, key = self._windows.bucket, (self._service, segment, metric, scorer)
+        read = self._windows.bucket
+        key = (self._service, segment, metric, scorer)
         before, since = (
             [cell for time in times if (cell := read(*key, *time))]
             for times in (self._before, self._since)

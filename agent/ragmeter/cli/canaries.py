@@ -142,7 +142,8 @@ def run(
     )
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
-    limit, token = _parse_seconds("--timeout", timeout), _read_secret(TOKEN_VARIABLE, token_file)
+    limit = _parse_seconds("--timeout", timeout)
+    token = _read_secret(TOKEN_VARIABLE, token_file)
     options.check_url("--endpoint", endpoint)
     if base:
         options.check_url("--to", base)

@@ -149,7 +149,8 @@ def _print_trace(question: _Question, place: str) -> None:
             console.print("not kept", style="dim")
         else:
             cut = text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} … [cut]"
-            shown, at = Text(), 0
+            shown = Text()
+            at = 0
             details = (one.get("detail") for one in results if one["metric"] == SORTED_BY)
             spans = (span for detail in details for span in read_unsupported(detail))
             for span in sorted(spans, key=lambda span: span.start):

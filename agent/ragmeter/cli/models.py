@@ -113,7 +113,9 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
     elif str(folder) != "mini":
         overrides["models"]["path"] = str(folder)
     settings = load_settings(environ={}, overrides=overrides)  # no judge of the environment
-    traces, people, limit = [], [], settings.limits.trace_bytes
+    traces = []
+    people = []
+    limit = settings.limits.trace_bytes
     with open_input(labels) as file:
         for line, number in iterate_lines(file, input_name(labels), limit):
             with suppress(ValueError):  # `decode_trace` says why it is no JSON

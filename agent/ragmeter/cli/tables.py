@@ -199,7 +199,8 @@ def service_report(view: AgentView, service: str, width: int) -> Iterator[Render
 
 def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:
     """Yield what was asked of the judge, and what it cost."""
-    use, budget = judge_spend(view), settings.budget.usd_per_day
+    use = judge_spend(view)
+    budget = settings.budget.usd_per_day
     if use is None:
         return
     limit = "" if budget is None else f" of a budget of {budget:g} USD a day"
@@ -212,7 +213,8 @@ def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:
 def describe_progress(view: AgentView) -> str:
     """Return how far a replay is: the time it has reached, and a first number."""
     windows = view.windows
-    longest, parts = windows.names[-1], list[str]()
+    longest = windows.names[-1]
+    parts = list[str]()
     for service in windows.services()[:2]:
         seen = windows.count_traces(service, "", longest)
         text = f"{bound_label(service, 60)} {seen:,} traces"

@@ -325,13 +325,15 @@ class BaselineLearner:
             first_day: Leave what hours differ to the slack that the baseline will get.
         """
         learned = self._snapshot()
-        cells, sums = learned._cells, learned._totals
+        cells = learned._cells
+        sums = learned._totals
         n = sums[1]
         if not n:
             return None
         overall = sums[2] / n
         floor = max(unit * unit / n, 1e-12 * overall * overall, 1e-18)
-        levels, phi = dict.fromkeys(cells, overall), 1.0
+        levels = dict.fromkeys(cells, overall)
+        phi = 1.0
         model = _WeekModel(overall, {}, {}, {})
         for _ in range(2 if slots > 1 else 0):
             # what scatters beyond a first fit is noise; only what stands out from it is rhythm

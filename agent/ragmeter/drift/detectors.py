@@ -180,7 +180,8 @@ class DriftStream:
     def gains(self, start: float, parts: Sequence[ScorePart], edge: int, side: int) -> list[float]:
         """Return the log wealth that each bet gains from a bucket; `side` is +1 for a rise."""
         baseline, (low, high) = self.baselines[edge], self.bounds
-        level, slack = baseline.level(start), baseline.slack_at(start)
+        level = baseline.level(start)
+        slack = baseline.slack_at(start)
         error = _LEVEL_ERRORS * baseline.error(start)
         if side < 0 and high is None:
             mean = max(level - low - error - slack[0], 0.0)

@@ -44,7 +44,8 @@ def paired_moments(cell: ScoreSums) -> PairedMoments | None:
     if not pairs:
         return None
     total = sum(m.size for m in pairs)
-    y, f = sum(m.size * m.y for m in pairs) / total, sum(m.size * m.f for m in pairs) / total
+    y = sum(m.size * m.y for m in pairs) / total
+    f = sum(m.size * m.f for m in pairs) / total
     return PairedMoments(
         yy=sum(m.size * (m.yy / m.n + (m.y - y) ** 2) for m in pairs),
         yf=sum(m.size * (m.yf / m.n + (m.y - y) * (m.f - f)) for m in pairs),
@@ -88,7 +89,8 @@ class JudgedSteps:
         slope = self.slope or 0.0
         scores, residuals = [], []
         for name, sums in strata.items():
-            m, weight = stratum_moments(sums), sums.w / sums.n / self._largest
+            m = stratum_moments(sums)
+            weight = sums.w / sums.n / self._largest
             scores.append(_part(m.n, m.y, m.yy, weight))
             if slope and _has_cheap(name):
                 squares = m.yy - 2 * slope * m.yf + slope * slope * m.ff

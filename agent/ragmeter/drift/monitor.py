@@ -209,7 +209,8 @@ class DriftMonitor:
         return list(alarms)
 
     def _make_alarm(self, monitor: SeriesMonitor, event: MonitorEvent, alarm: SeriesAlarm) -> Alarm:
-        change, baseline = alarm.change, alarm.baseline
+        change = alarm.change
+        baseline = alarm.baseline
         edge = None
         if isinstance(monitor, SharesMonitor):
             edge = monitor.edge_value(self._scores, monitor.edges[alarm.edge])

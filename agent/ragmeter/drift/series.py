@@ -236,7 +236,8 @@ class DriftSeries:
     def _slack(
         self, baseline: Baseline, learner: BaselineLearner, hours: tuple[float, float]
     ) -> tuple[float, float]:
-        level, spec = baseline.levels[0] - self.spec.low, self.spec
+        level = baseline.levels[0] - self.spec.low
+        spec = self.spec
         low, high = hours[0] - spec.low, hours[1] - spec.low
         return hourly_slack(
             level=level,

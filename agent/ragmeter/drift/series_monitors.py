@@ -27,7 +27,8 @@ _JUDGED_WIDTH = 300
 _FIRST_BUCKETS = 10
 
 # Time and samples that edges are taken from: the p99 of 500 samples has five beyond it.
-_EDGE_HOUR, _EDGE_SAMPLES = HOUR, 500
+_EDGE_HOUR = HOUR
+_EDGE_SAMPLES = 500
 
 # Quantiles at which edges are laid.
 _SCORE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -179,7 +180,9 @@ def effective_sums(cell: ScoreSums) -> EffectiveSums | None:
     Returns:
         The sums, None without a scored trace.
     """
-    n, y, yy = cell.n, cell.y / VALUE_ONE, cell.yy / (VALUE_ONE * VALUE_ONE)
+    n = cell.n
+    y = cell.y / VALUE_ONE
+    yy = cell.yy / (VALUE_ONE * VALUE_ONE)
     if not cell.strata:
         return EffectiveSums(n, y, yy) if n else None
     w = w2 = float(n)
@@ -285,7 +288,8 @@ class SharesMonitor(SeriesMonitor):
         if self._first[0] * MINUTE < _EDGE_HOUR or self._first[1] < _EDGE_SAMPLES:
             return
         latency = self._kind == "latency"
-        learned, whole = self._learned, sum(self._learned)
+        learned = self._learned
+        whole = sum(self._learned)
         self.edges = []
         for level in LATENCY_LEVELS if latency else _SCORE_LEVELS:
             below, edge = 0.0, 0

@@ -114,7 +114,9 @@ def score_citations(
 
     `language` is that of the answer, by `ragmeter.metrics.language`.
     """
-    probability, answer, cites = trace.probability, trace.answer, bool(cited.marks)
+    probability = trace.probability
+    answer = trace.answer
+    cites = bool(cited.marks)
     names = ("citation_presence", "citation_fabricated", "source_indicators")
     gap = find_answer_reason(trace, answered)
     if gap is not None:

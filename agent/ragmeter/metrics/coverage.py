@@ -54,7 +54,8 @@ def measure_coverage(
     least = 2.0  # more than any support
     get = positions.get
     for index, claim in enumerate(claims):
-        stems, content = claim.stems, claim.content
+        stems = claim.stems
+        content = claim.content
         matched = in_query = 0.0
         masses: dict[int, float] = {}
         half_mass = masses.get
@@ -157,7 +158,8 @@ def _copied(
     `places` has the positions of each word in the stream.
     """
     stretches: list[tuple[int, int]] = []
-    i, last = 0, len(words) - 1
+    i = 0
+    last = len(words) - 1
     while i < last:
         starts = places[i]
         if starts is None:
@@ -166,7 +168,8 @@ def _copied(
         if places[i + 1] is None:
             i += 2
             continue
-        length, word = 2, words[i + 1]
+        length = 2
+        word = words[i + 1]
         # the stream ends with "", which is in no answer
         if len(starts) == 1:  # as of most words; quicker than a list
             position = starts[0]

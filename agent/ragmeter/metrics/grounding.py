@@ -115,8 +115,10 @@ def _load_model() -> tuple[_GroundingModel | compiled.GroundingModel, float, flo
         or tuple(of_sentences["features"]) != SENTENCE_FEATURES
     ):
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
-    line, sentence = _PiecewiseLine.of(raw), _PiecewiseLine.of(of_sentences)
-    share, roots = of_sentences["share"], _build_trees(raw["trees"])
+    line = _PiecewiseLine.of(raw)
+    sentence = _PiecewiseLine.of(of_sentences)
+    share = of_sentences["share"]
+    roots = _build_trees(raw["trees"])
     model: _GroundingModel | compiled.GroundingModel
     if compiled is None:
         model = _GroundingModel(line, sentence, share, roots)

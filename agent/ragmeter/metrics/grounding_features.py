@@ -140,7 +140,9 @@ def extract_features(
     pages: PassageIndex, answer: AnswerText, positions: Mapping[str, list[int]], query: QueryText
 ) -> AnswerFeatures:
     """Compute the features of an answer; `positions` are positions of its and the query's stems."""
-    claims, words, stems = answer.claims, answer.words, query.stems
+    claims = answer.claims
+    words = answer.words
+    stems = query.stems
     query_stems: Container[str] = stems
     if pages.structured:  # a record's words are keys and bare values: prose inflects them
         query_stems = _near_matches(pages, answer.content.difference(positions)).union(stems)
@@ -149,10 +151,14 @@ def extract_features(
     numbers = find_novel_numbers(pages, answer, query)
     hedges = sum(map(HEDGES.__contains__, words))
     record = compare_record(pages, answer)
-    by_words, by_place, by_pairs = sorted(coverage.by_words), coverage.by_place, coverage.by_pairs
+    by_words = sorted(coverage.by_words)
+    by_place = coverage.by_place
+    by_pairs = coverage.by_pairs
     mean_place = sum(by_place) / max(1, len(by_place))
     spread = sum([(v - mean_place) * (v - mean_place) for v in by_place]) / max(1, len(by_place))
-    content, stem_count, mass = max(1, coverage.content), max(1, coverage.stems), coverage.mass
+    content = max(1, coverage.content)
+    stem_count = max(1, coverage.stems)
+    mass = coverage.mass
     novel = coverage.novel.values()
     query_rarity = [(idf[w], w) for w in stems]
     query_mass = sum([rarity for rarity, _ in query_rarity])
@@ -160,7 +166,8 @@ def extract_features(
     new_forms = forms.difference(*[passage.forms for passage in pages.passages])
     log = math.log1p
     refuted, lost, about_passages = _weigh_negations(pages, answer, positions)
-    log_claims, log_novel = log(len(claims)), log(len(novel))
+    log_claims = log(len(claims))
+    log_novel = log(len(novel))
     values = [
         1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
         1 - coverage.matched / mass if mass else 0.0,
@@ -278,15 +285,20 @@ def sentence_features(
     `positions` are positions of the answer's stems, `coverage` is that of the same sentences,
     `numbers` are those of the answer's stems that are numbers.
     """
-    claims, every = answer.claims, answer.content
+    claims = answer.claims
+    every = answer.content
     novel = {word for word in every.difference(positions, META_WORDS) if word not in query_stems}
     if novel:
         novel -= _near_matches(pages, novel)
-    novel_names, novel_times = novel.intersection(answer.names), novel & TIMES
-    stream, log, size = pages.stream, math.log1p, len(claims)
+    novel_names = novel.intersection(answer.names)
+    novel_times = novel & TIMES
+    stream = pages.stream
+    log = math.log1p
+    size = len(claims)
     rows = []
     for at, (claim, copied, support) in enumerate(zip(claims, coverage.copied, coverage.support)):  # noqa: B905
-        stems, content = claim.stems, claim.content
+        stems = claim.stems
+        content = claim.content
         # in the order of the text, so that the same answer always gives the same digits
         new = list(filter(novel.__contains__, content)) if novel else ()
         new_mass = mass = 0.0
@@ -334,7 +346,8 @@ def _weigh_negations(
         passages ("the article does not mention"), which need no support.
     """
     windows = [window for passage in pages.passages for window in passage.negated][:_MAX_WINDOWS]
-    negations, content = answer.denied[:_MAX_NEGATIONS], answer.content
+    negations = answer.denied[:_MAX_NEGATIONS]
+    content = answer.content
     refuted, lost, about_passages = 0.0, 0.0, 0
     for denied, after in negations:
         if not SAY_WORDS.isdisjoint(after) and not TEXT_WORDS.isdisjoint(denied):
@@ -353,7 +366,8 @@ def _weigh_negations(
             continue
         said_of = [claim.content.keys() & near for claim in answer.claims if head in claim.content]
         shared = max(said_of, key=_mass)
-        mass, whole = _mass(shared), _mass(near)
+        mass = _mass(shared)
+        whole = _mass(near)
         if (
             len(shared) > 1
             and mass >= max(_LEAST_MASS, _RESTATED * whole)
@@ -396,7 +410,9 @@ def _numbers(
 
     A number strays by the share of the stems near it that are not near it in any passage.
     """
-    missing, strayed, wide = 0, 0.0, 2 * NEAR
+    missing = 0
+    strayed = 0.0
+    wide = 2 * NEAR
     for i, word in enumerate(stems):
         if word not in numbers:
             continue
@@ -404,7 +420,8 @@ def _numbers(
             missing += 1
         elif at := positions.get(word):
             near = {w for w in stems[max(0, i - NEAR) : i + NEAR + 1] if w != word}
-            most, size = 0, len(near)
+            most = 0
+            size = len(near)
             for p in at:
                 both = len(near.intersection(stream[max(0, p - wide) : p + wide + 1]))
                 if both > most:
@@ -422,9 +439,12 @@ def _misplaced(
     stream: Sequence[str],
 ) -> int:
     """Count the numbers whose neighbours never have them beside them in a passage, but others."""
-    count, last = 0, len(stems) - 1
+    count = 0
+    last = len(stems) - 1
     for i in compress(range(last + 1), map(numbers.__contains__, stems)):
-        word, left, right = stems[i], stems[i - 1] if i else "", stems[i + 1] if i < last else ""
+        word = stems[i]
+        left = stems[i - 1] if i else ""
+        right = stems[i + 1] if i < last else ""
         for at in positions.get(word, ()):
             if stream[at - 1] == left or stream[at + 1] == right:
                 break  # as of most numbers

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ragmeter.core.score import NoScore, Score, make_plain_score, make_scored
 from ragmeter.trace import Trace
 
-_NO_TEXT, _NOT_REPORTED = NoScore("no_text"), NoScore("not_reported")
+_NO_TEXT = NoScore("no_text")
+_NOT_REPORTED = NoScore("not_reported")
 
 
 def has_empty_answer(trace: Trace) -> bool | None:
@@ -32,7 +33,8 @@ def _reported(metric: str, trace: Trace, value: float | None) -> Score:
 
 def score_operational(trace: Trace) -> list[Score]:
     """Return the scores of all operational metrics."""
-    status, probability = trace.status, trace.probability
+    status = trace.status
+    probability = trace.probability
     if status != "ok":
         empty: float | NoScore = NoScore(status, applies=False)
     else:

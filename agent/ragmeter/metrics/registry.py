@@ -96,7 +96,8 @@ def metric_families() -> Mapping[str, tuple[MetricSpec, ...]]:
 
 
 def _read_spec(fields: dict[str, Any]) -> MetricSpec:
-    scorers, labels = tuple(fields.pop("scorers")), ("k",) * fields["name"].endswith("_at_k")
+    scorers = tuple(fields.pop("scorers"))
+    labels = ("k",) * fields["name"].endswith("_at_k")
     return MetricSpec(**fields, scorers=scorers, labels=labels)
 
 

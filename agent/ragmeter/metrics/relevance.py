@@ -48,7 +48,9 @@ def grade_passages(
         positions = pages.locate(set(rarity))
     total = sum(rarity.values())
     pairs = set(pairwise(query))
-    stream, owner, starts = pages.stream, pages.owner, pages.starts
+    stream = pages.stream
+    owner = pages.owner
+    starts = pages.starts
     sizes = [end - start - 1 for start, end in pairwise([*starts, len(stream)])]
     average = max(1.0, sum(sizes) / max(1, len(sizes)))
     norms = [SATURATION * (1 - LENGTH + LENGTH * size / average) for size in sizes]
@@ -56,13 +58,17 @@ def grade_passages(
     frequency = [0.0] * len(starts)
     stretches: list[dict[int, float]] = [{} for _ in starts]
     for word, weight in rarity.items():
-        passage, count = -1, 0
+        passage = -1
+        count = 0
         for at in positions.get(word, ()):
             if owner[at] != passage:
                 if count:
                     frequency[passage] += weight * count / (count + norms[passage])
                 passage = owner[at]
-                start, count, last, near = starts[passage], 0, -1, stretches[passage]
+                start = starts[passage]
+                count = 0
+                last = -1
+                near = stretches[passage]
                 coverage[passage] += weight
             count += 1
             half = (at - start) // _HALF_PROXIMITY

@@ -155,7 +155,8 @@ class _StemCache(dict[str, str]):
         return stem
 
 
-_CONTENT_STEMS, _ALL_STEMS = _StemCache(STOP_WORDS), _StemCache()
+_CONTENT_STEMS = _StemCache(STOP_WORDS)
+_ALL_STEMS = _StemCache()
 
 
 def content_stem(word: str) -> str:
@@ -202,7 +203,8 @@ def compile_pattern(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     words = {"DIGIT": (r"\d", "0-9"), "WORD": (r"\w", "A-Za-z0-9_")}
     any_text = ascii_text = pattern
     for name, (wide, narrow) in words.items():
-        any_text, ascii_text = any_text.replace(name, wide), ascii_text.replace(name, narrow)
+        any_text = any_text.replace(name, wide)
+        ascii_text = ascii_text.replace(name, narrow)
     return re.compile(any_text), re.compile(ascii_text)
 
 
@@ -262,7 +264,8 @@ _SHORT_SENTENCE = frozenset(ENGLISH["abbreviation_ends"].split())
 
 def _find_sentence_spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    start, size = 0, len(text)
+    start = 0
+    size = len(text)
     for at, end in [match.span() for match in _BREAK[text.isascii()].finditer(text)]:
         sign = text[at]
         if sign == "\n":

@@ -180,7 +180,8 @@ class PassageCache:
         return passage
 
     def _add(self, text: str, passage: PassageText) -> None:
-        once, passages = self._seen_once, self._passages
+        once = self._seen_once
+        passages = self._passages
         key = hash(text)
         if key not in once:
             if len(once) >= _MAX_SEEN_ONCE:

@@ -89,7 +89,8 @@ class EstimateTracks:
 
     def sample(self, windows: Windows, now: float) -> None:
         """Sample every rule at `now`."""
-        services, names = windows.services(), set(windows.names)
+        services = windows.services()
+        names = set(windows.names)
         for service in services:
             segments: list[str] | None = None
             for rule in self._rules:
@@ -202,7 +203,8 @@ class Backtest:
 
     def feed(self, line: ScoredLine) -> None:
         """Count a trace as the running agent would, each id once."""
-        scored, counts = line.trace, self.counts
+        scored = line.trace
+        counts = self.counts
         counts.unknown_results += line.unknown
         counts.invalid_values += line.invalid
         if not self._ids.add(scored.service, scored.trace_id, scored.timestamp):
@@ -240,7 +242,8 @@ class Backtest:
         self.windows.take_new_worst()
 
     def _sample_until(self, timestamp: float) -> None:
-        tracks, now = self._tracks, self.windows.now
+        tracks = self._tracks
+        now = self.windows.now
         if tracks is None:
             return
         if now is not None:

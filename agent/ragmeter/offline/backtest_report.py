@@ -228,7 +228,8 @@ def build_timeline(
     backtest: Backtest, rules: Sequence[AlertRule], tracks: EstimateTracks
 ) -> Timeline:
     """Build the timeline of all services in the windows at the end or in an alert."""
-    windows, alerts = backtest.windows, backtest.alerts()
+    windows = backtest.windows
+    alerts = backtest.alerts()
     start, end = backtest.first or 0.0, windows.now or 0.0
     lanes: dict[tuple[str, str, str], list[Alert]] = {}
     for alert in alerts:
@@ -303,7 +304,8 @@ def run_backtest(
         EstimateTracks(rules, settings.alerts.evaluation_seconds) if drawing is not None else None
     )
     backtest = Backtest(settings, rules, tracks)
-    counts, limit = backtest.counts, settings.limits.trace_bytes
+    counts = backtest.counts
+    limit = settings.limits.trace_bytes
     position = 0
     name = "standard input" if path == STDIN else path.name
     with terminal.FileProgress(name, InputFile(path).size) as progress:

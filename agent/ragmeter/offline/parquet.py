@@ -151,7 +151,8 @@ def read_parquet_lines(file: IO[bytes], name: str) -> Iterator[tuple[bytes, int]
                 if own != key:
                     if trace:
                         yield json.dumps(trace).encode(), len(seen)
-                    key, trace = own, _read_trace(row)
+                    key = own
+                    trace = _read_trace(row)
                     if key in seen:
                         raise ParquetError(f"{name}: the rows of a trace are apart: sort by number")
                     seen.add(key)

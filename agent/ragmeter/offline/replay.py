@@ -130,7 +130,8 @@ class ReplayReporter:
         if now - self._reported < PROGRESS_SECONDS:
             return
         self._reported = now
-        done, size = self._done, self._source.size
+        done = self._done
+        size = self._source.size
         share = f", {100 * done.position / size:.0f} %" if size else ""
         # if the process is killed, this line has the position to resume from
         at = f", at {done.position}" if self._source.identity is not None else ""
@@ -272,12 +273,14 @@ def replay_to_agent(
             body = item.body.replace(b"\n", b" ").replace(b"\r", b" ")
             if held + len(body) + 1 > most_bytes:
                 sender.deliver(batch)
-                batch, held = [], 0
+                batch = []
+                held = 0
             batch.append((body, position))
             held += len(body) + 1
         if entry is None or len(batch) >= most:
             sender.deliver(batch)
-            batch, held = [], 0
+            batch = []
+            held = 0
     sender.deliver(batch)
     done.finished = True
     return done
@@ -309,7 +312,8 @@ class _Sender:
         while True:
             reply = self._post(body)
             if isinstance(reply, str):
-                why, pause = reply, None
+                why = reply
+                pause = None
             elif reply.status_code == 413 and len(batch) > 1:  # the agent has lower limits
                 half = len(batch) // 2
                 self.deliver(batch[:half])

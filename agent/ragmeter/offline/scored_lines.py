@@ -122,12 +122,15 @@ def _first_error(error: ValidationError) -> str:
 
 def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
     """Return one result, or None if its metric or scorer is unknown."""
-    name, scorer, state = item.get("metric"), item.get("scorer"), item.get("state")
+    name = item.get("metric")
+    scorer = item.get("scorer")
+    state = item.get("state")
     if not isinstance(name, str) or not isinstance(scorer, str):
         raise InvalidScoredLine("results: metric and scorer are needed, as text")
     if not isinstance(state, str) or state not in _STATES:
         raise InvalidScoredLine(f"results: state is one of {', '.join(_STATES)}")
-    spec, k = metric_specs().get(name), item.get("k")
+    spec = metric_specs().get(name)
+    k = item.get("k")
     if spec is None or scorer not in spec.scorers or not _cutoff_matches(k, spec):
         line.unknown += 1
         return None
@@ -163,7 +166,8 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
 
 
 def _in_range(value: object, spec: MetricSpec) -> float | None:
-    number, high = _number(value), MAX_VALUE if spec.high is None else spec.high
+    number = _number(value)
+    high = MAX_VALUE if spec.high is None else spec.high
     return number if number is not None and spec.low <= number <= high else None
 
 

@@ -220,7 +220,9 @@ class OfflineScorer:
         self, tier: TierScorer, trace: Trace, spent: ScoringCost
     ) -> tuple[list[Score], TraceJudging | None]:
         scores: list[Score] = []
-        cost, began, start = ScoringCost(), time.time(), time.monotonic()
+        cost = ScoringCost()
+        began = time.time()
+        start = time.monotonic()
         try:
             scores = await score_tier(tier, trace, cost)
         except Exception:
@@ -361,7 +363,8 @@ def _read_labels(path: Path, settings: Settings, say: Callable[[str], None]) -> 
 
 
 def _check_apart(path: Path, output: Path) -> None:
-    source, target = _file_status(path, 0), _file_status(output, 1)
+    source = _file_status(path, 0)
+    target = _file_status(output, 1)
     if source is None or target is None or not stat.S_ISREG(source.st_mode):
         return
     if os.path.samestat(source, target):
@@ -426,7 +429,8 @@ class _ScoreTable:
     def write(self, scored: ScoredTrace, _: Trace | None) -> None:
         """Add a row."""
         values = {(score.metric, score.scorer): score.value for score in scored.results}
-        document, cells = scored.to_dict(), map(values.get, self._pairs)
+        document = scored.to_dict()
+        cells = map(values.get, self._pairs)
         for columns, found in ((self._stages, scored.timings), (self._tags, scored.tags)):
             for name in found:
                 if len(columns) < _MAX_COLUMNS:

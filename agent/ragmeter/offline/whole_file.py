@@ -199,7 +199,8 @@ def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> 
         OSError: The file cannot be read.
     """
     backtest = Backtest(settings, ())
-    counts, limit = backtest.counts, settings.limits.trace_bytes
+    counts = backtest.counts
+    limit = settings.limits.trace_bytes
     for text, number in read_scored_lines(path, limit):
         try:
             line = decode_scored_line(text, limit)

@@ -144,7 +144,8 @@ class TokenBucket:
             pending: Units drawn and not yet settled.
             draw: Units that one draw costs.
         """
-        rate, capacity = self.rate, self.capacity(draw)
+        rate = self.rate
+        capacity = self.capacity(draw)
         fill = max(0.0, self.balance - pending) / capacity
         if fill < _STEADY_FILL:
             steady = (fill / _STEADY_FILL) ** _FILL_EXPONENT

@@ -305,7 +305,8 @@ class BudgetController:
         own = {}
         for name, demand in demands:
             if name in self._service_accounts:
-                bucket, draw = self._service_accounts[name][index], demand.cost[index]
+                bucket = self._service_accounts[name][index]
+                draw = demand.cost[index]
                 bucket.advance(now, passed, demand.pending * draw, draw)
                 own[name] = bucket.pace(demand.pending * draw, draw)
         found = []

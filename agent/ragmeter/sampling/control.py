@@ -219,7 +219,8 @@ class ControlLearner:
         old = self.record
         if turn != self._turn:
             self._turn, self._before = turn, old
-        low, rare = dict(old.low), dict(old.rare)
+        low = dict(old.low)
+        rare = dict(old.rare)
         if now >= self._due:
             self._due = now + REVISE_SECONDS
             low = {name: cuts for name in self._services if (cuts := self._cuts(name))}
@@ -232,7 +233,8 @@ class ControlLearner:
         share = self._settings.low_share / max(1, len(self._settings.low))
         cuts = {}
         for metric, counts in self._services[service].cheap.items():
-            total, below = sum(counts), 0
+            total = sum(counts)
+            below = 0
             if total < MIN_TRACES:
                 continue
             for index, count in enumerate(counts):

@@ -55,7 +55,8 @@ def draw_chances(weights: Sequence[float], count: int) -> list[float]:
     """
     chances = [1.0] * len(weights)
     order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
-    left, total = min(count, len(weights)), sum(weights)
+    left = min(count, len(weights))
+    total = sum(weights)
     while left > 0 and weights[order[0]] * left >= total * (1 - 1e-12):
         total -= weights[order.pop(0)]
         left -= 1
@@ -190,7 +191,8 @@ class LabelPool:
         elif model.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED):
             return False
         else:
-            rate, cheap = min(1.0, model.probability / scored.probability), model.value
+            rate = min(1.0, model.probability / scored.probability)
+            cheap = model.value
         pool = self._services.setdefault(scored.service, _ServicePool())
         chance = rate * uniform_fraction(scored.trace_id, _SALT)
         probability = min(rate, share * pool.scale)
@@ -251,7 +253,8 @@ class LabelPool:
         pool = self._services.get(service)
         if pool is None or not pool.traces or pool.drawn:
             return
-        traces, number = pool.traces, min(count, len(pool.traces))
+        traces = pool.traces
+        number = min(count, len(pool.traces))
         chances = draw_chances([1 / one.probability for one in traces], number)
         chosen = draw_slices([one.cheap for one in traces], number, self._rng, chances)
         pool.drawn = [
@@ -277,7 +280,8 @@ class LabelPool:
         self, given: Feedback, services: Container[str], results: Callable[[str, str], Results]
     ) -> None:
         """Remember the labels of a trace of some services, all if it names none."""
-        trace_id, labels = given.trace_id, given.verdict.given
+        trace_id = given.trace_id
+        labels = given.verdict.given
         for service, pool in self._services.items():
             for one in (*pool.traces, *pool.drawn):
                 if one.trace_id == trace_id and (service in services or given.service is None):

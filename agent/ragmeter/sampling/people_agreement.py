@@ -135,7 +135,8 @@ def compare_with_people(labelled: Iterable[LabelledScores]) -> list[ScorerAgreem
     groups: dict[tuple[str, str, str], list[_Pair]] = {}
     for labels, scores, weight in labelled:
         for label, metric in VERDICT_METRICS.items():
-            yes, helping = labels.get(label), find_helping_spec(specs, metric)
+            yes = labels.get(label)
+            helping = find_helping_spec(specs, metric)
             if not isinstance(yes, bool):
                 continue
             for name, values in scores.items():
@@ -154,11 +155,13 @@ def _largest(metric: str) -> float:
 
 
 def _compare(label: str, metric: str, scorer: str, pairs: Sequence[_Pair]) -> ScorerAgreement:
-    n, good = len(pairs), sum(pair.yes for pair in pairs)
+    n = len(pairs)
+    good = sum(pair.yes for pair in pairs)
     yes = _mean((float(pair.yes), pair.weight) for pair in pairs)
     auroc, threshold = None, None
     if min(good, n - good) >= MIN_OF_EACH:
-        auroc, threshold = auroc_interval(pairs), _best_threshold(pairs)
+        auroc = auroc_interval(pairs)
+        threshold = _best_threshold(pairs)
     kappa = cohen_kappa([pair._replace(value=float(pair.value >= 0.5)) for pair in pairs])
     return ScorerAgreement(
         label=label,
@@ -192,7 +195,8 @@ def _kish(pairs: Iterable[_Pair]) -> float:
 def _bias(pairs: Sequence[_Pair]) -> Interval:
     """Return the mean of value less label with the limits of a mean between -1 and 1."""
     rows = [(pair.value - pair.yes, pair.weight) for pair in pairs]
-    mean, n = _mean(rows), _kish(pairs)
+    mean = _mean(rows)
+    n = _kish(pairs)
     variance = _mean(((value - mean) ** 2, weight) for value, weight in rows)
     cell = Cell(
         size=n, n=len(rows), effective=n, mean=mean, variance=variance * n / max(1.0, n - 1)
@@ -240,7 +244,8 @@ def cohen_kappa(pairs: Sequence[_Pair]) -> Interval:
 
 
 def _calibration_error(pairs: Sequence[_Pair]) -> float:
-    ordered, off = sorted(pairs), 0.0
+    ordered = sorted(pairs)
+    off = 0.0
     cuts = [at * len(ordered) // _CALIBRATION_BINS for at in range(_CALIBRATION_BINS + 1)]
     for start, end in pairwise(cuts):
         off += abs(sum((one.value - one.yes) * one.weight for one in ordered[start:end]))
@@ -255,5 +260,6 @@ def _best_threshold(pairs: Sequence[_Pair]) -> float | None:
     for (value, no, yes), (following, _, _) in pairwise(rows):
         gain += no / bad - yes / good
         if gain > best:
-            best, threshold = gain, (value + following) / 2
+            best = gain
+            threshold = (value + following) / 2
     return threshold

@@ -149,7 +149,8 @@ class StratumClassifier:
 
     def classify(self, trace: SampledTrace, scores: Sequence[Score], timestamp: float) -> Stratum:
         """Return the first stratum that fits a trace, given its scores that are known at once."""
-        settings, control = self._settings, self._control
+        settings = self._settings
+        control = self._control
         ratios = settings.ratios
         service = trace.service
         if trace.failed:

@@ -145,7 +145,8 @@ class ServerCertificate:
         return whole.digest()
 
     def _make(self) -> ssl.SSLContext:
-        cert, key = self._tls.cert_file, self._tls.key_file or self._tls.cert_file
+        cert = self._tls.cert_file
+        key = self._tls.key_file or self._tls.cert_file
         if cert is None:
             raise RuntimeError("without a certificate there is no TLS")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

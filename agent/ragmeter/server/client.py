@@ -89,7 +89,8 @@ def reply_object(reply: httpx.Response) -> dict[str, Any] | None:
 
 
 def _token(http: HttpSettings, name: str) -> str | None:
-    given, path = getattr(http, name), getattr(http, f"{name}_file")
+    given = getattr(http, name)
+    path = getattr(http, f"{name}_file")
     text = given.get_secret_value() if given else ""
     if path is not None:
         try:

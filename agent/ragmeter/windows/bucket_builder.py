@@ -34,15 +34,17 @@ from ragmeter.windows.worst import (
 # Up to so many traces a plain loop is faster than columns.
 _SMALL_COLUMN = 8
 
-_SCORED, _NOT_APPLICABLE, _SAMPLED_OUT = (
-    ScoreState.SCORED,
-    ScoreState.NOT_APPLICABLE,
-    ScoreState.SAMPLED_OUT,
-)
-_SHED, _UNSCORED = ScoreState.SHED, ScoreState.UNSCORED
-_metric, _scorer = attrgetter("metric"), attrgetter("scorer")
-_state, _stratum = attrgetter("state"), attrgetter("stratum")
-_probability, _value = attrgetter("probability"), attrgetter("value")
+_SCORED = ScoreState.SCORED
+_NOT_APPLICABLE = ScoreState.NOT_APPLICABLE
+_SAMPLED_OUT = ScoreState.SAMPLED_OUT
+_SHED = ScoreState.SHED
+_UNSCORED = ScoreState.UNSCORED
+_metric = attrgetter("metric")
+_scorer = attrgetter("scorer")
+_state = attrgetter("state")
+_stratum = attrgetter("stratum")
+_probability = attrgetter("probability")
+_value = attrgetter("value")
 
 
 def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
@@ -111,7 +113,8 @@ class _BucketBuilder:
 
     def add_rows(self, traces: Sequence[ScoredTrace]) -> None:
         """Add trace by trace, written out in one loop: sparse traffic pays this price."""
-        counts, columns = self._counts, self._slots.columns
+        counts = self._counts
+        columns = self._slots.columns
         for trace in traces:
             for score in trace.results:
                 key = (score.metric, score.scorer)
@@ -161,12 +164,14 @@ class _BucketBuilder:
                 counts[offset + state_offset] += number
                 drawn -= number
             scored = [i for i, state in enumerate(states) if state is _SCORED]
-            scores, traces = [scores[i] for i in scored], [traces[i] for i in scored]
+            scores = [scores[i] for i in scored]
+            traces = [traces[i] for i in scored]
         values: list[float] = list(map(_value, scores))
         probabilities = set(map(_probability, scores))
         if not _all_valid(values, probabilities):
             valid = [i for i, score in enumerate(scores) if _is_valid(score)]
-            scores, traces = [scores[i] for i in valid], [traces[i] for i in valid]
+            scores = [scores[i] for i in valid]
+            traces = [traces[i] for i in valid]
             values = [values[i] for i in valid]
             probabilities = {score.probability for score in scores}
         counts[offset + 2] += drawn - len(values)

@@ -133,7 +133,8 @@ def wilson_samples(share: float, width: float) -> float:
     if width <= 0:
         return math.inf
     width = min(width, 1 - 1e-9)
-    a, c = 1 - width * width, width * width
+    a = 1 - width * width
+    c = width * width
     b = 2 * c - 4 * share * (1 - share)
     x = (b + math.sqrt(b * b + 4 * a * c)) / (2 * a)
     return Z_95 * Z_95 / x
@@ -188,7 +189,8 @@ def join_limits(rows: Sequence[tuple[float, float, float, float]]) -> tuple[floa
     value = squares = shifts = below = above = 0.0
     for weight, middle, lower, upper in rows:
         value += weight * middle
-        down, up = weight * (middle - lower), weight * (upper - middle)
+        down = weight * (middle - lower)
+        up = weight * (upper - middle)
         if weight < 0:
             down, up = -up, -down
         below += down * down
@@ -238,7 +240,8 @@ def mean_interval(
         ]
     if len(cells) == 1:
         (cell,) = unit
-        value, effective = cell.mean, cell.effective / max(1 - cell.sampled, 1 / cell.n)
+        value = cell.mean
+        effective = cell.effective / max(1 - cell.sampled, 1 / cell.n)
         lower, upper = _bounded_limits(cell, cell.effective, _variance_ratio(cell, 1.0))
     else:
         total = sum([cell.size for cell in cells])
@@ -298,7 +301,8 @@ def _pool(cells: Sequence[Cell], shares: Sequence[float]) -> Cell:
         share * (cell.variance + (cell.mean - mean) ** 2)
         for share, cell in zip(shares, cells, strict=True)
     )
-    n, effective = sum(cell.n for cell in cells), sum(cell.effective for cell in cells)
+    n = sum(cell.n for cell in cells)
+    effective = sum(cell.effective for cell in cells)
     return Cell(size=1.0, n=n, effective=effective, mean=mean, variance=variance)
 
 
@@ -308,7 +312,8 @@ def _variance_ratio(cell: Cell, prior: float) -> float:
     Near a bound both variances are near 0 and tell nothing: pseudo-scores at the other bound draw
     the ratio to `prior`.
     """
-    n, mean = cell.effective, cell.mean
+    n = cell.effective
+    mean = cell.mean
     pseudo = _FAR_SCORES * max(mean, 1 - mean) ** 2
     ratio = (n * cell.variance + prior * pseudo) / (n * mean * (1 - mean) + pseudo)
     # scores of equal weight cannot vary more than 0/1 scores do; n / (n - 1) makes it seem so
@@ -321,7 +326,8 @@ def _unbounded_interval(
     total = sum(cell.size for cell in cells)
     shares = [cell.size / total for cell in cells]
     value = sum(share * cell.mean for share, cell in zip(shares, cells, strict=True))
-    error, inverse = _size_variance(cells, shares, value, sizes_known_from), 0.0
+    error = _size_variance(cells, shares, value, sizes_known_from)
+    inverse = 0.0
     for share, cell in zip(shares, cells, strict=True):
         error += share * share * cell.variance / cell.effective * (1 - cell.sampled)
         inverse += share * share / cell.effective

@@ -82,7 +82,8 @@ def estimate_interval(
             parts=parts, low=low, high=high, assisted=assisted or is_sampled(sums), finite=finite
         )
         return mean_interval(cells, low, high, _sizes_known_from(parts, finite))
-    n, y = sums.n, sums.y
+    n = sums.n
+    y = sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
     return mean_interval(
         [Cell(size=n, n=n, effective=n, mean=y / (n << VALUE_BITS), variance=spread)], low, high
@@ -169,7 +170,8 @@ def _count_classes(rows: Sequence[_Part], low: float | None, high: float | None)
     """
     if low is None or high is None:
         return 1
-    w, n = sum(row.sums.w for row in rows), sum(row.sums.n for row in rows)
+    w = sum(row.sums.w for row in rows)
+    n = sum(row.sums.n for row in rows)
     mean = sum(row.sums.wy for row in rows) / (w << VALUE_BITS)
     share = (mean - low) / (high - low)
     sliced = any(row.key.stratum in (PEOPLE_STRATUM, SAMPLE_STRATUM) for row in rows)
@@ -218,7 +220,8 @@ def _make_cell(parts: Sequence[_Part], finite: bool) -> Cell:
     by Kish's formula with the size of a part over the scores expected of it as each one's weight.
     """
     whole = StratumSums._make(map(sum, zip(*[row.sums for row in parts], strict=True)))
-    sums, effective = whole.applied(), whole.kish
+    sums = whole.applied()
+    effective = whole.kish
     if len({row.key.octave for row in parts}) > 1:
         size = sum(row.sums.size for row in parts)
         squares = sum(row.sums.size**2 / row.expected for row in parts if row.sums.size)

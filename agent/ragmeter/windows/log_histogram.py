@@ -39,7 +39,8 @@ _VALUES = (
 _MAX_OPEN_CELLS = 4
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_log, _ceil = math.log, math.ceil
+_log = math.log
+_ceil = math.ceil
 
 
 def cell_index(seconds: float) -> int:
@@ -173,7 +174,9 @@ class LogHistogram:
 
     def merge_sketch(self, sketch: SparseLogHistogram, sign: int = 1) -> None:
         """Add the histogram of a bucket, in place; subtract it if `sign` is -1."""
-        counts, first, last = self.counts, self._first, self._last
+        counts = self.counts
+        first = self._first
+        last = self._last
         for cell, w in sketch.items():
             counts[cell] += sign * w
             if cell < first:

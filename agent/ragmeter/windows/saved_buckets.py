@@ -42,7 +42,8 @@ def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
 
 def _encode_content(bucket: Bucket, slots: SeriesSlots) -> list[Any]:
     cells = []
-    counts, strata = bucket.counts, bucket.strata
+    counts = bucket.counts
+    strata = bucket.strata
     for key, offset in slots.items():
         row = counts[offset : offset + WIDTH]
         weighted = strata.get(offset) if strata else None
@@ -135,7 +136,8 @@ def _decode_entries(rows: Any, slots: SeriesSlots, version: int) -> Iterator[Jou
     for service, segments, start, *content in rows:
         if version == JOURNAL_VERSION:
             number, counts, strata, *others = content
-            weighted, places = dict(strata), range(0, len(counts), WIDTH)
+            weighted = dict(strata)
+            places = range(0, len(counts), WIDTH)
             cells = [
                 (*key, counts[at : at + WIDTH], weighted.get(at))
                 for at, key in zip(places, keys, strict=False)

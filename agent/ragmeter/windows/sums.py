@@ -215,7 +215,9 @@ class StratumSums(NamedTuple):
         if self.n < 2:
             return 0.0
         # differences are taken on whole numbers, so nothing cancels
-        w, w2, wy = self.w, self.w2, self.wy
+        w = self.w
+        w2 = self.w2
+        wy = self.wy
         spread = w * w * self.w2yy - 2 * w * wy * self.w2y + wy * wy * w2
         return spread / ((w * w * w2) << (2 * VALUE_BITS)) * self.n / (self.n - 1)
 
@@ -274,7 +276,8 @@ class ScoreSums:
     @classmethod
     def total(cls, cells: Iterable[ScoreSums]) -> ScoreSums:
         """Return the sum of `cells`."""
-        counts, strata = [0] * WIDTH, None
+        counts = [0] * WIDTH
+        strata = None
         for cell in cells:
             counts = [a + getattr(cell, name) for a, name in zip(counts, COUNTS, strict=True)]
             if cell.strata:
@@ -380,7 +383,8 @@ class ScoreSums:
     def without(self, part: ScoreSums) -> ScoreSums | None:
         """Return these sums less `part`; None if nothing is left or `part` is not a part."""
         counts = [getattr(self, name) - getattr(part, name) for name in COUNTS]
-        mine, theirs = dict(self.strata or {}), part.strata or {}
+        mine = dict(self.strata or {})
+        theirs = part.strata or {}
         if min(counts) < 0 or theirs.keys() - mine.keys():
             return None
         strata = subtract_strata(mine, theirs)
@@ -407,7 +411,8 @@ class StratumMoments(NamedTuple):
 
 def stratum_moments(sums: StratumSums) -> StratumMoments:
     """Return the moments of a stratum with a scored trace."""
-    n, scale = sums.n, sums.n << (2 * VALUE_BITS)
+    n = sums.n
+    scale = sums.n << (2 * VALUE_BITS)
     return StratumMoments(
         size=sums.size / WEIGHT_ONE,
         n=n,

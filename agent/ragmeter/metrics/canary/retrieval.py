@@ -75,7 +75,8 @@ def retrieval_scores(
     the reciprocal rank is that of the first such passage among the first k. `passages` are in rank
     order, None if they were not captured.
     """
-    supports, groups = reference.supports, reference.support_groups
+    supports = reference.supports
+    groups = reference.support_groups
     if not supports:
         return dict.fromkeys(retrieval_names(ks), _NO_SUPPORTS)
     if passages is None:
@@ -197,7 +198,8 @@ class _PassageLocation:
     __slots__ = ("_folded", "_text", "headings", "path")
 
     def __init__(self, passage: Passage) -> None:
-        path, headings = _metadata(passage, "rel_path"), _metadata(passage, "heading_path")
+        path = _metadata(passage, "rel_path")
+        headings = _metadata(passage, "heading_path")
         self.path = None if path is None else _normalise_path(path)
         self.headings = None if headings is None else split_headings(headings)
         self._text = passage.text
@@ -225,7 +227,8 @@ class _SupportLocation:
         if self.path is not None:
             checks.append(None if passage.path is None else passage.path == self.path)
         if self.headings is not None:
-            headings, size = passage.headings, len(self.headings)
+            headings = passage.headings
+            size = len(self.headings)
             checks.append(None if headings is None else headings[:size] == self.headings)
         if False in checks:
             return False

@@ -91,7 +91,8 @@ def score_canary(
     if not trace.canary:
         return []
     details: dict[str, dict[str, Any]] = {}
-    reference, values = trace.reference, dict[str, float | NoScore]()
+    reference = trace.reference
+    values = dict[str, float | NoScore]()
     own = custom_metrics(CANARY_CUSTOM_SCORER)
     if reference is None:
         # The service's own record of a canary: only the suite that sends one knows the reference.
@@ -269,7 +270,8 @@ def _best(values: Sequence[float | NoScore]) -> float | NoScore:
 def _without_markers(trace: Trace) -> str:
     """Return the answer without inline citations: the 1 of "[1]" is not a number it states."""
     answer = trace.answer or ""
-    pieces, start = [], 0
+    pieces = []
+    start = 0
     for mark in resolve_citations(trace.model_copy(update={"citations": None})).marks:
         after = answer[mark.end : mark.end + 1]
         # "14 days [1]." is "14 days."

@@ -185,7 +185,8 @@ def _read_run(
     say: Callable[[str], None],
 ) -> ScoredRun:
     full = settings.privacy.content == "full"
-    run, summary = ScoredRun(name, redactor if full else None), ReportInputSummary()
+    run = ScoredRun(name, redactor if full else None)
+    summary = ReportInputSummary()
     run.texts = dict(texts.texts) if texts else {}
     groups: dict[str, ScoredRun] = {}
     seen: set[tuple[str, str]] = set()
@@ -294,7 +295,9 @@ def convert_to_open_rag_eval(
         terminal.check_output_path(
             "--output", output, [*wanted.files, *filter(None, [wanted.traces])]
         )
-    summary, table, text = ReportInputSummary(), OpenRagEvalTable(), io.StringIO()
+    summary = ReportInputSummary()
+    table = OpenRagEvalTable()
+    text = io.StringIO()
     written = 0
     for item in read_scored_file(wanted.files[0], limit, summary, say):
         scored: ScoredTrace = item.trace

@@ -58,12 +58,14 @@ def randomisation_p(differences: Sequence[int], seed: int) -> float:
         spread = math.sqrt(math.fsum((size / scale) ** 2 for size in sizes))
         return math.erfc(seen / scale / spread / math.sqrt(2))
     # The sum of an assignment is the sum of all sizes less twice the turned ones.
-    whole, tables = sum(sizes), _sign_sums(sizes)
+    whole = sum(sizes)
+    tables = _sign_sums(sizes)
     if len(sizes) <= ALL_UP_TO:
         total = 1 << len(sizes)
         turned = (_signed_sum(number, tables) for number in range(total))
         return sum(abs(whole - 2 * turned_sum) >= seen for turned_sum in turned) / total
-    rng, bits = random.Random(seed), CHUNK * len(tables)
+    rng = random.Random(seed)
+    bits = CHUNK * len(tables)
     turned = (_signed_sum(rng.getrandbits(bits), tables) for _ in range(RANDOM_ASSIGNMENTS))
     extreme = sum(abs(whole - 2 * turned_sum) >= seen for turned_sum in turned)
     return (extreme + 1) / (RANDOM_ASSIGNMENTS + 1)  # counts the observed one, so p > 0
@@ -109,7 +111,8 @@ def adjust_holm(values: Sequence[float]) -> list[float]:
     whatever the dependence between the metrics.
     """
     order = sorted(range(len(values)), key=lambda index: values[index])
-    adjusted, least = [0.0] * len(values), 0.0
+    adjusted = [0.0] * len(values)
+    least = 0.0
     for rank, index in enumerate(order):
         least = max(least, min(1.0, (len(values) - rank) * values[index]))
         adjusted[index] = least

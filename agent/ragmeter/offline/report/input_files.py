@@ -74,7 +74,9 @@ class TraceTexts:
         self.traces: dict[str, Trace] = {}
         self.texts: dict[str, TraceText] = {}
         self.queries: dict[str, str] = {}
-        redactor, counts, bad = Redactor(privacy), cast(Counts, {}), 0
+        redactor = Redactor(privacy)
+        counts = cast(Counts, {})
+        bad = 0
         shown = privacy.content == "full"
         for item, _ in InputFile(path).read(limit):
             if isinstance(item, DecodeFailure):
@@ -84,7 +86,8 @@ class TraceTexts:
             if trace.query:
                 self.queries[trace.trace_id] = normalise_query(trace.query)
             if shown:
-                query, answer = (trace.query or "")[:MAX_TEXT], (trace.answer or "")[:MAX_TEXT]
+                query = (trace.query or "")[:MAX_TEXT]
+                answer = (trace.answer or "")[:MAX_TEXT]
                 self.texts[trace.trace_id] = TraceText(query, answer)
                 if whole:
                     self.traces[trace.trace_id] = trace

@@ -83,7 +83,8 @@ def _weighted_quantiles(
     Shares are ascending fractions such as (1, 4), so that no rounding decides on an exact match.
     """
     sums = list(accumulate(weights))
-    quantiles, index = [], 0
+    quantiles = []
+    index = 0
     for above, below in shares:  # ascending
         while sums[index] * below < sums[-1] * above:
             index += 1

@@ -202,7 +202,8 @@ def report_headline(report: ScoreReport) -> list[str]:
             nothing = "the same in every score"
         elif "other_instrument" in methods:
             nothing = "scored by another judge or model, so nothing to compare"
-        name, base = bound_label(column.run.name, MAX_NAME), bound_label(first.run.name, MAX_NAME)
+        name = bound_label(column.run.name, MAX_NAME)
+        base = bound_label(first.run.name, MAX_NAME)
         lines.append(f"{name} against {base}: {'; '.join(parts) or nothing}")
     return lines
 
@@ -222,7 +223,8 @@ def format_p_value(p: float | None) -> str:
 
 def metric_title(metric: str) -> str:
     """Format the name of a metric with its cut-off, such as `precision@5`."""
-    name, k = base_name(metric), parse_cutoff(metric)
+    name = base_name(metric)
+    k = parse_cutoff(metric)
     return name.removesuffix("_at_k") + f"@{k}" if k else name
 
 
@@ -289,7 +291,8 @@ def _named(item: RunSeries | RunComparison) -> Iterator[tuple[str, Any]]:
 
 
 def _series(series: RunSeries, run: ScoredRun) -> dict[str, Any]:
-    estimate, box = series.estimate, series.box
+    estimate = series.estimate
+    box = series.box
     return {
         **dict(_named(series)),
         "kind": series.spec.kind,

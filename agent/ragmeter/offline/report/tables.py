@@ -284,7 +284,8 @@ def group_rows(groups: Sequence[ReportColumn]) -> list[list[str]]:
     rows = []
     for key, label in labels.items():
         for group in groups:
-            name, traces = bound_label(group.run.name, MAX_NAME), f"{group.run.traces:,}"
+            name = bound_label(group.run.name, MAX_NAME)
+            traces = f"{group.run.traces:,}"
             cells = [label, name, traces, "0", "–", ""]
             for series in group.find(key)[:1]:  # the current version of its scorer
                 if series.estimate is not None:
