@@ -107,9 +107,11 @@ class Alertmanager:
         while not self._stopping:
             self._wake.clear()
             if await self.send():
-                pause, delay = self._resend, FIRST_RETRY
+                pause = self._resend
+                delay = FIRST_RETRY
             else:
-                pause, delay = min(delay, self._resend), min(delay * 2, self._resend)
+                pause = min(delay, self._resend)
+                delay = min(delay * 2, self._resend)
             try:
                 async with asyncio.timeout(pause):
                     await self._wake.wait()

@@ -99,7 +99,8 @@ class DeliveryEndpoint:
         """
         try:
             parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
+            host = parts.hostname
+            port = parts.port
         except ValueError:
             raise ValueError("not a valid URL") from None
         if parts.scheme not in ("http", "https") or not host:
@@ -240,7 +241,8 @@ class Dispatcher:
         # Items in flight are still due: ask for enough to see past them. An item that lands while
         # the outbox is read is left out, too: it is done.
         # In a thread: the outbox is a file, and a slow disk must not stop the event loop.
-        limit, in_flight = self._policy.concurrency + len(self._in_flight), set(self._in_flight)
+        limit = self._policy.concurrency + len(self._in_flight)
+        in_flight = set(self._in_flight)
         items = await asyncio.to_thread(self._outbox.due, self._clock(), limit)
         for item in [item for item in items if item.id not in in_flight][:room]:
             self._in_flight[item.id] = asyncio.create_task(self._deliver(item))

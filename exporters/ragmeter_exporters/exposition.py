@@ -72,7 +72,8 @@ def family_header(family: MetricFamily, openmetrics: bool) -> str:
     OpenMetrics names a counter family without `_total` and an info without `_info`, escapes
     quotes in the help text, and allows a unit only where the name ends in it.
     """
-    name, kind = family.name, str(family.type)
+    name = family.name
+    kind = str(family.type)
     help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     if not openmetrics:
         kind = "gauge" if kind == "info" else kind

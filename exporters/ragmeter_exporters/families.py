@@ -48,7 +48,8 @@ def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
     # A scorer that is not built in, such as a judge or a model, has versions.
     version = ("fingerprint",) if set(spec.scorers) - {BUILTIN_SCORER} else ()
     labels = ("service", "scorer", *version, *spec.labels, "window")
-    stem, gauge = f"rag_{spec.name}", spec.gauge
+    stem = f"rag_{spec.name}"
+    gauge = spec.gauge
     about = _describe_inference(spec)
     segmented = {
         gauge: (f"{text[:1].upper()}{text[1:]}; {over}.", unit),

@@ -113,7 +113,8 @@ def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:
         for column in report.columns
         for series in column.find(key)
     ]
-    spec, title = lanes[0].series.spec, metric_title(key[0])
+    spec = lanes[0].series.spec
+    title = metric_title(key[0])
     better = f"{spec.good} is better" if spec.good else ""
     note = " · ".join(part for part in (key[1], better, spec.meaning) if part)
     return {"title": title, "note": note, "plot": draw_box_plots(f"{title} by {key[1]}", lanes)}
@@ -152,7 +153,8 @@ def axis_domain(lanes: Sequence[BoxPlotLane]) -> tuple[float, float]:
         return spec.low, spec.high
     seen = [spec.low]
     for lane in lanes:
-        box, estimate = lane.series.box, lane.series.estimate
+        box = lane.series.box
+        estimate = lane.series.estimate
         if box is not None:
             seen += [box.high, *box.outliers]
         if estimate is not None:
@@ -162,7 +164,9 @@ def axis_domain(lanes: Sequence[BoxPlotLane]) -> tuple[float, float]:
 
 def describe_lane(lane: BoxPlotLane) -> str:
     """Describe a lane in words, for screen readers and the browser's hint."""
-    spec, box, estimate = lane.series.spec, lane.series.box, lane.series.estimate
+    spec = lane.series.spec
+    box = lane.series.box
+    estimate = lane.series.estimate
     if estimate is None or box is None:
         return f"{lane.name}: nothing scored"
 

@@ -143,9 +143,11 @@ def segment_labels(tags: Sequence[str]) -> dict[str, str]:
         name = re.sub(r"[^a-zA-Z0-9_]", "_", tag)
         if name in RESERVED or not name or name[0].isdigit() or name[0] == "_":
             name = f"tag_{name}"
-        unique, suffix = name, 2
+        unique = name
+        suffix = 2
         while unique in names.values():
-            unique, suffix = f"{name}_{suffix}", suffix + 1
+            unique = f"{name}_{suffix}"
+            suffix = suffix + 1
         names[tag] = unique
     return names
 
@@ -231,7 +233,8 @@ class SegmentsQuery:
                 raise InvalidSegmentsQuery(
                     f"{quote_sent(name)}: one of {', '.join(_PARAMETERS)} is needed"
                 )
-        metric, against = query.get("metric"), query.get("against")
+        metric = query.get("metric")
+        against = query.get("against")
         if metric is not None and find_spec(metric_specs(), metric) is None:
             raise InvalidSegmentsQuery(f"metric {quote_sent(metric)} is not known")
         if against is not None and against not in tuple(ComparedWith):
@@ -254,7 +257,9 @@ def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
     """
     with agent.lock():
         windows = agent.windows
-        names, services, now = tuple(windows.names), windows.services(), windows.now
+        names = tuple(windows.names)
+        services = windows.services()
+        now = windows.now
     window = query.window or default_segment_window(names)
     if window not in names:
         raise InvalidSegmentsQuery(

@@ -100,7 +100,8 @@ def time_ticks(x: Scale, most: int) -> Iterator[tuple[float, str]]:
         moment = datetime.fromtimestamp(number * step, UTC)
         label = moment.strftime(form)
         if step < 86400 and (date := moment.strftime("%m-%d ")) != day:
-            label, day = date + label, date
+            label = date + label
+            day = date
         yield number * step, label
 
 

@@ -28,7 +28,9 @@ MAX_TICKS = 9
 def render_timeline(timeline: Timeline) -> str:
     """Render the SVG file; the same timeline gives the same bytes."""
     x = svg.Scale(timeline.start, max(timeline.end, timeline.start + 1.0), GUTTER, GUTTER + PLOT)
-    y, drawn, left_out = TOP, 0, 0
+    y = TOP
+    drawn = 0
+    left_out = 0
     services = []
     for service, lanes in timeline.services:
         shown = lanes[: max(0, MAX_LANES - drawn)]

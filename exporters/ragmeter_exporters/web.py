@@ -191,7 +191,8 @@ class _LabelHandlers:
 
     def _lease(self, left: Sequence[PoolTrace], person: str) -> Iterator[PoolTrace]:
         """Yield traces, each lent to a person for a while; what is lent to others comes last."""
-        now, ids = time.monotonic(), {one.trace_id for one in left}
+        now = time.monotonic()
+        ids = {one.trace_id for one in left}
         leases = {key: one for key, one in self._leases.items() if key in ids and one[1] > now}
         self._leases = leases
 
@@ -418,7 +419,8 @@ class _MetricsPortHandlers:
         )
 
     async def service(self, request: web.Request) -> web.Response:
-        service, span = _read_name(request, "service"), request.query.get("range")
+        service = _read_name(request, "service")
+        span = request.query.get("range")
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
@@ -435,7 +437,8 @@ class _MetricsPortHandlers:
         )
 
     async def trace(self, request: web.Request) -> web.Response:
-        service, trace_id = _read_name(request, "service"), _read_name(request, "trace_id")
+        service = _read_name(request, "service")
+        trace_id = _read_name(request, "trace_id")
         series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:

@@ -156,7 +156,8 @@ class Aggregator:
         while first < len(traces):
             alerts = self.advance(traces[first].timestamp)
             end = self._end_of_run(traces, first)
-            run, first = traces[first:end], end
+            run = traces[first:end]
+            first = end
             if len(run) > _FEW:
                 yield self._apply_run(run, alerts)
             else:
@@ -164,7 +165,8 @@ class Aggregator:
                 yield [applied[0]._replace(alerts=alerts), *applied[1:]]
 
     def _end_of_run(self, traces: Sequence[ScoredTrace], first: int) -> int:
-        service, bounds = traces[first].service, self._bounds
+        service = traces[first].service
+        bounds = self._bounds
         oldest, edge = self.windows.open_range()
         edge = min(
             edge,
@@ -206,7 +208,9 @@ class Aggregator:
         return [first._replace(alerts=alerts), *others]
 
     def _bound_segments(self, trace: ScoredTrace) -> tuple[str, ...]:
-        service, tags, bound = trace.service, trace.tags, self._bounds.segment
+        service = trace.service
+        tags = trace.tags
+        bound = self._bounds.segment
         return tuple([bound(service, tag, tags[tag]) for tag in self._segments if tag in tags])
 
     def _apply_canary(
@@ -284,7 +288,8 @@ class Aggregator:
 
         `now` is event time for traffic, None for what else is counted.
         """
-        service, timings = scored.service, scored.timings
+        service = scored.service
+        timings = scored.timings
         # A late trace has no window, so it takes no slot from other services. Rules look for
         # probes by name: their service needs no slot.
         if service != PROBE_SERVICE:

@@ -165,7 +165,8 @@ class FeedbackJoin:
         past = -math.inf if now is None else self._horizon_start(now)
         remembered: list[NewRememberedTrace] = []
         for one in counted if self._max_traces else ():
-            scored, at = one.scored, one.scored.timestamp
+            scored = one.scored
+            at = one.scored.timestamp
             if scored.canary or at < past or aggregator.windows.too_late(at):
                 continue
             trace = FeedbackTrace(
@@ -214,7 +215,8 @@ class FeedbackJoin:
                 labels = trace.by_scorer.get(PEOPLE)
                 if trace.sample and labels and labels.probability:
                     results = trace.sample.results(labels.counted, labels)
-                    empty, labelled = _partial(trace, []), _partial(trace, results)
+                    empty = _partial(trace, [])
+                    labelled = _partial(trace, results)
                     aggregator.amend(empty, labelled, trace.segments)
                 changed.append((row.id, trace.dump()))
         return FeedbackChanges(labelled=changed)

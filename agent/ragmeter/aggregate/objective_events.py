@@ -53,7 +53,8 @@ def objective_events(scored: ScoredTrace, slos: Sequence[SloSettings]) -> list[O
 
 
 def _result_events(scored: ScoredTrace, slo: SloSettings) -> list[ObjectiveEvent]:
-    scorer, threshold = slo.scorer or BUILTIN_SCORER, slo.threshold
+    scorer = slo.scorer or BUILTIN_SCORER
+    threshold = slo.threshold
     if threshold is None:
         raise ValueError(f"the objective {slo.name} counts results and has no threshold")
     return [

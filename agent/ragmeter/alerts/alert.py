@@ -267,10 +267,13 @@ def _describe_value(alert: Alert) -> str:
             f"{values['lower']} to {values['upper']}, {alert.samples} results); "
             f"rule: {alert.statistic} {alert.op} {values['threshold']}"
         )
-    subject, unit, interval = values["metric"], "", ""
+    subject = values["metric"]
+    unit = ""
+    interval = ""
     if alert.metric == "latency":
         quantile = float(alert.labels.get("quantile", "0"))
-        subject, unit = f"{values['stage']} latency p{quantile * 100:g}", " s"
+        subject = f"{values['stage']} latency p{quantile * 100:g}"
+        unit = " s"
     if alert.lower is not None and alert.upper is not None:
         interval = f"95 % interval {values['lower']} to {values['upper']}, "
     return (

@@ -244,7 +244,8 @@ def _find_story(alarm: Alarm, windows: Windows, now: float) -> _Story:
     # the share above an edge may rise while the mean, which segments have, falls
     shift = change.value if change and alarm.kind == "distribution" else alarm.after - alarm.before
     direction = 1 if shift > 0 else -1
-    rule, cause = DRIFT_RULE, alarm.cause
+    rule = DRIFT_RULE
+    cause = alarm.cause
     judged = alarm.kind in ("rate", "mean") and alarm.scorer != BUILTIN_SCORER
     if judged and cause != CHEAP_MOVED:
         rule, cause = _compare_with_cheap(alarm, cells, change, direction)

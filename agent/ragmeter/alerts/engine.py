@@ -267,7 +267,8 @@ class AlertEngine:
         """End the alerts of rules that kept their name and now watch something else."""
         moved: list[Alert] = []
         for key, tracked in sorted(self._tracked.items()):
-            rule, alert = self._by_name.get(key[0]), tracked.alert
+            rule = self._by_name.get(key[0])
+            alert = tracked.alert
             unscored = alert.unscored is not None
             if rule is not None and not rule.watches(alert.metric, alert.scorer, unscored):
                 moved += self._end(tracked, now, "the rule now watches something else", rule)

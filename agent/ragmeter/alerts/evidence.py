@@ -50,7 +50,9 @@ class EvidenceReader:
 
     def find_baseline(self, rule: AlertRule, alert: Alert) -> float | None:
         """Return the value before: that of the longest window without the rule's own."""
-        windows, service, window = self.windows, alert.service, alert.window
+        windows = self.windows
+        service = alert.service
+        window = alert.window
         if rule.absence:
             longest = max(windows.names, key=parse_duration)
             if longest == window:
@@ -112,7 +114,8 @@ class EvidenceReader:
         series = next(iter(self._evidence_series(rule, alert)), None)
         if not largest or series is None:
             return Explanation()
-        failures, kind = rule.unscored is not None, SHARE
+        failures = rule.unscored is not None
+        kind = SHARE
         if failures:
             series = EvidenceSeries(alert.metric, alert.scorer, 0.0)
         elif series.metric != LATENCY_METRIC:

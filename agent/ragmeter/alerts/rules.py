@@ -317,7 +317,8 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
     """Describe one mistake in one line, in the terms of the file."""
     where = ".".join(str(part) for part in item["loc"])
     head = f"rule {entry['name']!r}" + (f": key {where}" if where else "")
-    kind, context = item["type"], item.get("ctx", {})
+    kind = item["type"]
+    context = item.get("ctx", {})
     shown = repr(item["input"])
     shown = shown if len(shown) <= 80 else shown[:79] + "…"
     if kind == "missing":

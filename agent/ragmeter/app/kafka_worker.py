@@ -73,7 +73,8 @@ async def run_worker(
     worker = _WorkerProcess(settings)
     senders = AlertSenders(settings.alerts)
     texts = settings.privacy.content == "full"
-    exporter, results = ResultsExporter(settings.results_export, texts=texts), LiveResults()
+    exporter = ResultsExporter(settings.results_export, texts=texts)
+    results = LiveResults()
     status = 0
     async with contextlib.AsyncExitStack() as stack:
         counters = Counters()

@@ -126,8 +126,12 @@ class CanaryClient:
             "baggage": f"{CANARY}=true",
             **self._headers,
         }
-        began, at = self._monotonic(), self._clock()
-        status, error, reply, pause = "error", None, dict[str, Any](), None
+        began = self._monotonic()
+        at = self._clock()
+        status = "error"
+        error = None
+        reply = dict[str, Any]()
+        pause = None
         try:
             async with asyncio.timeout(self._seconds):
                 response, body = await self._send(question, headers)
@@ -140,7 +144,8 @@ class CanaryClient:
                 if response.status_code in _BUSY_STATUSES:
                     pause = parse_retry_after(response.headers, self._clock())
         except (TimeoutError, httpx.TimeoutException):
-            status, error = "timeout", f"no reply within {self._seconds:g} s"
+            status = "timeout"
+            error = f"no reply within {self._seconds:g} s"
         except _InvalidReply as bad:
             error = str(bad)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
@@ -282,7 +287,9 @@ def _citation(item: Any, paths: CitationPaths) -> dict[str, Any] | None:
         ends = (resolve_json_path(item, paths.start), resolve_json_path(item, paths.end))
         start, end = (end if type(end) is int and end >= 0 else None for end in ends)
     else:
-        ids, start, end = [_text(item)], None, None
+        ids = [_text(item)]
+        start = None
+        end = None
     ids = [passage_id for passage_id in ids if passage_id]
     return {"start": start, "end": end, "passage_ids": ids} if ids else None
 

@@ -44,7 +44,9 @@ def _split_path(path: str) -> list[str]:
         return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
     if path in ("$", "."):
         return []
-    bare, parts, at = path.removeprefix("$"), list[str](), 0
+    bare = path.removeprefix("$")
+    parts = list[str]()
+    at = 0
     while at < len(bare):
         step = _PATH_SEGMENT.match(bare, at)
         if step is None:
@@ -389,7 +391,8 @@ def _field_name(loc: _FieldLocation) -> str:
 
 def _reject_duplicate_keys(path: Path, node: yaml.Node) -> None:
     """Raise for a key that is there twice; YAML itself silently uses the last one."""
-    pending, done = [node], set[int]()
+    pending = [node]
+    done = set[int]()
     while pending:
         current = pending.pop()
         if id(current) in done:
@@ -416,7 +419,8 @@ def _line_of_field(node: yaml.Node | None, loc: _FieldLocation) -> int:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value == str(part):
-                    line, child = key.start_mark.line + 1, value
+                    line = key.start_mark.line + 1
+                    child = value
         elif (
             isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value)
         ):

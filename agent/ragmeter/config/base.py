@@ -104,7 +104,8 @@ def parse_headers(text: str) -> dict[str, str]:
 
 def check_header(name: str, separator: str, value: str, where: str) -> tuple[str, str]:
     """Return a header with its name in lower case; a ValueError begins with its origin, `where`."""
-    name, value = name.strip().lower(), value.strip()
+    name = name.strip().lower()
+    value = value.strip()
     if not separator or not _HEADER_NAME.fullmatch(name):
         raise ValueError(f"{where} does not begin with the name of a header")
     if name in _RESERVED_HEADERS:

@@ -188,7 +188,8 @@ def _explain(error: ValidationError) -> str:
 
 def _explain_item(item: ErrorDetails, keys: list[str], secrets: list[str]) -> str:
     key = ".".join(map(str, item["loc"]))
-    kind, value = item["type"], item["input"]
+    kind = item["type"]
+    value = item["input"]
     if kind == "extra_forbidden":
         return _unknown(key, keys)
     if kind.endswith(("_type", "_parsing", "_from_float")) and kind.split("_")[0] in _NEEDED:
@@ -243,7 +244,8 @@ def _mask_urls(value: object) -> object:
 
 
 def _type_text(annotation: Any) -> str:
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin is Literal:
         return " \\| ".join(f"`{item}`" for item in arguments)
     if origin in (Union, UnionType):

@@ -35,7 +35,8 @@ serve()
 """
 
 # Parameters of glibc's `mallopt`. An arena for each of a dozen threads keeps what was freed in it.
-_M_ARENA_MAX, _ARENAS = -8, 2
+_M_ARENA_MAX = -8
+_ARENAS = 2
 
 
 class ChildCallFailed(RagmeterError):

@@ -74,7 +74,8 @@ class _IntegerSet:
 
     def _find(self, number: int) -> int:
         """Return the slot of a number, or the free slot for it."""
-        slots, mask = self._slots, len(self._slots) - 1
+        slots = self._slots
+        mask = len(self._slots) - 1
         at = number & mask
         while slots[at] not in (0, number):
             at = (at + 1) & mask
@@ -107,7 +108,8 @@ class DedupeIds:
 
     def add_hash(self, number: int, timestamp: float) -> bool:
         """Do as `add`, given the hash of service and id."""
-        clock, begun = self._clock, self._clock.start
+        clock = self._clock
+        begun = self._clock.start
         rotates = clock.rotate(timestamp)
         if rotates or self._new.size >= self._most:
             if self._old.size:

@@ -185,7 +185,8 @@ class JudgingSummary:
     @property
     def seconds(self) -> float:
         """The time in which any trace was under way; pauses between runs are left out."""
-        total, end = 0.0, -math.inf
+        total = 0.0
+        end = -math.inf
         for began, ended in sorted(self._spans):
             total += max(0.0, ended - max(began, end))
             end = max(end, ended)
@@ -242,5 +243,6 @@ def _describe_use(use: JudgeUse) -> str:
         f"{use.calls:,} calls, {use.cached:,} answers without a call, {use.input_tokens:,} tokens"
         f" in, {use.output_tokens:,} out{estimated}, {use.usd:,.4f} USD"
     )
-    p50, p95 = use.latency(0.5), use.latency(0.95)
+    p50 = use.latency(0.5)
+    p95 = use.latency(0.95)
     return text if p50 is None else f"{text}, latency p50 {p50:.3g} s, p95 {p95:.3g} s"

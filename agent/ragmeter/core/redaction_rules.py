@@ -157,7 +157,9 @@ class RedactionRule:
         self, pattern: regex.Pattern[str], text: str, deadline: float
     ) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        at, size, check = 0, len(text), self._check
+        at = 0
+        size = len(text)
+        check = self._check
         while at < size:
             left = deadline - self._monotonic()
             if left <= 0:

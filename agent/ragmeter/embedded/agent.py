@@ -272,7 +272,8 @@ class EmbeddedAgent(ServicesView):
         """Return whether the agent is ready, and how far behind it is."""
         now = self._clock()
         waiting = self._store.depth
-        oldest, event = self._worker.oldest_received, self._worker.state.time.event
+        oldest = self._worker.oldest_received
+        event = self._worker.state.time.event
         limit = self._limits.stalled_seconds
         problems = (
             self.fatal,

@@ -148,7 +148,9 @@ def _is_live(key: str, draws: bool) -> bool:
 def _changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     keys: list[str] = []
     for name in old.keys() | new.keys():
-        key, before, after = f"{prefix}{name}", old.get(name), new.get(name)
+        key = f"{prefix}{name}"
+        before = old.get(name)
+        after = new.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             keys += _changed_keys(before, after, f"{key}.")
         elif before != after:

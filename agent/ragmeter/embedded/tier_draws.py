@@ -94,7 +94,8 @@ class TierDraws(TierSampling):
             depth: How many traces are in the queue.
             aggregator: Where the last control record is.
         """
-        settings, old = self.terms.settings, self.terms
+        settings = self.terms.settings
+        old = self.terms
         scale = overload_scale(depth / self._queue) if self.live else 1.0
         rates = [settings.builtin, *(rates.builtin for rates in settings.services.values())]
         # where every trace is drawn, no stratum matters: the processes need no record

@@ -159,7 +159,8 @@ class TierWorker:
             await asyncio.gather(*unfinished, return_exceptions=True)
 
     async def _score_all(self, tier: Tier, tasks: set[asyncio.Task[None]]) -> None:
-        wakeup, after = self._wakeups[tier], 0
+        wakeup = self._wakeups[tier]
+        after = 0
         while not self._stopping.is_set():
             wakeup.clear()
             held = self._is_held(tier)
@@ -206,7 +207,8 @@ class TierWorker:
 
 async def _score_draw(row: StoredDraw, scorer: TierScorer | None) -> FinishedDraw:
     """Score one draw. It raises nothing but cancellation: an error becomes a reason."""
-    draw, cost = row.draw, ScoringCost()
+    draw = row.draw
+    cost = ScoringCost()
     item = decode_trace(draw.body, len(draw.body))
     if isinstance(item, DecodeFailure):
         return FinishedDraw(row, None, complete_draw(draw, [], "old_schema"), cost)

@@ -308,11 +308,13 @@ class Assembler:
             return CloseReason.SPANS, opened.last
         if opened.size >= bounds.trace_bytes:
             return CloseReason.BYTES, opened.last
-        quiet, why = settings.idle_seconds, CloseReason.IDLE
+        quiet = settings.idle_seconds
+        why = CloseReason.IDLE
         if opened.root:
             logs = now - self._logs_at < _LOGS_SECONDS
             grace = settings.logs_grace_seconds if logs else 0.0
-            quiet, why = min(quiet, max(settings.grace_seconds, grace)), CloseReason.ROOT
+            quiet = min(quiet, max(settings.grace_seconds, grace))
+            why = CloseReason.ROOT
         too_old = opened.first + settings.max_age_seconds
         if too_old < opened.last + quiet:
             return CloseReason.AGE, too_old

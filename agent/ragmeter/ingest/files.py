@@ -95,7 +95,8 @@ class InputFile:
         if zipped:
             if self.identity is None:
                 raw = cast(IO[bytes], _ArrivingStream(head, raw))
-            raw, head = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb")), b""
+            raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb"))
+            head = b""
         file = _PeekableFile(raw, head)
         first = file.readline(limit + 1)
         native.check_text(first, self.name)

@@ -237,7 +237,9 @@ class PassageResolver:
         return await asyncio.shield(task)
 
     async def _fetch(self, source: _Source, name: str) -> CachedText:
-        text, seconds, outcome = None, FAILED_SECONDS, "error"
+        text = None
+        seconds = FAILED_SECONDS
+        outcome = "error"
         try:
             async with source.slots:
                 if self._clock() < source.rests_until:
@@ -246,15 +248,19 @@ class PassageResolver:
                 async with asyncio.timeout(source.settings.timeout_seconds):
                     text = await source.lookup.fetch(name)
             if text is None or not text.strip():
-                text, outcome, seconds = None, _NOT_FOUND, ABSENCE_SECONDS
+                text = None
+                outcome = _NOT_FOUND
+                seconds = ABSENCE_SECONDS
             else:
-                outcome, seconds = "found", TEXT_SECONDS
+                outcome = "found"
+                seconds = TEXT_SECONDS
         except TimeoutError:
             outcome = "timeout"
         except InvalidPassageId:
             outcome = "bad_id"
         except PassageTooLarge:
-            outcome, seconds = "too_large", ABSENCE_SECONDS
+            outcome = "too_large"
+            seconds = ABSENCE_SECONDS
         except LookupFailed:
             pass
         except Exception:

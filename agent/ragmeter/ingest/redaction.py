@@ -174,7 +174,8 @@ class _RedactionPass:
             if not spans:
                 continue
             self._count("ragmeter_redactions_total", (("rule", rule.name),), len(spans))
-            parts, done = [], 0
+            parts = []
+            done = 0
             for start, end in spans:
                 parts += [text[done:start], rule.replacement]
                 done = end

@@ -59,7 +59,8 @@ def split_parts(parts: Sequence[StoredPart], most: float) -> Iterator[list[Store
     for part in parts:
         if group and size + part.part.size > most:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
         group.append(part)
         size += part.part.size
     if group:
@@ -104,7 +105,8 @@ def serialise_spans(spans: Iterable[Span], refused: Counter[str]) -> list[Stored
             continue
         try:
             line = _SPAN + dump_span(span)
-            trace, key = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+            trace = bytes.fromhex(span.trace_id)
+            key = bytes.fromhex(span.span_id)
         except _INVALID:  # the decoder should have refused it
             refused["internal_error"] += 1
             continue

@@ -220,7 +220,8 @@ class _RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.startswith("ragmeter"):
             return True
-        key, now = (record.name, record.msg), self._monotonic()
+        key = (record.name, record.msg)
+        now = self._monotonic()
         at, pause = self._logged.get(key, (-math.inf, _REPEAT_SECONDS))
         if now - at < pause:
             return False

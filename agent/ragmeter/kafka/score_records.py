@@ -242,7 +242,10 @@ def encode_scores(records: Iterable[ScoreRecord], limit: int = RECORD_BYTES) -> 
         if first is None or size + len(row) > limit:
             if first is not None:
                 found.append(_finish(first, pairs, rows))
-            first, pairs, rows, size = record, {}, [], 0
+            first = record
+            pairs = {}
+            rows = []
+            size = 0
             row = _trace_to_wire(record, record.source, pairs)
         rows.append(row)
         size += len(row) + 1
@@ -274,7 +277,8 @@ def _trace_to_wire(
     record: ScoreRecord, base: SourceOffset | None, known: dict[tuple[tuple[str, str], ...], int]
 ) -> str:
     """Return a trace as JSON; `known` are the pairs of its record, with their numbers."""
-    scored, source = record.scored, record.source
+    scored = record.scored
+    source = record.source
     pairs = tuple([(score.metric, score.scorer) for score in scored.results])
     try:
         if pairs not in known:
@@ -301,7 +305,8 @@ def _trace_to_wire(
 
 
 def _result_to_wire(score: Score, probability: float) -> object:
-    value, detail = score.value, score.detail
+    value = score.value
+    detail = score.detail
     if (
         score.probability == probability
         and detail is None

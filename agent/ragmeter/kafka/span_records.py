@@ -117,7 +117,8 @@ def decode_spans(data: bytes) -> list[StoredPart]:
 
 
 def _stored_part(trace_hex: str, key_hex: str, flags: int, line: bytes) -> StoredPart:
-    trace, key = bytes.fromhex(trace_hex), bytes.fromhex(key_hex)
+    trace = bytes.fromhex(trace_hex)
+    key = bytes.fromhex(key_hex)
     size = len(line) + PART_OVERHEAD
     return StoredPart(
         TracePart(

@@ -76,7 +76,8 @@ class TopicDifference:
 def required_topics(settings: Settings) -> list[TopicSpec]:
     """Return every topic: the workers create none."""
     kafka = settings.kafka
-    names, many = kafka.topics, kafka.partitions
+    names = kafka.topics
+    many = kafka.partitions
     kept = _kept(kafka.retention_hours)
     # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
     large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + _OVERHEAD)}

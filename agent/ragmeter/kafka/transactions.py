@@ -221,7 +221,8 @@ class OwnerGroup(ABC):
             oldest[tp.topic] = max(oldest.get(tp.topic, 0.0), owner.lag_seconds)
         samples: list[GaugeSample] = []
         for topic, seconds in oldest.items():
-            label, waiting = (("topic", topic),), float(self.waiting(topic))
+            label = (("topic", topic),)
+            waiting = float(self.waiting(topic))
             samples.append(("ragmeter_kafka_lag_messages", label, waiting))
             samples.append(("ragmeter_kafka_lag_seconds", label, seconds))
         return samples
@@ -288,11 +289,13 @@ class PartitionOwner(ABC):
         await self._close_producer()
 
     async def _run(self) -> None:
-        pause, last = _FIRST_PAUSE, ""
+        pause = _FIRST_PAUSE
+        last = ""
         while True:
             try:
                 await self._begin()
-                pause, last = _FIRST_PAUSE, ""
+                pause = _FIRST_PAUSE
+                last = ""
                 await self.work()
             except ProducerFenced:
                 log.warning("%s/%d was given to another worker", *self.tp)

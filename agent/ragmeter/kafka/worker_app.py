@@ -51,7 +51,8 @@ class WorkerApp:
         outputs: AgentOutputs,
         parts: PartKinds = (),
     ) -> None:
-        kafka, topics = settings.kafka, settings.kafka.topics
+        kafka = settings.kafka
+        topics = settings.kafka.topics
         self.part_kinds = parts
         self.fatal: str | None = None
         self._settings = settings

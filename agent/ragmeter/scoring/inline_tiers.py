@@ -145,7 +145,8 @@ class InlineTiers(TierSampling):
     async def _call(self, tier: Tier, trace: Trace, cost: ScoringCost) -> list[Score] | str:
         """Return the scores of a tier, or the reason for none."""
         breaker = self._breakers[tier]
-        was_open, ticket = breaker.is_open, breaker.enter()
+        was_open = breaker.is_open
+        ticket = breaker.enter()
         if ticket is None:
             return "timeout"
         try:

@@ -194,7 +194,8 @@ class BodyScorer:
         item = decode_trace(body, len(body))
         if isinstance(item, DecodeFailure):
             return item
-        trace, scorer = item.trace, self._scorer
+        trace = item.trace
+        scorer = self._scorer
         scores = scorer.score_alone(trace)
         if not trace.canary and scorer.draw_builtin(scores)[0]:
             scores.builtin = scorer.score_builtin(scores.prepare())
@@ -223,7 +224,8 @@ def serve(connection_fd: int, begun_fd: int, parent: int) -> None:
     connection.send_bytes(pickle.dumps(scorer.pairs))
     while True:
         bodies, terms = pickle.loads(inbox.get())
-        results, scores = [], scorer.score_all(bodies, terms or scorer.terms)
+        results = []
+        scores = scorer.score_all(bodies, terms or scorer.terms)
         for _ in bodies:
             with contextlib.suppress(BlockingIOError):  # nobody has read 65,536 of them
                 os.write(begun_fd, b".")
@@ -523,7 +525,8 @@ class ScorerPool:
                     done += len(results)
                     since = time.monotonic()
                 elif (now_begun := process.count_begun()) != begun:
-                    begun, since = now_begun, time.monotonic()
+                    begun = now_begun
+                    since = time.monotonic()
                 elif under_way and time.monotonic() - since > self._trace_seconds:
                     raise _ProcessEnded(f"busy with one trace for {self._trace_seconds:.0f} s")
         finally:

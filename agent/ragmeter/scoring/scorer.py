@@ -315,7 +315,8 @@ class Scorer:
         trace = scores.summary
         results = list(trace.results)
         draws: dict[Tier, DrawTerms] = {}
-        pairs, terms = self._judged_canary_pairs, DrawTerms(trace.probability, "")
+        pairs = self._judged_canary_pairs
+        terms = DrawTerms(trace.probability, "")
         if pairs:
             if self._sampler is None:
                 raise RuntimeError("sampler is missing")
@@ -347,7 +348,8 @@ class Scorer:
 
         Pairs that `scores` lacks become `unscored` with the reason `missing`.
         """
-        pairs, terms = self.pending_pairs(cheap, tier), cheap.draws[tier]
+        pairs = self.pending_pairs(cheap, tier)
+        terms = cheap.draws[tier]
         results = complete_results(
             scores, pairs, terms.probability, missing, stratum=terms.stratum, cheap=cheap.cheap
         )

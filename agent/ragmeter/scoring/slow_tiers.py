@@ -459,7 +459,8 @@ def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None
     workers = CpuWorkers(1, niceness=niceness)  # so that no model takes more than a core
     if isinstance(model, TokenModel):
         return TokenTier(model, workers)
-    name, window = model.manifest.name, model.manifest.window
+    name = model.manifest.name
+    window = model.manifest.window
     return HhemTier(model, HhemSettings(), scorer=name, budget=window, workers=workers)
 
 

@@ -211,7 +211,8 @@ class SqliteStore:
         keys: list[bytes] = []
         with self._mutex:
             with self.transaction() as db:
-                generation, clock = self._generation, replace(self._seen)
+                generation = self._generation
+                clock = replace(self._seen)
                 for arrival in arrivals:
                     if clock.rotate(arrival.timestamp):
                         fresh += _remember_keys(db, generation, keys)
@@ -456,7 +457,8 @@ def _parse_pairs(text: str) -> tuple[MetricScorer, ...]:
 
 
 def _draw_row(draw: TierDraw) -> tuple[object, ...]:
-    pairs, cheap = json.dumps(draw.pairs), json.dumps(dict(draw.cheap))
+    pairs = json.dumps(draw.pairs)
+    cheap = json.dumps(dict(draw.cheap))
     head = (draw.tier, draw.service, draw.timestamp, draw.probability)
     return (*head, pairs, draw.body, draw.stratum, cheap)
 

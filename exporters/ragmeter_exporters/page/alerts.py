@@ -140,7 +140,8 @@ def _drift_change(alert: Alert) -> AlertChange:
     """Format a drift alert: of a distribution or latency it is the share above an edge."""
     if alert.drift is None:
         raise RuntimeError("drift is missing")
-    edge, band = alert.drift["edge"], ""
+    edge = alert.drift["edge"]
+    band = ""
     if alert.lower is not None and alert.upper is not None:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
     if edge is not None:
@@ -175,7 +176,8 @@ def _times(alert: Alert, now: float | None) -> list[str]:
     else:
         facts = [f"{alert.state.capitalize()} since {format_time(begin)}{lasted}"]
     if alert.drift is not None:
-        early, late = alert.drift["since_earliest"], alert.drift["since_latest"]
+        early = alert.drift["since_earliest"]
+        late = alert.drift["since_latest"]
         least = " or earlier" if alert.drift.get("since_at_least") else ""
         facts.append(
             f"changed {format_time(alert.since)}{least}"

@@ -54,7 +54,8 @@ class _AlertRow(NamedTuple):
 @cache
 def runbook_pages() -> Mapping[str, str]:
     """Return every runbook in Markdown by its name, the index included."""
-    runbooks, rows = load_runbooks(), _alert_rows()
+    runbooks = load_runbooks()
+    rows = _alert_rows()
     index = files(__package__).joinpath("runbook_index.md").read_text("utf-8")
     return {
         INDEX: f"{index.strip()}\n\n{_rules_table(runbooks, rows)}\n",

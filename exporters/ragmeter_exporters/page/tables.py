@@ -38,7 +38,8 @@ def breakdown_table(breakdown: Breakdown | None) -> BreakdownTable | None:
     """Choose the rows of a breakdown that the page shows, `MAX_SEGMENT_ROWS` at most."""
     if breakdown is None:
         return None
-    table, room = BreakdownTable(breakdown), MAX_SEGMENT_ROWS
+    table = BreakdownTable(breakdown)
+    room = MAX_SEGMENT_ROWS
     for series in breakdown.series:
         rows = list(_shown_rows(series))
         if rows or series.whole.moved:

@@ -113,7 +113,8 @@ def trace_view(
     document = agent.evidence(service, trace_id)
     if document is None:
         return None
-    trace, results = document.get("trace"), document.get("results")
+    trace = document.get("trace")
+    results = document.get("results")
     base = base_view(agent, options)
     view = TraceView(
         base=base,
@@ -258,7 +259,8 @@ def trace_parts(view: TraceView, *, mark_numbers: bool = True) -> dict[str, Any]
 
 def _citations(trace: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the cited spans of the answer and the passages that they cite."""
-    answer, citations = trace.get("answer"), []
+    answer = trace.get("answer")
+    citations = []
     for item in _list(trace.get("citations"))[:CITATIONS]:
         if not isinstance(item, dict):
             continue
@@ -335,7 +337,8 @@ def _missing(trace: dict[str, Any], name: str) -> str:
 
 def _passage(item: Any, number: int, text: str) -> TextBlock:
     passage = _dict(item)
-    rank, score = passage.get("rank"), passage.get("score")
+    rank = passage.get("rank")
+    score = passage.get("score")
     label = f"Passage {rank if isinstance(rank, int) else number}"
     if isinstance(score, int | float):
         label += f" · score {score:.3g}"
@@ -347,7 +350,8 @@ def _withheld(note: Any) -> str:
     """Describe a text that the settings do not keep."""
     if not isinstance(note, dict):
         return ""
-    characters, mark = note.get("characters"), note.get("blake2b")
+    characters = note.get("characters")
+    mark = note.get("blake2b")
     size = f"{characters:,} characters, " if isinstance(characters, int) else ""
     return f"{size}not kept" + (f" · {mark}" if isinstance(mark, str) else "")
 

@@ -300,7 +300,8 @@ def read_each(agent: AgentView, services: Sequence[str], read: Callable[[str], _
     The writer never waits for all. Each hold is another wait while it counts a backlog, so holds
     are longer once the reader has waited.
     """
-    results, waited = list[_T](), 0.0
+    results = list[_T]()
+    waited = 0.0
     while len(results) < len(services):
         asked = time.monotonic()
         with agent.lock():
@@ -468,7 +469,8 @@ def _read_service(
             for name in shown
         ]
         view.worst = _worst(windows, service, view.rows, base)
-        own, get = ("service", service), agent.counters.get
+        own = ("service", service)
+        get = agent.counters.get
         view.guessed = {
             name: int(number)
             for name in GUESSED_FIELDS

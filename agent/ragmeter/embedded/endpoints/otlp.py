@@ -137,7 +137,8 @@ class OtlpEndpoint:
         for reason in SILENT_STATUSES:
             del rejected[reason]
         reasons = ", ".join(f"{number} {reason}" for reason, number in (+rejected).most_common())
-        logs, number = batch.signal == LOGS, rejected.total()
+        logs = batch.signal == LOGS
+        number = rejected.total()
         return success(form, logs=logs, rejected=number, message=reasons)
 
 

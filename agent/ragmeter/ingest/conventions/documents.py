@@ -336,7 +336,8 @@ def _columns(value: Mapping[str, Any]) -> list[RetrievedDocument] | None:
     documents = []
     for n, identity in enumerate(columns["ids"]):
         row = {name: column[n] for name, column in columns.items() if n < len(column)}
-        distance, score = parse_number(row.get("distances")), parse_number(row.get("scores"))
+        distance = parse_number(row.get("distances"))
+        score = parse_number(row.get("scores"))
         kind = "" if score is None else "similarity"
         documents.append(
             _document(

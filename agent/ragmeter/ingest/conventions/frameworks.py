@@ -314,7 +314,8 @@ def _find_generated_answer(value: Any) -> tuple[str | None, ContentGap | None]:
 
 def read_spring_ai(span: Span, full: bool = True) -> SpanContent:
     """Read a span of Spring AI."""
-    attributes, table = span.attributes, key_table("spring_ai")
+    attributes = span.attributes
+    table = key_table("spring_ai")
     role = read_role(table, attributes)
     if role is SpanRole.OTHER and _SPRING_AI_QUERY in attributes:
         role = SpanRole.RETRIEVER
@@ -334,7 +335,8 @@ def read_spring_ai(span: Span, full: bool = True) -> SpanContent:
         return content
     if not full and defer_content(content):
         return content
-    prompt, completion = attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion")
+    prompt = attributes.get("gen_ai.prompt")
+    completion = attributes.get("gen_ai.completion")
     # the last message of a prompt is the user's
     if content.query is None and prompt is not None:
         content.query = _last_text(prompt, "user")

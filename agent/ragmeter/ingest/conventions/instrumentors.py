@@ -304,7 +304,8 @@ def _entity(span: Span) -> str:
 
 
 def _openllmetry_role(span: Span) -> SpanRole:
-    attributes, roles = span.attributes, key_table("openllmetry").roles
+    attributes = span.attributes
+    roles = key_table("openllmetry").roles
     for key in ("gen_ai.operation.name", "llm.request.type"):
         operation = attributes.get(key)
         if isinstance(operation, str) and operation.lower() in roles:
@@ -418,7 +419,8 @@ def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocu
     entity = _object(canonical.get("entity"))
     inner = read_document({**entity, "metadata": metadata}) or RetrievedDocument()
     text = scalar_text(canonical.get("document")) or inner.text
-    score, distance = parse_number(canonical.get("score")), parse_number(canonical.get("distance"))
+    score = parse_number(canonical.get("score"))
+    distance = parse_number(canonical.get("distance"))
     if distance is not None:
         score_kind = kind if prefix == _RESULTS["db.search.result"] else "distance"
     else:

@@ -203,7 +203,8 @@ def read_mlflow(span: Span, full: bool = True) -> SpanContent:
 def _mlflow_prompt(linked: Any) -> str | None:
     if not isinstance(linked, list) or not linked or not isinstance(linked[0], dict):
         return None
-    name, version = scalar_text(linked[0].get("name")), scalar_text(linked[0].get("version"))
+    name = scalar_text(linked[0].get("name"))
+    version = scalar_text(linked[0].get("version"))
     return f"{name}@{version}" if name and version else name
 
 

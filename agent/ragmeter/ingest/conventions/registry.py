@@ -128,7 +128,8 @@ def matching_conventions(span: Span) -> tuple[Convention, ...]:
     Asking all conventions costs more than reading by those that match, so the result is cached.
     The key is a hash: names that a sender makes up must not stay in memory.
     """
-    attributes, events = span.attributes, span.events
+    attributes = span.attributes
+    events = span.events
     if len(attributes) + len(events) > _MAX_NAMES:
         return tuple(convention for convention in CONVENTIONS if convention.matches(span))
     kind = hash(

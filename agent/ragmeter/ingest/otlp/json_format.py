@@ -91,7 +91,8 @@ def parse_json_body(body: bytes) -> Any:
 
 
 def _repair(escape: re.Match[bytes]) -> bytes:
-    body, before = escape.string, escape.start()
+    body = escape.string
+    before = escape.start()
     while before and body[before - 1] == ord("\\"):
         before -= 1
     # after an odd number of others, this backslash is itself escaped and begins no escape
@@ -271,7 +272,8 @@ def _pairs(items: Sequence[Any], allowance: SpanAllowance, depth: int) -> dict[s
     attributes: dict[str, AttributeValue] = {}
     for item in items:
         try:
-            key, inner = item["key"], item.get("value")
+            key = item["key"]
+            inner = item.get("value")
         except (TypeError, KeyError, AttributeError):
             allowance.dropped += 1
             continue

@@ -65,7 +65,8 @@ def _types() -> tuple[Any, Any]:
             field.type = kind  # type: ignore[assignment]
 
     field = FieldDescriptorProto
-    many, one = field.LABEL_REPEATED, field.LABEL_OPTIONAL
+    many = field.LABEL_REPEATED
+    one = field.LABEL_OPTIONAL
     message("Layer", ("heads", 1, many, field.TYPE_BYTES), ("parts", 2, many, field.TYPE_BYTES))
     message("Status", ("code", 1, one, field.TYPE_INT32), ("message", 2, one, field.TYPE_STRING))
     pool = DescriptorPool()

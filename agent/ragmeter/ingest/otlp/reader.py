@@ -167,7 +167,8 @@ class RequestReader:
             parse: Returns the message of a record; it raises `RejectedRecord` for a broken one.
             logs: Whether they are log records.
         """
-        read, decoded = self._log if logs else self._span, self.decoded
+        read = self._log if logs else self._span
+        decoded = self.decoded
         for record, scope, size in records:
             self.records += 1
             if self.records > self.limits.spans:
@@ -201,7 +202,9 @@ class RequestReader:
     def _span(self, wire: Any, scope: RecordScope, allowance: SpanAllowance, large: bool) -> None:
         attributes = self._attributes(wire.attributes, allowance)
         events = self._events(wire.events, allowance)
-        kind, parent_id, status = wire.kind, wire.parent_span_id, wire.status
+        kind = wire.kind
+        parent_id = wire.parent_span_id
+        status = wire.status
         code = status.code
         dropped = allowance.dropped + wire.dropped_attributes_count + wire.dropped_events_count
         if large:

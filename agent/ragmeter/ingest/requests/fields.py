@@ -272,7 +272,8 @@ class _RequestFields:
         missing = _FieldChoice()
         for node in nodes:
             content = node.content()
-            text, gap = getattr(content, field.name), getattr(content, f"{field.name}_gap")
+            text = getattr(content, field.name)
+            gap = getattr(content, f"{field.name}_gap")
             if text is not None:
                 return self._choice(text, gap, node, field)
             if gap is not None and missing.gap is None:
@@ -338,7 +339,8 @@ class _RequestFields:
         return replace(choice, guess=Guess.STEP_OUTPUT) if choice.text is not None else choice
 
     def passages(self) -> tuple[list[dict[str, Any]] | None, ContentGap | None]:
-        documents, gap = self.retrieved.documents, self.retrieved.gap
+        documents = self.retrieved.documents
+        gap = self.retrieved.gap
         if documents is None:
             return None, gap or ContentGap.NO_PASSAGES
         passages: list[dict[str, Any]] = []

@@ -121,7 +121,8 @@ def _gave_up(nodes: Sequence[SpanNode], failed: Sequence[SpanNode]) -> bool:
 
 
 def _read_failure(node: SpanNode) -> _SpanFailure:
-    span, content = node.span, node.preview
+    span = node.span
+    content = node.preview
     kind = _stripped(span.attributes.get("error.type")) or _stripped(content.error_type)
     message = _stripped(content.error) or _stripped(span.attributes.get("error.message"))
     for event in reversed(span.events):

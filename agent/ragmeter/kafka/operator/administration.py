@@ -138,7 +138,8 @@ def rebuild(settings: Settings) -> int:
     kafka = settings.kafka
     with consumer(kafka) as reader:
         scores = partitions_of(reader, [kafka.topics.scores])
-        first, end = reader.beginning_offsets(scores), reader.end_offsets(scores)
+        first = reader.beginning_offsets(scores)
+        end = reader.end_offsets(scores)
     with admin(kafka) as client:
         members = client.describe_groups([kafka.group])[kafka.group].get("members", ())
         if members:
@@ -205,7 +206,8 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
     with consumer(kafka) as reader:
         partitions = partitions_of(reader, consumed_topics(settings))
         # after the committed offsets: a record that comes in between must not make a lag negative
-        first, end = reader.beginning_offsets(partitions), reader.end_offsets(partitions)
+        first = reader.beginning_offsets(partitions)
+        end = reader.end_offsets(partitions)
         rows = []
         for part in partitions:
             entry = committed.get(part)

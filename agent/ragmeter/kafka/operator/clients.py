@@ -185,7 +185,8 @@ def read_newest(
     """Yield the `last` records of each partition by time, then, with `follow`, new ones."""
     with consumer(kafka) as reader:
         partitions = partitions_of(reader, [topic])
-        first, end = reader.beginning_offsets(partitions), reader.end_offsets(partitions)
+        first = reader.beginning_offsets(partitions)
+        end = reader.end_offsets(partitions)
         records = [
             record
             for partition in partitions
@@ -232,7 +233,8 @@ def send_traces(
     """
     done = done or ReplayState()
     reporter = ReplayReporter(source, done, say)
-    topic, limit = settings.kafka.topics.traces, settings.limits.trace_bytes
+    topic = settings.kafka.topics.traces
+    limit = settings.limits.trace_bytes
     unacknowledged: deque[tuple[Any, int]] = deque()
 
     def await_sends(most: int) -> None:

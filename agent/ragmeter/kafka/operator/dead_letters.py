@@ -29,7 +29,8 @@ from ragmeter.kafka.span_records import ENCODING_HEADER
 
 # Letters of a transaction, and their bytes. A transaction holds back the traces of all producers
 # until it ends, or for `_TRANSACTION_MS` where the redrive dies within it.
-BATCH, _BATCH_BYTES = 100, 16 * 2**20
+BATCH = 100
+_BATCH_BYTES = 16 * 2**20
 _TRANSACTION_MS = 20_000
 _RECEIPT, DONE = "redrive", b"done"
 _MOST_LETTERS = 1_000_000  # about 300 MB in memory
@@ -105,7 +106,8 @@ def read_letter(kafka: KafkaSettings, offset: int) -> Any:
     """Return one record of the topic; raise `KafkaCommandError` if it does not exist."""
     with consumer(kafka) as reader:
         part = dead_letter_partition(reader, kafka)
-        first, end = reader.beginning_offsets([part])[part], reader.end_offsets([part])[part]
+        first = reader.beginning_offsets([part])[part]
+        end = reader.end_offsets([part])[part]
         record = next(records_between(reader, part, offset, end), None)
     if record is None or record.offset != offset:
         held = f"it has {first} to {end - 1}" if first < end else "it is empty"
@@ -168,7 +170,8 @@ def redrive(
     """
     from kafka.errors import KafkaError
 
-    kafka, result = settings.kafka, RedriveResult()
+    kafka = settings.kafka
+    result = RedriveResult()
     if dry_run:
         for letter in _pending(
             settings=settings,

@@ -124,7 +124,8 @@ class StatefulOwner(PartitionOwner, Generic[S]):
         """Commit the changes of the state, other records, and the offset."""
         with self.group.lock:
             step = self.state.step()
-        topic, partition = self.state_topic, self.tp.partition
+        topic = self.state_topic
+        partition = self.tp.partition
         rows = [OutRecord(topic, value, key, partition) for key, value in step.items()]
         await self.commit([*rows, *records], position)
 
@@ -182,7 +183,8 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     async def work(self) -> None:
         """Count records, and commit a step every few seconds."""
-        position, letters = self.position, list[OutRecord]()
+        position = self.position
+        letters = list[OutRecord]()
         due = time.monotonic() + STEP_SECONDS
         while True:
             if self.state.spoiled:

@@ -87,7 +87,8 @@ class TracePreparer:
             return trace
         try:
             async with asyncio.timeout(self._seconds):
-                limit, count = self._limit, not again
+                limit = self._limit
+                count = not again
                 return await resolver.resolve_redacted(trace, self.redactor, limit, count=count)
         except TimeoutError:
             return without_texts(trace, "resolver_timeout")

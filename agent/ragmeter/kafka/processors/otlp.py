@@ -139,7 +139,8 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
         letters: list[OutRecord] = []
         messages: list[Any] = []
         spans: list[list[StoredPart]] = []
-        position, closed = self.position, False
+        position = self.position
+        closed = False
         while True:
             if not messages:
                 # each turn closes only some: no wait while there may be more
@@ -149,7 +150,9 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
                 taken = self.state.apply(spans)
                 closing = self.state.close_due(_CLOSE, _CLOSE_BYTES)
             if taken and messages:
-                position, messages, spans = messages[-1].offset + 1, [], []
+                position = messages[-1].offset + 1
+                messages = []
+                spans = []
             for one, bodies in closing:
                 records, counts = await self._hand_on(one, bodies)
                 letters += records
@@ -176,7 +179,8 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
         self, closing: ClosingTrace, bodies: Sequence[bytes]
     ) -> tuple[list[OutRecord], Counts]:
         """Return traces and dead letters of a closed trace, and what is to be counted."""
-        settings, name = self.parts.settings, closing.trace.hex().encode()
+        settings = self.parts.settings
+        name = closing.trace.hex().encode()
         items, counts = await asyncio.to_thread(
             extract_traces, closing, lambda: bodies, self._extract, settings.limits.trace_bytes
         )

@@ -332,7 +332,8 @@ class SeenIdRows(DedupeIds):
         self._since, self._newest = saved[3:5] or (None, self._clock.start or 0.0)
         self._key = (generation, 0)
         for (row_generation, number), data in sorted(rows):
-            key, age = (row_generation, number), generation - row_generation
+            key = (row_generation, number)
+            age = generation - row_generation
             if age > 1:
                 self._over.append(key)
                 continue

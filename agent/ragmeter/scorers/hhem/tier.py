@@ -163,7 +163,8 @@ class HhemTier(LocalModelTier):
         return value
 
     async def _score_windows(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
-        texts, answer = passage_texts(trace), trace.answer or ""
+        texts = passage_texts(trace)
+        answer = trace.answer or ""
         count = partial(call_model, self._model.count)
         bounds = (self._max_pairs, self._budget)
         prepare = partial(windowing.plan_windows, answer, texts, count, self._length, *bounds)
@@ -190,7 +191,8 @@ class HhemTier(LocalModelTier):
         self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
     ) -> tuple[float, dict[str, Any]]:
         """One pair: all passages in one text, cut where the reference cuts it, and the answer."""
-        premise, answer = " ".join(passage_texts(trace)), trace.answer or ""
+        premise = " ".join(passage_texts(trace))
+        answer = trace.answer or ""
         if len(answer) > MAX_ANSWER:
             raise TextTooLong
         cut = premise[:_FULLTEXT_CHARS]

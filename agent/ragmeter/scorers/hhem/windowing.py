@@ -177,7 +177,8 @@ class WindowedGrounding:
 
 def _middle_border(text: str, start: int, end: int) -> int:
     """Where to cut [start, end) in two: the border nearest to the middle, of the middle half."""
-    middle, quarter = (start + end) // 2, (end - start) // 4
+    middle = (start + end) // 2
+    quarter = (end - start) // 4
     for border in _BORDERS:
         matches = border.finditer(text, middle - quarter, middle + quarter)
         cuts = [match.end() for match in matches if start < match.end() < end]
@@ -192,7 +193,8 @@ def split_span(text: str, span: _CharSpan, most: int, count: CountTokens) -> lis
     Raises:
         TextTooLong: A single character has more.
     """
-    todo, out = [span], []
+    todo = [span]
+    out = []
     while todo:
         start, end = todo.pop()
         if end - start <= _CHARS_PER_TOKEN * most and count(text[start:end]) <= most:
@@ -250,7 +252,8 @@ def cut_windows(
     out: list[_CharSpan] = []
     first = fresh = 0  # the first atom of the window, and the first that no window has held yet
     while True:
-        last, total = first, sizes[first]
+        last = first
+        total = sizes[first]
         while last + 1 < len(atoms) and total + sizes[last + 1] <= most:
             last += 1
             total += sizes[last]
@@ -267,7 +270,9 @@ def cut_windows(
                 last = at
                 break
         out.append((atoms[first][0], atoms[last][1]))
-        begun, first, shared = first, last + 1, 0
+        begun = first
+        first = last + 1
+        shared = 0
         while first - 1 > begun and shared + sizes[first - 1] <= overlap:
             first -= 1
             shared += sizes[first]

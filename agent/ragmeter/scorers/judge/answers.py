@@ -303,9 +303,11 @@ def number_citations(trace: Trace) -> tuple[str, bool]:
 
     A prompt shows passages by these numbers. Citations that resolve to no passage stay as they are.
     """
-    answer, cited = trace.answer or "", resolve_citations(trace)
+    answer = trace.answer or ""
+    cited = resolve_citations(trace)
     numbers = {index: n for n, index in enumerate(rank_order(trace.passages or ()), 1)}
-    pieces, at = list[str](), 0
+    pieces = list[str]()
+    at = 0
     marks = [mark for mark in cited.marks if mark.passages]
     # a citation of the whole answer stands at its end, any other explicit one after its statement
     ends = [len(answer) if mark.start < 0 else min(mark.end, len(answer)) for mark in marks]

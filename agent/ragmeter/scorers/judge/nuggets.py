@@ -143,8 +143,10 @@ async def label_nuggets(
     cost: ScoringCost,
 ) -> tuple[list[NuggetSupport | NoScore], list[NuggetImportance | NoScore], Fingerprints]:
     """Label the nuggets of another judge: the support of some, the importance of others."""
-    query, answer = trace.query or "", trace.answer or ""
-    assign, weigh = partial(assignment_question, query, answer), partial(importance_question, query)
+    query = trace.query or ""
+    answer = trace.answer or ""
+    assign = partial(assignment_question, query, answer)
+    weigh = partial(importance_question, query)
     (labels, calls), (weights, weighing) = await asyncio.gather(
         _label_in_batches(judge, assign, supports, cost),
         _label_in_batches(judge, weigh, importances, cost),

@@ -113,7 +113,8 @@ def score_difference(
     """
     differs = compare_verdicts(reference, verdicts)
     if not differs:
-        state, reason = ScoreState.UNSCORED, "internal_error"
+        state = ScoreState.UNSCORED
+        reason = "internal_error"
         if scores:
             state, reason = explain_missing_verdict(scores)
         return Score(metric, JUDGE_SCORER, state, reason=reason)
@@ -218,7 +219,9 @@ class SecondOpinion:
         claims, nuggets, weighed = (
             [text for text, _ in items.get(kind, ())] for kind in get_args(ItemKind)
         )
-        judge, labels, used = self._second.judge, _Labels(), Fingerprints()
+        judge = self._second.judge
+        labels = _Labels()
+        used = Fingerprints()
         material = prepare_material(trace)
         if claims and not isinstance(material, NoScore):
             question = claim_support_question(material.query, material.passages, claims)

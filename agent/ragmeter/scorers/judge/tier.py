@@ -103,7 +103,8 @@ class JudgeTier:
     async def judge_trace(self, trace: Trace, cost: ScoringCost) -> tuple[list[Score], ListedItems]:
         """Return the results, and the claims and nuggets that the judge has labelled."""
         TRACE_BEGUN.set(asyncio.get_running_loop().time())
-        judge, ks = self.judge, self._ks
+        judge = self.judge
+        ks = self._ks
         grading = passages.PassageGrading(judge, trace, cost, self._per_call)
         runs: dict[JudgeFamily, _FamilyRun] = {
             "relevance": lambda: passages.score_relevance(trace, grading, ks),
@@ -139,7 +140,8 @@ class JudgeTier:
         if isinstance(result, NoScore):
             score = make_score(name, trace, result, scorer)
         else:
-            value, detail = result.values[name], result.details.get(name)
+            value = result.values[name]
+            detail = result.details.get(name)
             score = make_score(name, trace, value, scorer, detail=detail)
             fingerprint = score_fingerprint(name, result.fingerprints[name])
             if fingerprint is not None and not isinstance(value, NoScore):

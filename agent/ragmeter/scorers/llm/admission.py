@@ -337,7 +337,9 @@ class CircuitBreaker:
         if self._open_until is not None:
             return self._open()
         self._record(kind)
-        policy, ok, failed = self._policy, self._counts["ok"], self._counts["failed"]
+        policy = self._policy
+        ok = self._counts["ok"]
+        failed = self._counts["failed"]
         half = bool(policy.window) and ok + failed >= MIN_ATTEMPTS and failed >= ok
         last = list(islice(reversed(self._results), policy.streak))
         streak = len(last) == policy.streak and all(kind != "ok" for _, kind in last)
@@ -347,12 +349,14 @@ class CircuitBreaker:
         now = self._monotonic()
         self._results.append((now, kind))
         self._counts[kind] += 1
-        most, oldest = max(self._policy.window, self._policy.streak), now - _MAX_AGE_SECONDS
+        most = max(self._policy.window, self._policy.streak)
+        oldest = now - _MAX_AGE_SECONDS
         while len(self._results) > most or self._results[0][0] < oldest:
             self._counts[self._results.popleft()[1]] -= 1
 
     def _open(self) -> bool:
-        now, policy = self._monotonic(), self._policy
+        now = self._monotonic()
+        policy = self._policy
         if self._open_until is None:
             self._failed_trials, self._opened = 0, now
         pause = backoff_seconds(self._failed_trials, None, policy.first_pause, policy.longest_pause)

@@ -236,7 +236,8 @@ class JudgeClient:
     async def _send(self, call: _Call[T], cost: ScoringCost) -> JudgeVerdict[T] | FailedAttempt:
         if not call.own_dialect:
             call.dialect = self._learnt.dialect
-        question, dialect = call.question, call.dialect
+        question = call.question
+        dialect = call.dialect
         messages = first_messages(question.system, question.user, question.schema, dialect)
         messages += call.corrections
         limit = question.max_output_tokens * (_ROOMY_FACTOR if call.roomy else 1)
@@ -255,7 +256,8 @@ class JudgeClient:
         try:
             reply = await self._server.post(body, header, read_chat_reply)
             if isinstance(reply, ChatCompletion):
-                answer, usage = reply.text, reply.usage
+                answer = reply.text
+                usage = reply.usage
                 result = self._read(call, reply)
             else:
                 result = reply
@@ -271,7 +273,8 @@ class JudgeClient:
             self._billing.add(cost, outcome, characters, usage, seconds)
 
     def _read(self, call: _Call[T], reply: ChatCompletion) -> JudgeVerdict[T] | FailedAttempt:
-        learnt, question = self._learnt, call.question
+        learnt = self._learnt
+        question = call.question
         served = learnt.record_completion(reply.served, call.dialect, learned=call.learned)
         if reply.refused:
             return FailedAttempt("refused", "by the model or a filter")

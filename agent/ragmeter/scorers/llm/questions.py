@@ -190,7 +190,8 @@ def find_schema_violation(
     """
     if path.count(".") + path.count("[") > _MAX_DEPTH:
         return f"{path} is too deep"
-    kind, choices = schema.get("type"), schema.get("enum")
+    kind = schema.get("type")
+    choices = schema.get("enum")
     if kind is not None and type(value) not in _PYTHON_TYPES[kind]:
         return f"{path} must be of type {kind}"
     # 1, 1.0 and true are equal to Python, not to a reader of answers
@@ -213,7 +214,8 @@ def _object_violation(value: dict[str, Any], schema: Mapping[str, Any], path: st
     for name in schema.get("required", ()):
         if name not in value:
             return f"{path}.{name} is missing"
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties", True)
     for name, item in value.items():
         inner = properties.get(name, others)
         if inner is False:

@@ -121,7 +121,8 @@ def _text(content: Any) -> str:
 def _usage(usage: Any) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
-    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    tokens_in = usage.get("prompt_tokens")
+    tokens_out = usage.get("completion_tokens")
     if _is_count(tokens_in) and _is_count(tokens_out):
         return TokenUsage(tokens_in, tokens_out)
     return None
@@ -139,7 +140,8 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
     if status == 413:
         return FailedAttempt("too_long", "status 413")
     complaint = _complaint(status, reply, body)
-    code, message = complaint.code, complaint.message
+    code = complaint.code
+    message = complaint.message
     detail = f"status {status}" + (f" ({code})" if code else "")
     if status == 429:
         return FailedAttempt("rate_limited", detail, hopeless=code in _QUOTA_CODES)
@@ -155,7 +157,9 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
 
 def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
     error: Any = reply.get("error", reply) if isinstance(reply, Mapping) else reply
-    code, message, fields = "", "", frozenset[str]()
+    code = ""
+    message = ""
+    fields = frozenset[str]()
     if isinstance(error, Mapping):
         code = _first_text(error, "code", "type")
         message = _first_text(error, "message", "detail", "error")

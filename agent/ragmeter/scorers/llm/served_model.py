@@ -261,7 +261,8 @@ class JudgeServerState:
             if known == fingerprint:
                 sent = self.parameters(dialect)
                 asked = sent.pop("model") or ""
-                model, build = served.model, served.system_fingerprint
+                model = served.model
+                build = served.system_fingerprint
                 instrument = JudgeInstrument(
                     judge=self._name,
                     model=asked,

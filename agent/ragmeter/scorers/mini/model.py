@@ -327,7 +327,8 @@ class TokenModel(_FolderModel):
     def support_query(self, query: str, passage: str) -> float:
         """Return the log odds that a passage supports a query, by its most promising window."""
         prepared = self.read("", [passage], query[:_MAX_QUERY])
-        limits, overlap = self.manifest, self.manifest.overlap
+        limits = self.manifest
+        overlap = self.manifest.overlap
         room = min(max(_PASSAGE_WINDOW, overlap + 1), limits.window - limits.chunk - 4)
         windows = cut_evenly(len(prepared.context), room, overlap)
         for chunk in prepared.chunks:
@@ -342,7 +343,8 @@ class TokenModel(_FolderModel):
         head = [self._begin]
         if self.manifest.query:
             head += [*prepared.question, self._separator]
-        answer, marks = [*chunk.ids, self._separator], [*chunk.flags, 0]
+        answer = [*chunk.ids, self._separator]
+        marks = [*chunk.flags, 0]
         if self.manifest.first == "passages":
             row = [*head, *context, self._separator, *answer]
             flags = [*[0] * len(head), *flags, 0, *marks]
@@ -384,7 +386,8 @@ class AnswerRows:
 
     def next_rows(self) -> list[tuple[_Chunk, tuple[int, int]]]:
         """Return each chunk that is in doubt with its next window; none once all are decided."""
-        limits, rows = self.model.manifest, []
+        limits = self.model.manifest
+        rows = []
         for chunk in self.chunks:
             done = len(chunk.supports)
             low = sorted(chunk.best())[: limits.pooling.worst] if done else []
@@ -434,7 +437,8 @@ def _rank_windows(
 
 def _match_flags(answer_ids: Sequence[int], context: Sequence[int], digits: set[int]) -> list[int]:
     """Return for each token of the answer how it stands in the passages."""
-    one, two = set(context), set(pairwise(context))
+    one = set(context)
+    two = set(pairwise(context))
     three = set(zip(context, context[1:], context[2:], strict=False))
     flags = [_PRESENT if token in one else _ABSENT for token in answer_ids]
     for i, token in enumerate(answer_ids):

@@ -37,7 +37,9 @@ _MAX_SPAN_TEXT = 200
 _MAX_EVIDENCE_CHARS = 100_000
 SHORT = 20  # words of a short answer: two of three answers in dialogue (BEGIN) have fewer
 _SURE = 6e-6  # least distance of the lexical score from 0 and 1, which may come out of rounding
-_LETTER, _WORD, _WORD_END = re.compile(r"\w"), re.compile(r"\w+"), re.compile(r"\w+\Z")
+_LETTER = re.compile(r"\w")
+_WORD = re.compile(r"\w+")
+_WORD_END = re.compile(r"\w+\Z")
 _MAX_WORD = 100  # characters by which a token is made whole: some scripts have no spaces
 # What may lie between two words of one span.
 _GAP = re.compile(r"[\s\"'(),./:;-]{0,3}")
@@ -96,7 +98,8 @@ class TokenTier(LocalModelTier):
         return deepcopy(finding)
 
     async def _score_tokens(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
-        texts, answer = passage_texts(trace), trace.answer or ""
+        texts = passage_texts(trace)
+        answer = trace.answer or ""
         if len(answer) > MAX_ANSWER or sum(map(len, texts)) > MAX_PASSAGE_CHARS:
             raise TextTooLong
         if not any(claim.content for claim in parse_answer(answer).claims):
@@ -118,7 +121,8 @@ class TokenTier(LocalModelTier):
     ) -> Finding:
         if sum(len(text) for text in passage_texts(trace)) > MAX_PASSAGE_CHARS:
             raise TextTooLong
-        query, weights = trace.query or "", self._model.manifest.relevance or Calibration()
+        query = trace.query or ""
+        weights = self._model.manifest.relevance or Calibration()
         (lexical,) = await turn.run([CpuTask(_PAIR_WEIGHT, partial(grade_by_words, trace))], cost)
         if isinstance(lexical, NoScore):
             return lexical
@@ -135,7 +139,8 @@ class TokenTier(LocalModelTier):
 
 def grade_by_words(trace: Trace) -> list[float | None] | NoScore:
     """Return the lexical grade of each passage, None without text, or why there are none."""
-    pages, query = PassageIndex.read(passage_texts(trace)), QueryText.read(trace.query)
+    pages = PassageIndex.read(passage_texts(trace))
+    query = QueryText.read(trace.query)
     reason = find_relevance_reason(trace, pages, query)
     return reason or grade_passages(pages, query.words)
 
@@ -155,7 +160,8 @@ def conclude_trace(trace: Trace, prepared: AnswerRows) -> tuple[float, dict[str,
     weights = manifest.calibration
     facts = lexical_facts(trace) if weights.lexical else LexicalFacts()
     value = consistency_probability((0.0, combine(weights, -risk, facts)))
-    answer, texts = trace.answer or "", passage_texts(trace)
+    answer = trace.answer or ""
+    texts = passage_texts(trace)
     ids = [passage.id for passage in trace.passages or ()]
     tokens = tokens if value <= manifest.span_value else []
     spans = unsupported_spans(answer, tokens, manifest.span_risk)
@@ -266,7 +272,8 @@ class EvidenceFinder:
         for number, place, stems in self._sentences:
             shared = sum(idf[stem] for stem in sorted(wanted & stems))
             if shared > most:
-                best, most = (number, place), shared
+                best = (number, place)
+                most = shared
         if best is None:
             return {}
         number, (start, end) = best

@@ -37,7 +37,9 @@ def fence_texts(blocks: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
     """
     cleaned = [(label, clean_text(text)) for label, text in blocks]
     whole = "\0".join(text for block in cleaned for text in block)
-    code, folded, number = "", whole.casefold(), 0
+    code = ""
+    folded = whole.casefold()
+    number = 0
     while not code or code in folded:
         code = hashlib.sha256(f"{number}\0{whole}".encode()).hexdigest()[:16]
         number += 1
