@@ -80,6 +80,7 @@ class Embedded:
             live=False,
             tiers=lambda saved: build_slow_tiers(settings, saved),
             outputs=AgentOutputs(notify, on_results=self.results.extend),
+            parts=PARTS,
         )
         self.view.start()
 

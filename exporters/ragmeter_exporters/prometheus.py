@@ -53,10 +53,6 @@ Series = dict[str, dict[Labels, float]]
 
 # Counters that get zeros as soon as another one has a series: with its labels and these.
 _ZEROS: dict[str, dict[str, tuple[Labels, ...]]] = {
-    "rag_slo_events_total": {
-        "rag_slo_bad_events_total": ((),),
-        "rag_slo_bad_events_squared_total": ((),),
-    },
     "ragmeter_seen_total": {
         "ragmeter_results_total": tuple((("state", state),) for state in STATES)
     },

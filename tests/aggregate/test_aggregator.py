@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
 from ragmeter.alerts.rules import parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import CONFIRMING_SCORES
@@ -23,7 +24,8 @@ SCORER = Scorer()
 
 
 def aggregator(**changes: Any) -> Aggregator:
-    return Aggregator(load_settings(environ={}, overrides=changes), [], SCORER.pairs)
+    settings = load_settings(environ={}, overrides=changes)
+    return Aggregator(settings, [], SCORER.pairs, parts=PARTS)
 
 
 def apply(to: Aggregator, traces: list[Trace]) -> None:
@@ -87,28 +89,6 @@ def labels(**pairs: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs.items())
 
 
-def test_slo_events_are_weighted_by_the_inverse_probability() -> None:
-    one = aggregator(slos=[{"name": "fast", "bad": "slow", "seconds": 1}])
-    apply(
-        one,
-        [
-            make_trace(1, timings={"total": 2.0}, sampling={"probability": 0.25}),
-            make_trace(2, timings={"total": 0.5}),
-            make_trace(3, timings={}),  # not timed: not an event
-        ],
-    )
-    key = labels(service="bot", slo="fast")
-    assert one.counters.get("rag_slo_events_total", key) == 5
-    assert one.counters.get("rag_slo_bad_events_total", key) == 4
-
-
-def test_a_series_of_bad_events_starts_at_0() -> None:
-    one = aggregator()
-    apply(one, [make_trace(1)])
-    found = dict(one.counters.items())
-    assert found["rag_slo_bad_events_total", labels(service="bot", slo="availability")] == 0
-
-
 def test_guesses_are_counted_by_field() -> None:
     one = aggregator()
     guessed = {"query": "user_message", "model": "requested_model", "answer": "made up", "x": "y"}
@@ -167,13 +147,13 @@ def test_two_weeks_of_charts_survive_a_restart() -> None:
     def restart(old: Aggregator) -> Aggregator:
         for row in (changes := take_changes(old)).buckets:
             rows[row[:4]] = row
-        again = Aggregator(load_settings(environ={}), [], SCORER.pairs)
+        again = Aggregator(load_settings(environ={}), [], SCORER.pairs, parts=PARTS)
         kept = [row for row in rows.values() if row[4] is not None]
         restore_aggregator(again, kept, [], changes.meta)
         return again
 
     rows: dict[Any, Any] = {}
-    one = Aggregator(load_settings(environ={}), [], SCORER.pairs)
+    one = Aggregator(load_settings(environ={}), [], SCORER.pairs, parts=PARTS)
     for n in range(16 * 24):
         scored = SCORER.score(make_trace(n)).trace
         one.apply(scored._replace(timestamp=scored.timestamp + 3600.0 * n))
@@ -212,7 +192,7 @@ def story() -> list[ScoredTrace]:
 def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, float]]:
     """What fires and resolves when the story comes in these batches, is looked at, restarted."""
     rules = parse_rules([OUTAGE])
-    one = Aggregator(load_settings(environ={}), rules, SCORER.pairs)
+    one = Aggregator(load_settings(environ={}), rules, SCORER.pairs, parts=PARTS)
     moved: list[tuple[str, str, float]] = []
     rows: dict[Any, Any] = {}
     traces = story()
@@ -225,7 +205,7 @@ def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, 
         if restart:
             rows |= {row[:4]: row for row in one.windows.drain()}
             state = one.dump()
-            one = Aggregator(load_settings(environ={}), rules, SCORER.pairs)
+            one = Aggregator(load_settings(environ={}), rules, SCORER.pairs, parts=PARTS)
             one.windows.load([row for row in rows.values() if row[4] is not None])
             one.load(state)
     return moved

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
@@ -58,7 +59,7 @@ def canary(number: int, **changes: Any) -> Trace:
 def aggregator() -> Aggregator:
     rules = parse_rules([{"rules": [RULE]}], metrics=metric_specs())
     settings = load_settings(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
-    return Aggregator(settings, rules, SCORER.pairs)
+    return Aggregator(settings, rules, SCORER.pairs, parts=PARTS)
 
 
 def apply(to: Aggregator, traces: list[Trace]) -> None:
@@ -77,7 +78,7 @@ def live(of: Aggregator) -> dict[str, Any]:
         and name != "rag_canaries_total"
         and ("slo", "facts") not in labels
     }
-    assert any(name == "rag_slo_events_total" for name, _ in counters)
+    assert any(name == "rag_traces_total" for name, _ in counters)
     series = [pair for pair in windows.series("bot") if pair[1] != REFERENCE_SCORER]
     return {
         "counters": counters,

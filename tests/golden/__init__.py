@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ragmeter.alerts.rules import load_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -81,7 +82,9 @@ def exported() -> dict[str, Any]:
             },
         )
         end = START + GAP * 1000
-        agent = EmbeddedAgent(settings, load_rules(), live=False, clocks=Clocks(wall=lambda: end))
+        agent = EmbeddedAgent(
+            settings, load_rules(), live=False, clocks=Clocks(wall=lambda: end), parts=PARTS
+        )
         agent.start()
         items = [(decode_trace(line, 2**20), at) for at, line in enumerate(traffic())]
         agent.accept(items, "file", written=set())

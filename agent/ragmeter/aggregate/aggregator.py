@@ -9,7 +9,6 @@ changed as rows for a store, `restore_aggregator` reads such rows back.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -17,13 +16,11 @@ from typing import Any, NamedTuple
 
 from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.drift_detection import DriftDetection
-from ragmeter.aggregate.objective_events import check_objectives, objective_events
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
@@ -103,7 +100,6 @@ class Aggregator:
         self._uncounted: list[ScoredTrace] = []
         self._unobserved: list[ScoredTrace] = []  # by drift detection
         self.waiting = self._accounting.pending
-        check_objectives(settings.slos)
         self.engine = AlertEngine(rules, runbooks=settings.alerts.runbook_base)
         self.drift = DriftDetection(
             settings=settings.drift,
@@ -122,7 +118,6 @@ class Aggregator:
         self.parts = Parts(parts, PartContext(settings, self.counters, self._overflow))
         self._segments = settings.segments
         self._learner = ControlLearner(settings.sampling)
-        self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
 
@@ -314,21 +309,6 @@ class Aggregator:
         if len(self._uncounted) >= _MAX_UNCOUNTED:
             self.settle()
 
-    def _count_objectives(self, traces: Iterable[ScoredTrace]) -> None:
-        events = Counter(
-            (scored.service, event)
-            for scored in traces
-            for event in objective_events(scored, self._slos)
-        )
-        for (service, event), number in events.items():
-            key = (("service", service), ("slo", event.slo))
-            weight = event.weight / WEIGHT_ONE
-            bad = weight if event.bad else 0.0
-            self.counters.inc("rag_slo_events_total", key, weight * number)
-            # a series that starts at 0 loses no first increase to `rate()`
-            self.counters.inc("rag_slo_bad_events_total", key, bad * number)
-            self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad * number)
-
     def is_past(self, now: float) -> bool:
         """Return whether event time has come to `now`, so that `advance` would change nothing."""
         reached = self.windows.now
@@ -432,7 +412,6 @@ class Aggregator:
         traces, self._uncounted = self._uncounted, []
         if traces:
             self._accounting.count_traces([scored for scored in traces if not scored.partial])
-            self._count_objectives(traces)
             self.parts.observe(traces, self.windows.now)
         self._accounting.flush_counters()
         if ignored := self.windows.take_ignored_stages():

@@ -11,8 +11,8 @@ from ragmeter_exporters.report_page import render_report_page as render_report
 from ragmeter_exporters.rules.rule_file import rule_file, rule_groups
 from ragmeter_exporters.timeline import render_timeline as render_backtest
 
-from ragmeter.aggregate.objective_events import check_objectives
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.server.access import AccessPolicy
@@ -37,6 +37,8 @@ def check_settings(settings: Settings) -> int:
     ConfiguredTiers(settings, watched=True)
     ResultsExporter(settings.results_export)
     AccessPolicy(settings)
+    for part in PARTS:
+        part.check(settings)
     for endpoint in (settings.judge, settings.judge.second):
         if endpoint.api_key_file is not None:
             endpoint.api_key_file.read_text("ascii")
@@ -53,7 +55,8 @@ def prometheus_rules(settings: Settings, runbooks: str | None = None) -> str:
     Raises:
         ConfigError: An objective names an unknown metric or scorer.
     """
-    check_objectives(settings.slos)
+    for part in PARTS:
+        part.check(settings)
     groups = rule_groups(
         settings.slos,
         windows=settings.windows,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.index.part import IndexPart
+from ragmeter.parts.objectives.part import ObjectivesPart
 
 PARTS: PartKinds = [
     IndexPart,
+    ObjectivesPart,
 ]

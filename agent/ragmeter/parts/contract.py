@@ -110,6 +110,14 @@ class Part(ABC, Generic[StateT]):
     def build(cls, context: PartContext) -> Self:
         """Build the part, without any state."""
 
+    @classmethod
+    def check(cls, settings: Settings) -> None:
+        """Check what the types of the settings cannot.
+
+        Raises:
+            ConfigError: A setting cannot work.
+        """
+
     def observe(self, run: Sequence[ScoredTrace], now: float | None) -> None:
         """Count a run of scored traces of any services; `now` is the event time reached."""
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 import yaml
-from ragmeter.aggregate.objective_events import objective_events
 from ragmeter.config.loader import load_settings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.objectives.events import objective_events
 from ragmeter.trace import Status
 
 from tests.exporters.rules.annotations import TESTS

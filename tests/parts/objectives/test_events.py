@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.aggregate.objective_events import (
-    ObjectiveEvent,
-    check_objectives,
-    objective_events,
-)
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.config.reporting import SloSettings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.objectives.events import (
+    ObjectiveEvent,
+    check_objectives,
+    objective_events,
+)
 from ragmeter.trace import Status
 
 

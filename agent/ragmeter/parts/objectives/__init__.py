@@ -1,0 +1,1 @@
+"""Good and bad events of the configured objectives, for burn rates in Prometheus."""
