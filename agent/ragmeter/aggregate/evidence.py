@@ -49,7 +49,8 @@ class CollectionPace:
             self._last = now
         if now - self._last < COLLECT_SECONDS and self.added < COLLECT_ROWS:
             return False
-        self.added, self._last = 0, now
+        self.added = 0
+        self._last = now
         return True
 
 

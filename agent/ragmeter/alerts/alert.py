@@ -134,7 +134,8 @@ class Alert:
 
     def resolve(self, reason: str, now: float) -> None:
         """End the alert at event time `now`; the summary is left to the caller."""
-        self.state, self.reason = "resolved", reason
+        self.state = "resolved"
+        self.reason = reason
         self.resolved_at = self.updated_at = now
 
     def is_expired(self, now: float) -> bool:

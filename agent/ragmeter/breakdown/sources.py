@@ -68,7 +68,9 @@ class WindowBreakdownSource:
         lock: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.service = service
-        self._windows, self._window, self._lock = windows, window, lock
+        self._windows = windows
+        self._window = window
+        self._lock = lock
         with lock():
             current = windows()
             if window not in current.names:
@@ -165,7 +167,8 @@ class ChangeCells:
     """
 
     def __init__(self, windows: Windows, service: str, since: float, at: float) -> None:
-        self._windows, self._service = windows, service
+        self._windows = windows
+        self._service = service
         coarse = since - since % _COARSE_WIDTH
         # Minutes are kept for an hour. Later the bucket with the change in it counts on no side.
         late = at - since >= 0.75 * _FINE_SECONDS and since > coarse

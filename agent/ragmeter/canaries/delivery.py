@@ -73,7 +73,8 @@ class TraceDelivery:
         self._spool = spool
         self._rng = rng or random.Random()
         self._clock = clock
-        self._most, self._most_bytes = most, most_bytes
+        self._most = most
+        self._most_bytes = most_bytes
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._added = asyncio.Event()

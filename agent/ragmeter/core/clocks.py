@@ -119,12 +119,14 @@ class EventClock:
     def observe(self, event: float | None, tick: float) -> None:
         """Move event time forward to `event`; an earlier one changes nothing."""
         if event is not None and (self.event is None or event > self.event):
-            self.event, self.tick = event, tick
+            self.event = event
+            self.tick = tick
 
     def restore(self, event: float | None, down: float, tick: float) -> None:
         """Restore after a restart, `down` seconds of wall time after event time was `event`."""
         if event is not None:
-            self.event, self.tick = event + max(0.0, down), tick
+            self.event = event + max(0.0, down)
+            self.tick = tick
 
     def now(self, tick: float) -> float | None:
         """Return event time at `tick`, None before the first event."""

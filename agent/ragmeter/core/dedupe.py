@@ -51,7 +51,8 @@ class DedupeClock:
         self.outside = self.outside + side if self.outside * side >= 0 else side
         if abs(self.outside) < CONSECUTIVE_TRACES:
             return False
-        self.start, self.outside = timestamp, 0
+        self.start = timestamp
+        self.outside = 0
         return side > 0  # time that went back makes no id older
 
 

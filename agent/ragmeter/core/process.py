@@ -135,9 +135,11 @@ class Watchdog(Generic[_WatchedKey]):
         """
         time = self._monotonic()
         self._watched += min(time - self._last, MAX_CHECK_SECONDS)
-        self._last, now = time, self._watched
+        self._last = time
+        now = self._watched
         if common != self._common:
-            self._common, self._since = common, {}
+            self._common = common
+            self._since = {}
         since: dict[_WatchedKey, tuple[object, float]] = {}
         for key, mark in marks.items():
             if mark is not None:

@@ -269,7 +269,8 @@ class BaselineLearner:
 
     def forget(self, since: float) -> None:
         """Drop the hours in quarantine that reach beyond `since`, when an alarm's change began."""
-        self._groups, self._hour = [], -1
+        self._groups = []
+        self._hour = -1
         self._pending = [(hour, s) for hour, s in self._pending if (hour + 1) * HOUR <= since]
         self.end = min(self.end, since)
 

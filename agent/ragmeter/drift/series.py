@@ -193,7 +193,9 @@ class DriftSeries:
         if statistic < h:
             return None
         alarm = self._make_alarm(stream, statistic, start)
-        self.active, self._calm, self.last_alarm = True, None, start + self.spec.width
+        self.active = True
+        self._calm = None
+        self.last_alarm = start + self.spec.width
         for learner in self._learners:
             learner.forget(alarm.change.since)
         self._alarm_learners = self._new_learners()
@@ -393,7 +395,9 @@ class DriftSeries:
         elif self._calm is None:
             self._calm = start
         elif start - self._calm >= _CALM_SECONDS:
-            self.active, self._calm, self._alarm_learners = False, None, []
+            self.active = False
+            self._calm = None
+            self._alarm_learners = []
             self._recent = []  # what came before belongs to that alarm
             stream.restart()
 

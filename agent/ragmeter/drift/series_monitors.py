@@ -89,7 +89,9 @@ class SeriesMonitor(ABC):
     def __init__(
         self, service: str, metric: str, scorer: str, spec: MetricSpec | None = None
     ) -> None:
-        self.service, self.metric, self.scorer = service, metric, scorer
+        self.service = service
+        self.metric = metric
+        self.scorer = scorer
         self.next_start = 0.0
         self.width = MINUTE
         self.series: dict[AlarmKind, DriftSeries] = {}

@@ -135,7 +135,8 @@ class EmbeddedAgent(ServicesView):
             self._worker.run_counted,
             self._on_accepted,
         )
-        self.accept, self.room = intake.accept, intake.room
+        self.accept = intake.accept
+        self.room = intake.room
         self.inspection = LiveInspection(content)
         spans = OpenSpanTable(self._store)
         ids = spans.ids()

@@ -330,7 +330,8 @@ class PartitionOwner(ABC):
             self.group.counters.inc(DELETED_UNREAD, (("topic", self.tp.topic),), first - offset)
         self.queue.clear()
         self._written.clear()
-        self._queued_bytes, self.expected = 0, self.position
+        self._queued_bytes = 0
+        self.expected = self.position
         await self.group.seek(self.tp, self.position)
         self.ready = self.loaded = True
         log.info("owns %s/%d from %d (%.2f s)", *self.tp, self.position, time.monotonic() - started)

@@ -56,7 +56,8 @@ class WorkerApp:
         self.part_kinds = parts
         self.fatal: str | None = None
         self._settings = settings
-        self._tiers, self._preparer = tiers, preparer
+        self._tiers = tiers
+        self._preparer = preparer
         self.inspection = LiveInspection(preparer.content)
         dead = DeadLetterTopic(topics.dead, preparer, counters)
         records = ControlRecords(kafka.partitions)

@@ -86,8 +86,11 @@ class AnswerSentence:
     __slots__ = ("_content", "_cutter", "_first", "_stems", "_words", "end", "start", "text")
 
     def __init__(self, start: int, end: int, text: str, cutter: WordCutter, first: int) -> None:
-        self.start, self.end, self.text = start, end, text
-        self._cutter, self._first = cutter, first
+        self.start = start
+        self.end = end
+        self.text = text
+        self._cutter = cutter
+        self._first = first
         self._words: list[str] | None = None
         self._stems: list[str] | None = None
         self._content: dict[str, float] | None = None

@@ -29,7 +29,9 @@ class Comparison:
     """
 
     def __init__(self, pages: PassageIndex, answer: AnswerText, query: QueryText) -> None:
-        self._pages, self._answer, self._query = pages, answer, query
+        self._pages = pages
+        self._answer = answer
+        self._query = query
         self._all_positions = pages.locate(answer.content.union(query.stems))
         self._positions = limit_positions(self._all_positions)
 
@@ -69,7 +71,9 @@ class CompiledComparison:
     def __init__(
         self, lexicon: compiled.Lexicon, pages: PassageIndex, answer: AnswerText, query: QueryText
     ) -> None:
-        self._pages, self._answer, self._query = pages, answer, query
+        self._pages = pages
+        self._answer = answer
+        self._query = query
         lexicon.make_room()
         ids = []
         for passage in pages.passages:

@@ -118,7 +118,8 @@ class PassageText:
 
     def use_ids(self, ids: compiled.PassageIds) -> None:
         """Keep what a compiled comparison has read of the passage."""
-        self.ids, self._has_text = ids, ids.has_text
+        self.ids = ids
+        self._has_text = ids.has_text
 
     def share(self) -> None:
         """Drop duplicate forms and share the others with all passages."""

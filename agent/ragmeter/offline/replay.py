@@ -110,7 +110,10 @@ class ReplayReporter:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.say, self._source, self._done, self._clock = say, source, done, clock
+        self.say = say
+        self._source = source
+        self._done = done
+        self._clock = clock
         self._started = self._reported = clock()
         self._named = 0
 
@@ -297,8 +300,13 @@ class _Sender:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        self._client, self._url, self._done, self._reporter = client, url, done, reporter
-        self._rng, self._clock, self._sleep = rng, clock, sleep
+        self._client = client
+        self._url = url
+        self._done = done
+        self._reporter = reporter
+        self._rng = rng
+        self._clock = clock
+        self._sleep = sleep
         self._reached = False
         self._reminded: float | None = None
 

@@ -195,9 +195,11 @@ class DailyTokenBucket(TokenBucket):
 
     def _receive(self, now: float, seconds: float) -> float:
         if self._now is None:
-            self._came, self._now = self._rate * (now % DAY), now
+            self._came = self._rate * (now % DAY)
+            self._now = now
         elif now // DAY > self._now // DAY:
-            self._came, self._now = 0.0, now // DAY * DAY
+            self._came = 0.0
+            self._now = now // DAY * DAY
             seconds = min(seconds, now - self._now)
         income = self.rate * seconds
         self._came += income

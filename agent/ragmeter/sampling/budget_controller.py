@@ -125,7 +125,8 @@ class BudgetController:
             return capacity_share()
 
         # a function, since a copy of a controller would copy the owner of a method
-        self._capacity_share, self._capacity_now = share, 1.0
+        self._capacity_share = share
+        self._capacity_now = 1.0
         self.overload = ""
         self._overloaded = -math.inf
 
@@ -253,7 +254,8 @@ class BudgetController:
         passed = 0.0 if self._updated is None else max(0.0, now - self._updated)
         self._updated = self._last = now
         self._due = now + _TICK
-        self._draws, self._stride = 0, math.inf
+        self._draws = 0
+        self._stride = math.inf
         for _, demand in demands:
             demand.update(now)
         usual = scales = [1.0] * len(demands)

@@ -218,7 +218,8 @@ class ControlLearner:
     def _revise(self, now: float, turn: int) -> None:
         old = self.record
         if turn != self._turn:
-            self._turn, self._before = turn, old
+            self._turn = turn
+            self._before = old
         low = dict(old.low)
         rare = dict(old.rare)
         if now >= self._due:

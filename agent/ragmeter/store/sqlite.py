@@ -242,7 +242,8 @@ class SqliteStore:
                     seen = {"seen_start": clock.start, "seen_outside": clock.outside}
                     self._put_meta({"seen_generation": generation, **seen})
             # only after the commit: a step that failed has left no generation behind
-            self._generation, self._seen = generation, clock
+            self._generation = generation
+            self._seen = clock
             self._depth += len(queued)
             self._held += len(held)
             self._keep(queued, last - len(queued) + 1, received)

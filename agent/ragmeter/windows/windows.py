@@ -91,12 +91,19 @@ class Windows:
         }
         self.names = state.names
         # bound once: a call of its own for each trace would cost time on the hot path
-        self.advance, self.too_late = state.advance, state.too_late
-        self.add, self.add_all, self.retract = state.add, state.add_all, state.retract
+        self.advance = state.advance
+        self.too_late = state.too_late
+        self.add = state.add
+        self.add_all = state.add_all
+        self.retract = state.retract
         self.open_range = state.open_range
-        self.take_new_worst, self.drain, self.load = state.take_new_worst, state.drain, state.load
-        self.next_expiry, self.take_changed = state.next_expiry, state.take_changed
-        self.newest_trace, self.take_ignored_stages = state.newest_trace, state.take_ignored_stages
+        self.take_new_worst = state.take_new_worst
+        self.drain = state.drain
+        self.load = state.load
+        self.next_expiry = state.next_expiry
+        self.take_changed = state.take_changed
+        self.newest_trace = state.newest_trace
+        self.take_ignored_stages = state.take_ignored_stages
 
     @property
     def now(self) -> float | None:

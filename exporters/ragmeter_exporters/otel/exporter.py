@@ -351,7 +351,8 @@ class ResultsExporter:
         """Start sending, before the worker starts: what it commits earlier is not sent."""
         if self._settings.endpoint is None:
             return
-        self._loop, self._agent = asyncio.get_running_loop(), agent
+        self._loop = asyncio.get_running_loop()
+        self._agent = agent
         client = await self._stack.enter_async_context(httpx.AsyncClient())
         for wanted, signal in ((self._settings.logs, LOGS), (self._settings.spans, SPANS)):
             if not wanted:

@@ -61,7 +61,8 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
         self._agent = agent
         self._bodies = bodies
         self._group = GroupCommit(self._write, _GROUP)
-        self.start, self.stop = self._group.start, self._group.stop
+        self.start = self._group.start
+        self.stop = self._group.stop
 
     @abstractmethod
     def _decode(self, body: bytes) -> list[_ItemT | DecodeFailure]:

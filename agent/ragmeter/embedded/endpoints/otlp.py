@@ -77,7 +77,8 @@ class OtlpEndpoint:
         self._redactor = redactor or Redactor()
         self._bodies = bodies
         self._group = GroupCommit(assembly.accept, _GROUP)
-        self.start, self.stop = self._group.start, self._group.stop
+        self.start = self._group.start
+        self.stop = self._group.stop
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes to an application."""

@@ -119,7 +119,8 @@ class _Transfer:
         """Note bytes that have come; enough of them put the deadline off."""
         self._stride += size
         if self._stride >= _STRIDE:
-            self._stride, self._since = 0, now
+            self._stride = 0
+            self._since = now
 
     @property
     def due(self) -> float:

@@ -73,9 +73,11 @@ class RetrievedDocument:
         """Fill what is missing from the same document in another list."""
         self.id = self.id or other.id
         if score and self.score is None:
-            self.score, self.score_kind = other.score, other.score_kind
+            self.score = other.score
+            self.score_kind = other.score_kind
         if text and self.text is None and other.text is not None:
-            self.text, self.gap = other.text, other.gap
+            self.text = other.text
+            self.gap = other.gap
         if metadata:
             self.metadata = self.metadata or other.metadata
 

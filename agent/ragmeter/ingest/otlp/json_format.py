@@ -216,7 +216,9 @@ class _Field:
     __slots__ = ("_empty", "_key", "_name", "_read")
 
     def __init__(self, key: str, read: Callable[[Any], Any], empty: object) -> None:
-        self._key, self._read, self._empty = key, read, empty
+        self._key = key
+        self._read = read
+        self._empty = empty
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -329,7 +329,8 @@ class ScoreOwner(PartitionOwner):
 
     async def open(self, offset: int | None) -> None:
         """Nothing to load."""
-        self._running, self._scoring = [], False
+        self._running = []
+        self._scoring = False
 
     async def work(self) -> None:
         """Score batches and commit them."""

@@ -284,7 +284,8 @@ def _row_name(*key: str) -> str:
 
 
 def _gauges(version: IndexVersion) -> Iterator[GaugeSample]:
-    build, tokens = version.build, version.build.tokens
+    build = version.build
+    tokens = version.build.tokens
     index = (("service", version.service), ("index", version.name))
     labels = (*index, ("index_version", version.version))
     for chunker, model in build.pipelines:

@@ -358,7 +358,8 @@ class CircuitBreaker:
         now = self._monotonic()
         policy = self._policy
         if self._open_until is None:
-            self._failed_trials, self._opened = 0, now
+            self._failed_trials = 0
+            self._opened = now
         pause = backoff_seconds(self._failed_trials, None, policy.first_pause, policy.longest_pause)
         self._open_until = now + pause
         end = self._opened + policy.patience

@@ -84,7 +84,8 @@ class _Call(Generic[T]):
     resend: bool = False  # at once, in another dialect or with another key
 
     def adopt(self, dialect: ChatDialect, *, learned: bool) -> None:
-        self.dialect, self.own_dialect = dialect, True
+        self.dialect = dialect
+        self.own_dialect = True
         self.learned = self.learned or learned
 
 
