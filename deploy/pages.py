@@ -132,9 +132,9 @@ def formats_table() -> str:
     for entry in yaml.safe_load(FORMATS.read_text("utf-8")):
         versions = [version_of(name) for name in entry.get("version", [])]
         rows.append(
-            (entry["what"], f"`{entry['where']}`", ", ".join(versions), entry.get("earlier", ""))
+            (entry["what"], f"`{entry['where']}`", ", ".join(versions), entry.get("another", ""))
         )
-    return markdown_table(("what", "where", "version", "earlier versions"), rows)
+    return markdown_table(("what", "where", "version", "another version"), rows)
 
 
 def version_of(name: str) -> str:

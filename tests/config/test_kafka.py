@@ -71,10 +71,3 @@ def test_a_mistake_names_the_key_and_shows_no_secret(
     assert "secret-word" not in text
     assert "73519" not in text
     assert "\n" not in text
-
-
-def test_a_removed_setting_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    found = kafka({"feedback_epoch": 3, "traces_epoch": 1, "partitions": 5})
-    assert found.kafka.partitions == 5
-    assert "kafka.feedback_epoch has no effect" in caplog.text
-    assert "kafka.traces_epoch has no effect" in caplog.text

@@ -164,13 +164,12 @@ def damaged(field: int, value: Any) -> bytes:
         (b"\xff\x00", "invalid_json"),
         (b"[]", "invalid_record"),
         (b"{}", "invalid_record"),
-        (b'{"v": 2}', "invalid_record"),
+        (b'{"v": 1}', "invalid_record"),
         (b" " * 2**20 + b"{}", "too_large"),
-        (changed(v=0), "invalid_record"),
-        (changed(v="2"), "invalid_record"),
-        (changed(at=[1, 2]), "invalid_record"),
-        (changed(at=[0, 0, -1]), "invalid_record"),
-        (changed(at=[0, 0, 1.5]), "invalid_record"),
+        (changed(v="1"), "invalid_record"),
+        (changed(at=[1]), "invalid_record"),
+        (changed(at=[0, -1]), "invalid_record"),
+        (changed(at=[0, 1.5]), "invalid_record"),
         (changed(service="x" * 513), "invalid_record"),
         (changed(service=7), "invalid_record"),
         (changed(traces=[[]]), "invalid_record"),
@@ -212,17 +211,12 @@ def test_no_bytes_make_it_fail_otherwise(data: bytes) -> None:
         decode_score(data)
 
 
-@pytest.mark.parametrize("data", [changed(v=3), b'{"v": 3, "other": []}'])
-def test_a_newer_version_is_no_garbage(data: bytes) -> None:
-    with pytest.raises(UnknownVersion):
-        decode_score(data)
-
-
-def test_a_record_of_the_version_before_says_what_to_do() -> None:
+@pytest.mark.parametrize("data", [changed(v=0), changed(v=2), b'{"v": 2, "other": []}'])
+def test_another_version_is_no_garbage_and_says_what_to_do(data: bytes) -> None:
     with pytest.raises(
         UnknownVersion, match=r"kafka\.group and kafka\.topics\.scores to new names"
     ):
-        decode_score(b'{"v":1,"at":[0,1,2],"trace":{"trace_id":"t1"}}')
+        decode_score(data)
 
 
 def test_fields_of_a_later_minor_change_are_passed_over() -> None:

@@ -278,30 +278,6 @@ def test_a_restart_goes_on_where_it_was() -> None:
     assert other.pending == {"other": 3}
 
 
-def test_the_state_of_the_version_before_is_read_and_its_loads_are_learned_anew() -> None:
-    cost = [10.0, 9000.0, 0.01, 10.0]
-    state = {
-        "updated": NOW,
-        "cost": cost,
-        "settled": 70,
-        "canaries": {"now": NOW, "cost": cost, "settled": 2, "balances": {"requests": 5.0}},
-        "accounts": {
-            "requests": {"balance": -30.0},
-            "usd": {"balance": 0.5, "came": 3.0, "now": NOW},
-            "seconds": {"balance": 40.0},
-        },
-        "own": {"bot": {"requests": {"balance": 7.0}}},
-        "services": {"bot": {"pending": 1, "cost": cost, "settled": 70, "arrivals": 20.0}},
-    }
-    budget = JudgeBudgetSettings(requests_per_minute=600, usd_per_day=10, shares={"bot": 0.5})
-    control = BudgetController(budget, capacity=100)
-    control.load(state)
-    assert control.balances()["requests"] == (10.0, -40.0)
-    assert control.pending == {"bot": 1}
-    assert 0 < control.offer("bot", NOW + 1) <= 1
-    assert control.dump()["services"]["bot"]["settled"] == 70
-
-
 @pytest.mark.parametrize("damage", [{}, {"cost": [1, 2]}, {"cost": [1, 2, 3, -1]}])
 def test_a_damaged_state_is_refused(damage: dict[str, object]) -> None:
     state = {**BudgetController(JudgeBudgetSettings()).dump(), **damage} if damage else {}

@@ -9,7 +9,6 @@ from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_accounts import DAY, HOUR, START_SECONDS, CanaryShare
 from ragmeter.sampling.budget_controller import BudgetController
-from ragmeter.sampling.service_demand import RESOURCES
 
 NOW = 1_760_054_400.0
 PRIOR = (10.0, 10_000.0, 0.01, 15.0)
@@ -124,11 +123,3 @@ def test_a_restart_goes_on_where_it_was() -> None:
     state = json.loads(json.dumps(controller().dump()))
     waiting.load(state, {}, 40)  # of 45 that there is room for
     assert sum(waiting.admit_canary(NOW) for _ in range(100)) == 5
-
-
-def test_a_state_of_an_older_version_begins_anew() -> None:
-    state = {key: value for key, value in controller().dump().items() if key != "canaries"}
-    again = controller()
-    again.load(state, {})
-    assert again.admit_canary(NOW)
-    assert set(again.dump()["canaries"]["balances"]) == {RESOURCES[0]}

@@ -92,9 +92,3 @@ def test_a_gap_of_which_nothing_is_known_changes_nothing() -> None:
     again.update(5000.5)
     assert again.load == pytest.approx(demand.load, rel=0.01)
     assert again.dump() == {**demand.dump(), "load": again.load, "seconds": 600.5}
-
-
-def test_a_state_of_an_older_version_is_learned_anew() -> None:
-    saved = ServiceDemand(0.0, COST).dump()
-    del saved["load"], saved["seconds"]
-    assert ServiceDemand.restore({**saved, "arrivals": 20.0}, 0.0).load == 0.0

@@ -1,16 +1,10 @@
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 from ragmeter.store.pending import FeedbackChanges, FeedbackTable, NewFeedback, NewRememberedTrace
 from ragmeter.store.rows import StateCommit
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.store.state_file import (
-    APPLICATION_ID,
-    SCHEMA_VERSION,
-    schema_statements,
-)
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -23,27 +17,6 @@ def frame(
     trace: bytes, service: str = "bot", at: float = 1.0, body: bytes = b"{}"
 ) -> NewRememberedTrace:
     return NewRememberedTrace(trace, service, at, body)
-
-
-def test_a_file_of_version_4_is_brought_up_to_date_with_what_it_holds(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    old = sqlite3.connect(path)
-    old.executescript(f"{schema_statements(0, 4)} PRAGMA user_version=4;")
-    old.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
-    old.commit()
-    old.close()
-    store = SqliteStore(path)
-    assert not store.quarantined
-    assert [queued.body for queued in store.take(0, 10)] == [b"{}"]
-    rows = FeedbackTable(store)
-    rows.add([row()], {})
-    store.commit(StateCommit(0, also=FeedbackChanges([frame(A)])))
-    assert rows.count_feedback() == rows.count_remembered() == 1
-    store.close()
-    again = sqlite3.connect(path)
-    assert again.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
-    again.close()
 
 
 def test_rows_stay_until_a_commit_takes_them(tmp_path: Path) -> None:

@@ -7,11 +7,6 @@ import pytest
 from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow, OpenSpanTable
 from ragmeter.store.rows import TraceArrival
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.store.state_file import (
-    APPLICATION_ID,
-    SCHEMA_VERSION,
-    schema_statements,
-)
 
 A, B = b"a" * 16, b"b" * 16
 COUNT = ("ragmeter_otlp_spans_total", (("result", "accepted"),))
@@ -96,26 +91,3 @@ def test_rows_that_make_no_sense_are_told_and_deleted(path: Path) -> None:
     assert ([one.trace for one in opened], closed, broken) == ([A], [], 7)
     assert spans.restore()[2] == 0
     store.close()
-
-
-def test_a_file_of_version_3_is_brought_up_to_date_with_what_it_holds(path: Path) -> None:
-    old = sqlite3.connect(path)
-    old.executescript(f"{schema_statements(0, 3)} PRAGMA user_version=3;")
-    old.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
-    old.commit()
-    old.close()
-    store = SqliteStore(path)
-    assert not store.quarantined
-    assert [queued.body for queued in store.take(0, 10)] == [b"{}"]
-    OpenSpanTable(store).add([row(A, 1.0, 1)], {})
-    store.close()
-    again = sqlite3.connect(path)
-    assert again.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
-    tables = again.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-    again.close()
-    new = path.with_name("new.sqlite")
-    SqliteStore(new).close()
-    fresh = sqlite3.connect(new)
-    assert fresh.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() == tables
-    fresh.close()

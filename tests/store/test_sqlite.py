@@ -263,12 +263,13 @@ def test_another_programs_database_is_not_touched(path: Path) -> None:
     assert before[:16] == path.read_bytes()[:16]
 
 
-def test_a_newer_state_is_refused_not_destroyed(path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 99])
+def test_a_state_of_another_version_is_refused_not_destroyed(path: Path, version: int) -> None:
     opened(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version=99")
+    database.execute(f"PRAGMA user_version={version}")
     database.close()
-    with pytest.raises(StateError, match="version 99"):
+    with pytest.raises(StateError, match=f"version {version};"):
         opened(path)
     assert path.exists()
 

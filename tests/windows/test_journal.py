@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -11,11 +10,8 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.windows import state
 from ragmeter.windows.buckets import SeriesSlots
 from ragmeter.windows.saved_buckets import (
-    BUCKET_VERSION,
     JOURNAL_VERSION,
-    decode_bucket,
     decode_journal,
-    encode_clock,
 )
 from ragmeter.windows.windows import Windows
 
@@ -120,39 +116,23 @@ def test_what_leaves_the_longest_window_goes_to_the_archive_without_whole_bucket
     assert len([point for _, point in history[0] if point]) == 4
 
 
-def test_what_version_5_wrote_is_read() -> None:
-    w = windows(min_samples=1)
-    cells = [["error", "builtin", [0, 0, 0, 0, 2, 1 << 30, 1 << 60], []]]
-    rows = [["bot", ["tag=x"], BASE, [2, cells, [["total", 2, 2 << 48, 24, [300], [2]]], [], []]]]
-    journal = bytes([5]) + json.dumps(rows).encode()
-    w.load([("", "", 0, 0, encode_clock(BASE + 1.0)), ("", "", 0, 1, journal)])
-    assert [w.count_traces("bot", segment, "5m") for segment in ("", "tag=x")] == [2, 2]
-    found = w.estimate("bot", "tag=x", "error", "builtin", "5m")
-    assert found is not None
-    assert found.value == 0.5
-
-
-def test_programs_without_a_journal_refuse_its_rows() -> None:
+def test_a_row_of_another_version_is_refused() -> None:
     w = windows()
     w.add(trace(0, 0.0, {"error": 0.0}), "bot")
     (*_, data) = w.drain(whole=False)[-1]
     assert data is not None
+    assert data[0] == JOURNAL_VERSION
     with pytest.raises(UnknownVersion):
-        decode_bucket(data, SeriesSlots(SPECS))
-    newer = bytes([data[0] + 1]) + data[1:]
-    with pytest.raises(UnknownVersion):
-        decode_journal(newer, SeriesSlots(SPECS))
-    assert data[0] > BUCKET_VERSION
+        decode_journal(bytes([data[0] + 1]) + data[1:], SeriesSlots(SPECS))
 
 
-@pytest.mark.parametrize("version", [JOURNAL_VERSION - 1, JOURNAL_VERSION])
 @pytest.mark.parametrize(
     "content",
     ["[", "{", "3", "[[],[1]]", '[["s",[],0,[1,[],[["total"]],[]]]]', '[[],[["s",[],0,1,[]]]]'],
 )
-def test_a_damaged_row_is_a_value_error(version: int, content: str) -> None:
+def test_a_damaged_row_is_a_value_error(content: str) -> None:
     with pytest.raises(ValueError, match="window state"):
-        decode_journal(bytes([version]) + content.encode(), SeriesSlots(SPECS))
+        decode_journal(bytes([JOURNAL_VERSION]) + content.encode(), SeriesSlots(SPECS))
 
 
 def test_segments_are_read_right_after_their_traces() -> None:

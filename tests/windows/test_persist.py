@@ -55,20 +55,3 @@ def test_what_is_written_is_plain_json() -> None:
     slots = SeriesSlots(SPECS)
     data = encode_bucket(build_bucket(TRACES, slots), slots)
     assert json.loads(data[1:])[0] == len(TRACES)
-
-
-def test_what_version_1_wrote_is_read() -> None:
-    slots = SeriesSlots(SPECS)
-    y = 1 << 30
-    old = [0, 0, 2, *(20 << 24, 200 << 48, 20 * y << 24, 0, 200 * y << 48), *([0] * 6)]
-    cells = [["error", "builtin", [0, 3, 0, 0, 4, y, y * y], [["", old]]]]
-    data = bytes([1]) + json.dumps([6, cells, [], []]).encode()
-    bucket = decode_bucket(data, slots)
-    cell = bucket.cell(0)
-    assert cell is not None
-    assert cell.scored == 6
-    assert cell.sums()[""].w == 24 << 24
-    again = encode_bucket(bucket, slots)
-    assert again[0] == BUCKET_VERSION
-    assert encode_bucket(decode_bucket(again, SeriesSlots(SPECS)), slots) == again
-    assert decode_clock(bytes([1]) + b'{"now":5.0}') == 5.0

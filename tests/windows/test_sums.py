@@ -130,7 +130,6 @@ def test_the_name_of_a_stratum_has_the_probability_of_an_earlier_sampler() -> No
         key = StratumKey.parse(name)
         assert (key.stratum, key.octave, key.cheap) == ("low", 3, 5)
         assert key.stands_for == pytest.approx(stands_for, rel=0.01), "rounded up"
-    assert StratumKey.parse("sample:14") == StratumKey.parse("sample/14"), "of older versions"
 
 
 def test_the_unscored_share_weighs_strata_by_their_size() -> None:

@@ -459,7 +459,7 @@ class Aggregator:
             return
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
-        self._fingerprints.load(state.get("fingerprints", []))
+        self._fingerprints.load(state["fingerprints"])
         for part in (self.drift, self._learner):
             part.load(state)
         self.parts.restore(state)

@@ -237,7 +237,7 @@ class DriftDetection:
         self._next = head["next"]
         self._latest_trace = -math.inf if head["heard"] is None else head["heard"]
         self._slots.load(head["places"])
-        self._probe_alerts = list(head.get("probed", []))
+        self._probe_alerts = list(head["probed"])
         if head["monitor"]["version"] != STATE_VERSION:
             return
         saved = self._slots.saved_states(state, "drift")

@@ -96,12 +96,13 @@ def dump_labels(labels: TimedLabels) -> list[Any]:
 
 
 def load_labels(saved: Iterable[Any]) -> TimedLabels:
-    """Return the labels of a dump, without those that this version does not know."""
-    return {
-        (passage, name): (float(at), int(value))
-        for passage, name, at, value in saved
-        if name in (PASSAGE_LABELS if passage else (*ANSWER_LABELS, *VERDICT_LABELS))
-    }
+    """Return the labels of a dump; raise ValueError for one that there is not."""
+    labels: TimedLabels = {}
+    for passage, name, at, value in saved:
+        if name not in (PASSAGE_LABELS if passage else (*ANSWER_LABELS, *VERDICT_LABELS)):
+            raise ValueError(f"there is no label {name!r}")
+        labels[passage, name] = float(at), int(value)
+    return labels
 
 
 def trace_key(trace_id: str) -> bytes:
@@ -287,14 +288,12 @@ class FeedbackTrace:
             for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
-        cheap = [] if self.cheap is None else [self.cheap]
-        sample = [] if self.sample is None else [self.sample]
-        return _encode([*body, self.passages, feedback, *cheap, *sample]).encode("ascii")
+        return _encode([*body, self.passages, feedback, self.cheap, self.sample]).encode("ascii")
 
     @classmethod
     def load(cls, body: bytes) -> FeedbackTrace:
         """Return the trace of a dump."""
-        trace_id, service, segments, timestamp, probability, passages, feedback, *helps = (
+        trace_id, service, segments, timestamp, probability, passages, feedback, cheap, sample = (
             json.loads(body)
         )
         by_scorer = {
@@ -308,7 +307,8 @@ class FeedbackTrace:
         }
         names = None if passages is None else tuple(passages)
         head = (trace_id, service, tuple(segments), timestamp, probability)
-        return cls(*head, names, by_scorer, *helps[:1], *(ModelSample(*one) for one in helps[1:]))
+        model = None if sample is None else ModelSample(*sample)
+        return cls(*head, names, by_scorer, cheap, model)
 
 
 def labels_by_rank(trace: FeedbackTrace, labels: MergedLabels) -> list[PassageLabels | None]:

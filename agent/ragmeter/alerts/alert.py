@@ -160,9 +160,8 @@ class Alert:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Alert:
-        """Return the alert of a `to_dict`; keys that this version does not know are left out."""
-        names = {item.name for item in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in names})
+        """Return the alert of a `to_dict`."""
+        return cls(**data)
 
 
 def alert_id(rule: str, service: str, segment: str = "") -> str:

@@ -229,18 +229,18 @@ class AlertEngine:
                 f"alert state of version {state.get('version')!r}, not {_STATE_VERSION}"
             )
         self._now = state["now"]
-        self.drift.load(state.get("drift", []))
+        self.drift.load(state["drift"])
         loaded = [
             _TrackedAlert(
                 Alert.from_dict(item["alert"]),
                 item["false_since"],
                 item["no_data_since"],
-                item.get("look_at"),
+                item["look_at"],
             )
             for item in state["alerts"]
         ]
         self._tracked = {tracked.key: tracked for tracked in loaded}
-        self._folder.load(state.get("notifications"), self.alerts())
+        self._folder.load(state["notifications"])
 
     def _failing_pairs(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
         """Return (metric, scorer) of the alerts on failed results, by rule and service."""

@@ -89,11 +89,10 @@ class NotificationFolder:
         known = (self._announced, self._folded)
         return [[alert.to_dict() for _, alert in sorted(part.items())] for part in known]
 
-    def load(self, state: Sequence[Sequence[dict[str, Any]]] | None, alerts: list[Alert]) -> None:
-        """Replace the state by a dump; without one every alert that fires has been announced."""
-        firing = [[alert.to_dict() for alert in alerts if alert.state == "firing"], []]
+    def load(self, state: Sequence[Sequence[dict[str, Any]]]) -> None:
+        """Replace the state by a dump."""
         self._announced, self._folded = (
-            {item["id"]: Alert.from_dict(item) for item in part} for part in state or firing
+            {item["id"]: Alert.from_dict(item) for item in part} for part in state
         )
 
     def _end(self) -> list[Alert]:

@@ -201,17 +201,6 @@ class KafkaSettings(SettingsSection):
     )
     security: KafkaSecurity = KafkaSecurity()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_removed(cls, value: Any) -> Any:
-        # files of 0.1 may name them
-        removed = {"feedback_epoch", "traces_epoch"}
-        if not isinstance(value, dict) or removed.isdisjoint(value):
-            return value
-        for name in sorted(removed & value.keys()):
-            log.warning("the setting kafka.%s has no effect any more; remove it", name)
-        return {name: one for name, one in value.items() if name not in removed}
-
     @property
     def score_group(self) -> str:
         """The consumer group that reads traces and feedback."""

@@ -116,8 +116,8 @@ class FingerprintRegistry:
 
     def load(self, rows: list[list[Any]]) -> None:
         """Restore what `dump` returned."""
-        for metric, scorer, seen, current, *since in rows:
-            self._since[metric, scorer] = Counter(*since)  # absent in states of older versions
+        for metric, scorer, seen, current, since in rows:
+            self._since[metric, scorer] = Counter(since)
             self._seen[metric, scorer] = list(seen)
             if current:
                 self.current[metric, scorer] = current

@@ -237,7 +237,7 @@ class JudgedAlarms:
             for name in ("waiting", "raised")
         )
         self._drifting = {(row[0], row[1], row[2]): row[3] for row in state["drifting"]}
-        self._probed = dict(state.get("probed", {}))
+        self._probed = dict(state["probed"])
 
 
 def _has_moved(cheap: float | None, at: float) -> bool:

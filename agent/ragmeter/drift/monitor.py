@@ -32,7 +32,7 @@ from ragmeter.drift.series_monitors import (
 _RETENTION = HOUR
 
 # Version 1 had detectors of bucket means; baselines learned under it begin anew.
-STATE_VERSION = 2
+STATE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,8 +118,8 @@ class Commits:
 
         Evidence with more text than is allowed now is deleted.
         """
-        mode = meta.get("content", "full")  # files of older versions hold whole texts
-        if self._content.changed(str(mode)):
+        mode = str(meta.get("content", self._content.mode))  # a new file has none
+        if self._content.changed(mode):
             self._store.commit(
                 StateCommit(0, forget_evidence=evidence, meta={"content": self._content.mode})
             )

@@ -162,6 +162,6 @@ class PassageResolution:
     async def _resolve(self, resolver: PassageResolver, row: HeldTrace) -> bytes:
         item = decode_trace(row.body, len(row.body))
         if not isinstance(item, DecodedTrace):
-            return row.body  # of an older version: the worker makes it a dead letter
+            return row.body  # damaged: the worker makes it a dead letter
         trace = await resolver.resolve_redacted(item.trace, self._redactor, self._limit)
         return row.body if trace is item.trace else encode_trace(trace)

@@ -1,9 +1,8 @@
 """Serialise spans and log events of open traces for the state file, and read them back.
 
 A body is lines of compact JSON, each after a letter for its kind. A line is a list by position,
-which takes half the bytes of an object by name; new fields come at the end with a default, so that
-lines of older versions can be read. Log events may come before their spans: they are joined when
-the trace is read.
+which takes half the bytes of an object by name. Log events may come before their spans: they are
+joined when the trace is read.
 """
 
 from __future__ import annotations
@@ -191,10 +190,8 @@ def dump_span(span: Span) -> bytes:
             span.status_message,
             span.attributes,
             [[event.name, event.time, event.attributes] for event in span.events],
-            [],
             span.trace_state,
             span.scope,
-            "",
             span.resource,
             span.dropped,
         ]
@@ -204,9 +201,7 @@ def dump_span(span: Span) -> bytes:
 def load_span(data: bytes) -> Span:
     """Return the span of `dump_span`; raise ValueError for any other data."""
     try:
-        values = _load(data)
-        del values[14:15], values[11:12]  # the scope's version and links, which nothing reads
-        span = Span(*values)
+        span = Span(*_load(data))
         span.events = [SpanEvent(*event) for event in span.events]  # type: ignore[misc]
     except TypeError as error:
         raise ValueError(f"no stored span: {error}") from None

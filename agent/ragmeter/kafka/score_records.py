@@ -29,8 +29,8 @@ from ragmeter.parts.contract import Document, DocumentKind
 from ragmeter.store.pending import NewFeedback
 from ragmeter.trace import MAX_TAGS, GuessedField, Id, Status, Tokens, Trace
 
-SCORE_VERSION = 2
-UPGRADE = (
+SCORE_VERSION = 1
+START_ANEW = (
     "set kafka.group and kafka.topics.scores to new names, make them with `ragmeter kafka init`,"
     " and the workers score again what the topic of the traces still holds"
 )
@@ -174,7 +174,7 @@ class _ResultWire(NamedTuple):
 class _ScoresWire:
     v: int
     service: Id
-    at: tuple[int, _Natural, _Natural] | None
+    at: tuple[_Natural, _Natural] | None
     pairs: list[_Pairs]
     traces: list[_TraceWire]
 
@@ -203,15 +203,16 @@ _DOCUMENT_WIRE = TypeAdapter(_DocumentWire)
 _FEEDBACK_WIRE = TypeAdapter(_FeedbackWire)
 
 
-def refuse_newer(data: bytes, newest: int, what: str) -> None:
-    """Raise `UnknownVersion` for JSON whose field `v` is above `newest`; pass anything else."""
+def refuse_other_version(data: bytes, version: int, what: str, remedy: str = "") -> None:
+    """Raise `UnknownVersion` for JSON whose field `v` is another version; pass anything else."""
     try:
-        version = _VERSION.validate_json(data, strict=True).v
+        found = _VERSION.validate_json(data, strict=True).v
     except ValidationError:
         return
-    if version > newest:
+    if found != version:
         raise UnknownVersion(
-            f"{what} of format version {version}; this program reads up to {newest}"
+            f"{what} of format version {found}; this program reads version {version}"
+            f"{remedy and f': {remedy}'}"
         )
 
 
@@ -264,7 +265,7 @@ def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[str]) ->
     head = {
         "v": SCORE_VERSION,
         "service": first.scored.service,
-        "at": first.source and (0, *first.source),  # programs before this one want three
+        "at": first.source,
         "pairs": list(pairs),
     }
     data = f'{_dump(head)[:-1]},"traces":[{",".join(rows)}]}}'.encode()
@@ -420,12 +421,7 @@ def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:
             raise BadRecord.of(f"version {wire.v}")
         return _read_traces(wire)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        if data.startswith(b'{"v":1,') and b'"trace":{' in data:
-            raise UnknownVersion(
-                "the scores topic holds records of format version 1, of the program before this"
-                f" one: {UPGRADE}"
-            ) from None
-        refuse_newer(data, SCORE_VERSION, "a score record")
+        refuse_other_version(data, SCORE_VERSION, "a score record", START_ANEW)
         if isinstance(error, BadRecord):
             raise
         raise BadRecord.of(repr(error)) from None
@@ -497,7 +493,7 @@ def _read_result(wire: tuple[Any, ...]) -> _ResultWire:
 
 def _read_trace(record: _ScoresWire, row: _TraceWire, results: list[Score]) -> ScoreRecord:
     rare = row.rare or _RareFields()
-    source = record.at and SourceOffset(record.at[1], record.at[2] + row.offset)
+    source = record.at and SourceOffset(record.at[0], record.at[1] + row.offset)
     scored = ScoredTrace(
         trace_id=row.trace_id,
         service=record.service,

@@ -19,15 +19,14 @@ from ragmeter.config.kafka import TracesEncoding
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BOM, is_json_object
 from ragmeter.ingest.stored_spans import PART_OVERHEAD, StoredPart
-from ragmeter.kafka.score_records import BadRecord, read_wire, refuse_newer
+from ragmeter.kafka.score_records import BadRecord, read_wire, refuse_other_version
 
 ENCODING_HEADER = "encoding"
 # As lenient as `ragmeter.ingest.otlp.json_format` is with names.
 _OTLP_FIRST_KEY = re.compile(rb'\s*\{\s*"(resource_?[sS]pans|resource_?[lL]ogs|batches)"\s*:')
 _DETECT_BYTES = 256  # bytes in which the first key is looked for
 
-# A program reads its own version and the one before, which also named the source of a record.
-SPAN_VERSION = 2
+SPAN_VERSION = 1
 # Of a record with more than one span; also what a step writes at a time.
 RECORD_BYTES = 512 * 1024
 _TraceId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -106,12 +105,12 @@ def decode_spans(data: bytes) -> list[StoredPart]:
 
     Raises:
         BadRecord: The data is no record of spans.
-        UnknownVersion: A newer program wrote the record.
+        UnknownVersion: The record is in the format of another version.
     """
     first, *lines = data.split(b"\n")
-    refuse_newer(first, SPAN_VERSION, "a record of spans")
+    refuse_other_version(first, SPAN_VERSION, "a record of spans")
     head = read_wire(_SPAN_HEAD, first)
-    if head.v not in (1, SPAN_VERSION) or len(lines) != len(head.spans):
+    if len(lines) != len(head.spans):
         raise BadRecord.of("the first line does not fit the others")
     return [_stored_part(*span, line) for span, line in zip(head.spans, lines, strict=True)]
 

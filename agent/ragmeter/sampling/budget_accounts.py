@@ -321,7 +321,8 @@ class CanaryShare:
             pending: Admitted canaries that are not settled.
         """
         self._now = None if state["now"] is None else float(state["now"])
-        self._demand = ServiceDemand.restore({**state, "pending": pending}, 0.0)
+        self._demand = ServiceDemand.restore_cost(state)
+        self._demand.pending = int(pending)
         for index, account in self.accounts.items():
             if RESOURCES[index] in state["balances"]:
                 account.balance = float(state["balances"][RESOURCES[index]])

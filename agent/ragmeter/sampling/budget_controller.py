@@ -359,12 +359,11 @@ class BudgetController:
         """
         updated = state["updated"]
         self._updated = None if updated is None else float(updated)
-        self._average = ServiceDemand.restore({**state, "pending": 0}, 0.0)
+        self._average = ServiceDemand.restore_cost(state)
         _load_accounts(self._accounts, state["accounts"])
         for name, accounts in self._service_accounts.items():
             _load_accounts(accounts, state["own"].get(name, {}))
-        if "canaries" in state:  # absent in states of older versions
-            self._canaries.load(state["canaries"], canaries)
+        self._canaries.load(state["canaries"], canaries)
         for name, saved in state["services"].items():
             self._services[name] = ServiceDemand.restore(saved, self._updated or 0.0)
         if pending is not None:

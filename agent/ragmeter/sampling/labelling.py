@@ -312,15 +312,14 @@ class LabelPool:
         return {_POOL: {"services": services}, _LABELLED: self.labelled}
 
     def load(self, meta: Mapping[str, Any]) -> None:
-        """Restore the parts of `meta` that `dump` gave."""
-        pool = meta.get(_POOL, {})
+        """Restore the parts of `meta` that `dump` gave; a new state has none."""
+        if _POOL not in meta:
+            return
         self._services = {
             name: _ServicePool(_pool_traces(traces), scale, _pool_traces(drawn), asked)
-            for name, (traces, scale, drawn, asked) in pool.get("services", {}).items()
+            for name, (traces, scale, drawn, asked) in meta[_POOL]["services"].items()
         }
-        # in files of versions before this one the labels are within the pool
-        labelled = meta.get(_LABELLED, pool.get(_LABELLED, ()))
-        self.labelled = [LabelledTrace(*row) for row in labelled]
+        self.labelled = [LabelledTrace(*row) for row in meta[_LABELLED]]
 
 
 def _pool_traces(rows: Iterable[Sequence[Any]]) -> list[PoolTrace]:

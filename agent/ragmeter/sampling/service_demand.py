@@ -130,12 +130,17 @@ class ServiceDemand:
     @classmethod
     def restore(cls, saved: Mapping[str, Any], now: float) -> ServiceDemand:
         """Restore what `dump` returned; raises ValueError, KeyError or TypeError otherwise."""
+        service = cls.restore_cost(saved, now)
+        service.pending = int(saved["pending"])
+        service.load = float(saved["load"])
+        service._begun = now - float(saved["seconds"])
+        return service
+
+    @classmethod
+    def restore_cost(cls, saved: Mapping[str, Any], now: float = 0.0) -> ServiceDemand:
+        """Restore the cost alone; raises as `restore`."""
         service = cls(now, parse_cost(saved["cost"]))
         service.settled = int(saved["settled"])
-        service.pending = int(saved["pending"])
-        if "load" in saved:  # absent in states of older versions, which are learned anew
-            service.load = float(saved["load"])
-            service._begun = now - float(saved["seconds"])
         return service
 
 

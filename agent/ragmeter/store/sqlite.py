@@ -311,10 +311,9 @@ class SqliteStore:
                 "DELETE FROM evidence WHERE service=? AND trace_id=?", step.forget_evidence
             )
             db.executemany("DELETE FROM outbox WHERE id=?", [(id_,) for id_ in step.delivered])
-            # `due` and `attempts` are of earlier versions: the state in memory has them now
             db.executemany(
-                "INSERT OR IGNORE INTO outbox(id, key, body, created, due) VALUES(?, ?, ?, ?, ?)",
-                [(one.id, one.key, one.body, one.created, one.created) for one in step.outbox],
+                "INSERT OR IGNORE INTO outbox(id, key, body, created) VALUES(?, ?, ?, ?)",
+                [(one.id, one.key, one.body, one.created) for one in step.outbox],
             )
             db.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", meta)
             db.executemany("DELETE FROM meta WHERE name=?", [(name,) for name in step.forget_meta])

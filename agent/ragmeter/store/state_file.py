@@ -1,4 +1,4 @@
-"""Open, lock, migrate and quarantine the SQLite state file."""
+"""Open, lock and quarantine the SQLite state file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ from typing import IO
 from ragmeter.core.errors import StateError
 
 APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
-SCHEMA_VERSION = 5
-
-
-def schema_statements(old: int, new: int = SCHEMA_VERSION) -> str:
-    """Return the statements that bring a file from one version to another; 0 is an empty file."""
-    folder = resources.files(__package__) / "schema"
-    return " ".join((folder / f"{version}.sql").read_text() for version in range(old + 1, new + 1))
-
+SCHEMA_VERSION = 1
 
 # SQLite's codes for a file that may be sound but cannot be read or written now.
 _DISK_ERRORS = {
@@ -109,10 +102,10 @@ def _check_state(path: Path, synchronous: str) -> sqlite3.Connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if not empty and owner != APPLICATION_ID:
             raise StateError(f"{path} is a database of another program; state.path must be ours")
-        if empty or 0 < version < SCHEMA_VERSION:
+        if empty:
+            schema = (resources.files(__package__) / "schema.sql").read_text()
             connection.executescript(
-                f"BEGIN; {schema_statements(0 if empty else version)}"
-                f" PRAGMA application_id={APPLICATION_ID};"
+                f"BEGIN; {schema} PRAGMA application_id={APPLICATION_ID};"
                 f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
         elif version != SCHEMA_VERSION:
@@ -128,7 +121,7 @@ def _check_state(path: Path, synchronous: str) -> sqlite3.Connection:
 def open_state(
     path: Path, synchronous: str, warn: Callable[[str], None]
 ) -> tuple[sqlite3.Connection, bool]:
-    """Open, check and migrate a state file; a corrupt one is moved aside.
+    """Open and check a state file; a corrupt one is moved aside.
 
     Returns:
         A connection in autocommit mode, and whether a corrupt file was moved aside.

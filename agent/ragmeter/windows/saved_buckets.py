@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.windows.buckets import Bucket, SeriesSlots
 from ragmeter.windows.log_histogram import SparseLogHistogram, cell_weights
@@ -24,13 +23,8 @@ Content = TypeVar("Content")
 # which begins at Unix second `start`.
 JournalEntry = tuple[str, tuple[str, ...], int, Bucket]
 
-# 1 had 14 sums a stratum, the first two in counts of traces; 2 had no failures; 3 had the sum of
-# the cheap scores of all traces, and no classes of the cheap score.
-BUCKET_VERSION = 4
-
-# Rows of the journal have versions after those of buckets, so that programs that know no journal
-# refuse the file. 5 had buckets in the form of saved ones.
-JOURNAL_VERSION = 6
+BUCKET_VERSION = 1
+JOURNAL_VERSION = 1
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -71,23 +65,16 @@ def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
     """Decode a saved bucket; its series get slots.
 
     Raises:
-        UnknownVersion: A newer version has written it.
+        UnknownVersion: It is in the format of another version.
         ValueError: The data is not a bucket.
     """
-    return _unpack(
-        data, BUCKET_VERSION, lambda version, content: _decode_content(content, slots, version)
-    )
+    return _unpack(data, BUCKET_VERSION, lambda content: _decode_content(content, slots))
 
 
-def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
+def _decode_content(content: Any, slots: SeriesSlots) -> Bucket:
     bucket = Bucket()
-    bucket.trace_count, cells, sketches, worst, *failures = content
+    bucket.trace_count, cells, sketches, worst, failures = content
     for metric, scorer, counts, weighted in cells:
-        if version == 1:
-            weighted = [
-                (name, [sums[0] * WEIGHT_ONE, sums[1] * WEIGHT_ONE, *sums[2:], 0, 0])
-                for name, sums in weighted
-            ]
         offset, _, _ = slots.column((metric, scorer))
         if len(counts) != WIDTH:
             raise ValueError("wrong number of sums")
@@ -104,7 +91,7 @@ def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
             for rank, trace_id, timestamp in entries
         ]
     bucket.failures = {
-        (metric, scorer): dict(reasons) for metric, scorer, reasons in (failures or [[]])[0]
+        (metric, scorer): dict(reasons) for metric, scorer, reasons in failures
     } or None
     return bucket
 
@@ -126,24 +113,18 @@ def encode_journal(entries: Sequence[JournalEntry], slots: SeriesSlots) -> bytes
 
 def decode_journal(data: bytes, slots: SeriesSlots) -> list[JournalEntry]:
     """Decode a row of the journal, as `decode_bucket` does a bucket."""
-    return _unpack(
-        data, JOURNAL_VERSION, lambda version, rows: [*_decode_entries(rows, slots, version)]
-    )
+    return _unpack(data, JOURNAL_VERSION, lambda content: list(_decode_entries(content, slots)))
 
 
-def _decode_entries(rows: Any, slots: SeriesSlots, version: int) -> Iterator[JournalEntry]:
-    keys, rows = rows if version == JOURNAL_VERSION else ((), rows)
-    for service, segments, start, *content in rows:
-        if version == JOURNAL_VERSION:
-            number, counts, strata, *others = content
-            weighted = dict(strata)
-            places = range(0, len(counts), WIDTH)
-            cells = [
-                (*key, counts[at : at + WIDTH], weighted.get(at))
-                for at, key in zip(places, keys, strict=False)
-            ]
-            content = [[number, cells, *others]]
-        bucket = _decode_content(content[0], slots, BUCKET_VERSION)
+def _decode_entries(content: Any, slots: SeriesSlots) -> Iterator[JournalEntry]:
+    keys, rows = content
+    for service, segments, start, trace_count, counts, strata, *others in rows:
+        weighted, places = dict(strata), range(0, len(counts), WIDTH)
+        cells = [
+            (*key, counts[at : at + WIDTH], weighted.get(at))
+            for at, key in zip(places, keys, strict=False)
+        ]
+        bucket = _decode_content([trace_count, cells, *others], slots)
         yield service, tuple(segments), start, bucket
 
 
@@ -154,22 +135,22 @@ def encode_clock(now: float) -> bytes:
 
 def decode_clock(data: bytes) -> float:
     """Decode the stream time; raises ValueError if the data is none."""
-    return _unpack(data, BUCKET_VERSION, lambda _, content: float(content["now"]))
+    return _unpack(data, BUCKET_VERSION, lambda content: float(content["now"]))
 
 
 def _pack(version: int, content: object) -> bytes:
     return bytes([version]) + _encode_json(content).encode("ascii")
 
 
-def _unpack(data: bytes, newest: int, decode: Callable[[int, Any], Content]) -> Content:
-    """Return what `decode` makes of version and content."""
-    if data and data[0] > newest:
+def _unpack(data: bytes, version: int, decode: Callable[[Any], Content]) -> Content:
+    """Return what `decode` makes of the content."""
+    if data and data[0] not in (0, version):
         raise UnknownVersion(
-            f"window state of format version {data[0]}; this program reads up to {newest}"
+            f"window state of format version {data[0]}; this program reads version {version}"
         )
     try:
         if not data or not data[0]:
             raise ValueError("it has no format version")
-        return decode(data[0], json.loads(data[1:]))
+        return decode(json.loads(data[1:]))
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"window state that cannot be read: {error}") from None

@@ -473,7 +473,7 @@ class WindowState:
         new window begins with what finer buckets still hold.
 
         Raises:
-            UnknownVersion: A newer version has written a row.
+            UnknownVersion: A row is in the format of another version.
             ValueError: A row cannot be read, or this object is not empty.
         """
         if self.now is not None:

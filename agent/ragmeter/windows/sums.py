@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.metrics.labelled import SAMPLE_STRATUM
 
 # Numbers of a series; n, y and yy are over the scores of weight 1 outside any stratum.
 COUNTS = ("not_applicable", "sampled_out", "unscored", "shed", "n", "y", "yy")
@@ -70,8 +69,6 @@ class StratumKey(NamedTuple):
         name, _, cheap = name.removesuffix(WITHOUT_CHEAP).partition(CHEAP_CLASS_SEPARATOR)
         name, _, upstream = name.partition(UPSTREAM_CLASS_SEPARATOR)
         stratum, _, octave = name.partition(RATE_CLASS_SEPARATOR)
-        if stratum == SAMPLE_STRATUM and octave:  # saved by an older version
-            octave, upstream = "", octave
         return cls(
             stratum,
             int(octave) if octave.isdigit() else 0,
@@ -133,17 +130,14 @@ class StratumSums(NamedTuple):
 
     @classmethod
     def load(cls, saved: Sequence[int]) -> StratumSums:
-        """Restore saved sums; older ones have the cheap scores of all traces in second place.
+        """Restore saved sums.
 
         Raises:
             ValueError: Wrong number of sums.
         """
-        sums = list(saved)
-        if len(sums) == len(cls._fields) + 1:
-            del sums[1]
-        if len(sums) != len(cls._fields):
+        if len(saved) != len(cls._fields):
             raise ValueError("wrong number of sums")
-        return cls._make(sums)
+        return cls._make(saved)
 
     @classmethod
     def of_scores(

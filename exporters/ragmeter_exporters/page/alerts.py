@@ -146,7 +146,7 @@ def _drift_change(alert: Alert) -> AlertChange:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
     if edge is not None:
         band += f" above {format_seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
-    days = alert.drift.get("expected_days")  # alerts of an earlier version have none
+    days = alert.drift["expected_days"]
     return AlertChange(
         "" if alert.value is None else f"{alert.value:.3g}",
         "" if alert.baseline is None else f"{alert.baseline:.3g} → ",

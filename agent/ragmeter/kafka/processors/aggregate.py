@@ -31,7 +31,7 @@ from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
 from ragmeter.kafka.score_records import (
     MAX_BYTES,
-    UPGRADE,
+    START_ANEW,
     BadRecord,
     ScoreRecord,
     decode_scores_message,
@@ -139,7 +139,7 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     remedy = (
         "`ragmeter kafka rebuild` counts anew what the topic still holds; after an upgrade, "
-        f"{UPGRADE}"
+        f"{START_ANEW}"
     )
 
     def __init__(self, *args: Any) -> None:

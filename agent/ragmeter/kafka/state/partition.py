@@ -336,7 +336,7 @@ class PartitionState(ServiceState):
         self.restore(saved)
         self._ids.load(head["seen"], rows.get("s", ()))
         self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
-        self.evidence.load(rows.get("e", ()), str(head.get("content", "full")))
+        self.evidence.load(rows.get("e", ()), str(head["content"]))
         remembered = self._feedback_rows.count_remembered()
         self._feedback_rows.apply(self.feedback.remember([], self.aggregator))
         # new settings may bound them otherwise

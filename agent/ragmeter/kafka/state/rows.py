@@ -28,7 +28,7 @@ Rows = dict[bytes, bytes | None]
 """Row content by key; None where a row is deleted."""
 
 
-STATE_VERSION = 2
+STATE_VERSION = 1
 HEAD = b"head"  # key of the row with the small state that is written with each step
 
 
@@ -62,16 +62,16 @@ def load_rows(
     """Call `load` with the parsed head of a state, the row `HEAD`; an empty state has none.
 
     Raises:
-        UnknownVersion: A newer program has written the state.
+        UnknownVersion: The state is in the format of another version.
         MalformedState: The state is malformed.
     """
     if not rows:
         return
     try:
         head = json.loads(rows[HEAD])
-        if head["v"] > STATE_VERSION:
+        if head["v"] != STATE_VERSION:
             raise UnknownVersion(
-                f"{what} of format version {head['v']}; this program reads up to {STATE_VERSION}"
+                f"{what} of format version {head['v']}; this program reads version {STATE_VERSION}"
             )
         by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
         for row, data in rows.items():
@@ -328,8 +328,7 @@ class SeenIdRows(DedupeIds):
         """Restore saved state and rows, in an empty object."""
         generation = int(saved[0])
         self._clock.start, self._clock.outside = saved[1], int(saved[2])
-        # older programs save three values
-        self._since, self._newest = saved[3:5] or (None, self._clock.start or 0.0)
+        self._since, self._newest = saved[3], saved[4]
         self._key = (generation, 0)
         for (row_generation, number), data in sorted(rows):
             key = (row_generation, number)
