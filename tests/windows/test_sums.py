@@ -57,13 +57,6 @@ def test_the_sums_of_a_weighted_score() -> None:
     assert {name: v for name, v in sums._asdict().items() if v} == expected
 
 
-def test_sums_of_the_version_before_load() -> None:
-    before = [9, 77, *range(1, 13), 5, 6]  # in second place the cheap scores of all traces
-    assert StratumSums.load(before) == StratumSums._make([9, *range(1, 13), 5, 6])
-    with pytest.raises(ValueError, match="wrong number"):
-        StratumSums.load([1, 2])
-
-
 def test_an_emptied_stratum_disappears() -> None:
     sums = StratumSums.of_scores(weight_units(0.5), 3, 9)
     strata: StrataSums = add_strata(None, {"tail": sums, DEFAULT_STRATUM: sums})

@@ -141,7 +141,7 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "s.sqlite")) as database:
         stored = database.execute("SELECT * FROM buckets").fetchall()
     assert buckets == {tuple(row[:4]): row[4] for row in stored}
-    assert len(buckets) > 100
+    assert len(buckets) > 90  # of the windows
     counters = {
         (name, tuple(map(tuple, labels))): value
         for key, data in rows.items()
