@@ -57,6 +57,11 @@ def test_the_sums_of_a_weighted_score() -> None:
     assert {name: v for name, v in sums._asdict().items() if v} == expected
 
 
+def test_sums_with_a_number_too_few_are_refused() -> None:
+    with pytest.raises(ValueError, match="wrong number"):
+        StratumSums.load([1, 2])
+
+
 def test_an_emptied_stratum_disappears() -> None:
     sums = StratumSums.of_scores(weight_units(0.5), 3, 9)
     strata: StrataSums = add_strata(None, {"tail": sums, DEFAULT_STRATUM: sums})
