@@ -105,8 +105,8 @@ def fetch() -> Path:
         except subprocess.TimeoutExpired:
             unavailable(f"Maven did not fetch Kafka {VERSION} within {FETCH_SECONDS} s")
         if done.returncode:
-            told = (done.stdout + done.stderr).decode(errors="replace").strip()
-            unavailable(f"Maven could not fetch Kafka {VERSION}: {told[-600:]}")
+            notified = (done.stdout + done.stderr).decode(errors="replace").strip()
+            unavailable(f"Maven could not fetch Kafka {VERSION}: {notified[-600:]}")
         partial.rename(jars)
     return jars
 
@@ -154,11 +154,11 @@ class KafkaNode:
     def wait(self) -> None:
         """Until it serves."""
         end = time.monotonic() + PATIENCE
-        while STARTED not in (said := (self.folder / "log").read_bytes()):
+        while STARTED not in (reported := (self.folder / "log").read_bytes()):
             ended = self.pid is None
             if ended or time.monotonic() > end:
                 what = "ended" if ended else f"not up within {PATIENCE:.0f} s"
-                raise RuntimeError(f"Kafka {what}: {said.decode(errors='replace')[-2000:]}")
+                raise RuntimeError(f"Kafka {what}: {reported.decode(errors='replace')[-2000:]}")
             time.sleep(0.05)
 
     def start(self) -> None:
@@ -232,12 +232,12 @@ class KafkaServer:
 def _properties(folder: Path, number: int, ports: list[dict[str, int]], secure: bool) -> str:
     own, count = ports[number - 1], len(ports)
     protocols = {"SASL": "SASL_PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
-    told = [f"{name}://127.0.0.1:{port}" for name, port in own.items()]
+    notified = [f"{name}://127.0.0.1:{port}" for name, port in own.items()]
     text = PROPERTIES.format(
         number=number,
         voters=",".join(f"{n}@127.0.0.1:{its['CONTROLLER']}" for n, its in enumerate(ports, 1)),
-        listeners=",".join(told),
-        advertised=",".join(each for each in told if not each.startswith("CONTROLLER")),
+        listeners=",".join(notified),
+        advertised=",".join(each for each in notified if not each.startswith("CONTROLLER")),
         protocols=",".join(f"{name}:{protocols.get(name, name)}" for name in own),
         folder=folder,
         copies=count,

@@ -189,7 +189,7 @@ def story() -> list[ScoredTrace]:
     return found
 
 
-def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, float]]:
+def notified(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, float]]:
     """What fires and resolves when the story comes in these batches, is looked at, restarted."""
     rules = parse_rules([OUTAGE])
     one = Aggregator(load_settings(environ={}), rules, SCORER.pairs, parts=PARTS)
@@ -213,7 +213,7 @@ def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, 
 
 @cache
 def told_one_by_one() -> list[tuple[str, str, float]]:
-    return told([1] * 900, look=True, restart=False)
+    return notified([1] * 900, look=True, restart=False)
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
@@ -223,7 +223,7 @@ def test_alerts_do_not_depend_on_batches_looks_or_restarts(
 ) -> None:
     expected = told_one_by_one()
     assert [state for _, state, _ in expected] == ["firing", "resolved"]
-    assert told(batches, look, restart) == expected
+    assert notified(batches, look, restart) == expected
 
 
 def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> None:

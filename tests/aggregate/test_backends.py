@@ -169,8 +169,8 @@ def test_an_alert_says_which_words_nothing_supports(build: Build) -> None:
     for start in (0, 400):
         answer = "The router costs 99 dollars and sings."
         backend.feed([trace_line(n + start, answer=answer) for n in range(8)])
-    (said,) = {item.body for item in backend.sent()}
-    assert json.loads(said)["unsupported_1"] == "'The router costs 99 dollars and sings.'"
+    (reported,) = {item.body for item in backend.sent()}
+    assert json.loads(reported)["unsupported_1"] == "'The router costs 99 dollars and sings.'"
 
 
 def verdict(trace_id: str, probability: float, *, grounded: bool) -> Feedback:

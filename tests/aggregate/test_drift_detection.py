@@ -136,7 +136,7 @@ def after(**changes: bool) -> tuple[list[Alert], Aggregator]:
     return play(one, story(begin=CHANGE, **changes)), one
 
 
-told = cache(after)
+notified = cache(after)
 
 
 def test_detectors_of_another_version_are_left_out_and_learned_anew() -> None:
@@ -154,7 +154,7 @@ def test_detectors_of_another_version_are_left_out_and_learned_anew() -> None:
 
 
 def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
-    moved, one = told(bad=True)
+    moved, one = notified(bad=True)
     assert {(a.rule, a.severity, a.state) for a in moved} == {("RagDrift", "warning", "firing")}
     alert = next(a for a in moved if (a.scorer, a.labels["kind"]) == ("builtin", "mean"))
     found = alert.drift
@@ -187,7 +187,7 @@ def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
 
 
 def test_without_drift_there_is_no_alert_and_detectors_say_how_near_they_are() -> None:
-    moved, one = told()
+    moved, one = notified()
     assert moved == []
     gauges = {labels: value for _, labels, value in one.drift.gauges()}
     latency = (("service", "bot"), ("metric", "total"), ("kind", "latency"))
@@ -198,7 +198,7 @@ def test_without_drift_there_is_no_alert_and_detectors_say_how_near_they_are() -
 
 
 def test_a_swapped_judge_is_told_as_such_with_its_fingerprint_and_is_no_fall_of_quality() -> None:
-    moved, _ = told(swapped=True)
+    moved, _ = notified(swapped=True)
     assert [(a.rule, a.scorer, a.state) for a in moved] == [("RagJudgeChanged", "judge", "firing")]
     found = moved[0].drift
     assert found is not None
@@ -207,7 +207,7 @@ def test_a_swapped_judge_is_told_as_such_with_its_fingerprint_and_is_no_fall_of_
 
 
 def test_slowness_is_an_alert_of_the_stage() -> None:
-    moved, _ = told(slow=True)
+    moved, _ = notified(slow=True)
     assert [(a.metric, a.labels) for a in moved] == [
         ("latency", {"kind": "latency", "stage": "total"})
     ]
@@ -306,16 +306,16 @@ def test_what_is_out_ends_with_the_alert_on_the_probes_and_a_restart_keeps_the_h
     assert [a.rule for a in moved] == ["RagDrift"]
     for probe in probes(BASE + END - 60, 0.5):
         one.add_extra(probe)
-    said = one.advance(BASE + END + 60)
-    assert [(a.rule, a.state) for a in said] == [
+    reported = one.advance(BASE + END + 60)
+    assert [(a.rule, a.state) for a in reported] == [
         ("RagJudgeDrift", "firing"),
         ("RagDrift", "resolved"),
     ]
-    assert "stored items are judged differently" in said[1].reason
+    assert "stored items are judged differently" in reported[1].reason
     saved = Saved()
     saved.commit(one)
     one = saved.reopen()
-    assert one.drift.apply_alert_changes([said[0]], BASE + END + 90) == []
+    assert one.drift.apply_alert_changes([reported[0]], BASE + END + 90) == []
     assert [a.state for a in one.drift.monitor.active()] == ["held"]
 
 

@@ -31,62 +31,62 @@ def agent(folder: Path, start: bool = True, **feedback: Any) -> Iterator[Embedde
         "limits": {"min_samples": 1},
         "judge": {"k": [1, 2]},
     }
-    instrument = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False)
+    running = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False)
     if start:
-        instrument.start()
+        running.start()
     try:
-        yield instrument
+        yield running
     finally:
-        stop_agent(instrument, 10)
+        stop_agent(running, 10)
 
 
-def said(number: int, at: float = 0, **fields: Any) -> Feedback:
+def reported(number: int, at: float = 0, **fields: Any) -> Feedback:
     if "passages" not in fields:
         fields = {"answer": {"helpful": True}, **fields}
     return Feedback.model_validate({"trace_id": f"t{number}", "timestamp": START + at, **fields})
 
 
-def feed(instrument: EmbeddedAgent, *numbers: int, **changes: Any) -> None:
-    instrument.accept([good(n, model="a", **changes) for n in numbers], "test")
-    instrument.wait_idle()
+def feed(running: EmbeddedAgent, *numbers: int, **changes: Any) -> None:
+    running.accept([good(n, model="a", **changes) for n in numbers], "test")
+    running.wait_idle()
 
 
-def hear(instrument: EmbeddedAgent, *items: Feedback) -> None:
-    instrument.accept_feedback(items, "test", live=False)
-    instrument.wait_feedback()
+def hear(running: EmbeddedAgent, *items: Feedback) -> None:
+    running.accept_feedback(items, "test", live=False)
+    running.wait_feedback()
 
 
-def outcomes(instrument: EmbeddedAgent) -> dict[str, float]:
-    with instrument.lock():
+def outcomes(running: EmbeddedAgent) -> dict[str, float]:
+    with running.lock():
         return {
             labels[0][1]: value
-            for (name, labels), value in instrument.counters.items()
+            for (name, labels), value in running.counters.items()
             if name == "ragmeter_feedback_total"
         }
 
 
 def value(
-    instrument: EmbeddedAgent, metric: str, scorer: str = HUMAN, segment: str = ""
+    running: EmbeddedAgent, metric: str, scorer: str = HUMAN, segment: str = ""
 ) -> float | None:
-    with instrument.lock():
-        found = instrument.windows.estimate("bot", segment, metric, scorer, "24h")
+    with running.lock():
+        found = running.windows.estimate("bot", segment, metric, scorer, "24h")
     return None if found is None else found.value
 
 
-def balanced(instrument: EmbeddedAgent) -> bool:
+def balanced(running: EmbeddedAgent) -> bool:
     """seen == sum of states, for every metric and scorer; and all feedback has an outcome."""
     seen: dict[Any, float] = {}
     received = 0.0
-    with instrument.lock():
-        for (name, labels), number in instrument.counters.items():
+    with running.lock():
+        for (name, labels), number in running.counters.items():
             tags = dict(labels)
             sign = {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name)
             if sign:
                 key = (tags["metric"], tags["scorer"])
                 seen[key] = seen.get(key, 0) + sign * number
             received += number * (name == "ragmeter_feedback_received_total")
-        waiting = {g[0]: g[2] for g in instrument.gauges()}["ragmeter_feedback_waiting"]
-    return not any(seen.values()) and received == sum(outcomes(instrument).values()) + waiting
+        waiting = {g[0]: g[2] for g in running.gauges()}["ragmeter_feedback_waiting"]
+    return not any(seen.values()) and received == sum(outcomes(running).values()) + waiting
 
 
 def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> Non
         feed(one, 1, 2, 3)
         hear(
             one,
-            said(1, answer={"helpful": True}),
-            said(2, answer={"helpful": False, "source_cited": False}),
-            said(
+            reported(1, answer={"helpful": True}),
+            reported(2, answer={"helpful": False, "source_cited": False}),
+            reported(
                 3,
                 passages={
                     "kb-1": {"topically_relevant": True, "evidence_sufficient": False},
@@ -125,12 +125,14 @@ def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> Non
 def test_a_repeat_changes_nothing_and_a_correction_takes_back(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1, 2)
-        hear(one, said(1, at=5, answer={"helpful": True}), said(2, answer={"helpful": True}))
-        hear(one, said(1, at=5, answer={"helpful": True}))
-        hear(one, said(1, at=3, answer={"helpful": False}))  # an earlier word that came late
+        hear(
+            one, reported(1, at=5, answer={"helpful": True}), reported(2, answer={"helpful": True})
+        )
+        hear(one, reported(1, at=5, answer={"helpful": True}))
+        hear(one, reported(1, at=3, answer={"helpful": False}))  # an earlier word that came late
         assert value(one, "helpfulness") == 1
         assert outcomes(one) == {"joined": 2, "repeated": 2}
-        hear(one, said(1, at=9, answer={"helpful": False, "incomplete": True}))
+        hear(one, reported(1, at=9, answer={"helpful": False, "incomplete": True}))
         assert value(one, "helpfulness") == 0.5
         assert value(one, "incompleteness") == 1
         with one.lock():
@@ -140,12 +142,12 @@ def test_a_repeat_changes_nothing_and_a_correction_takes_back(tmp_path: Path) ->
 
 def test_the_order_of_labels_does_not_matter_nor_do_restarts(tmp_path: Path) -> None:
     words = [
-        said(1, at=1, answer={"helpful": True}),
-        said(1, at=2, answer={"helpful": False, "unsupported_claim_present": False}),
-        said(1, at=3, answer={"contradicted_claim_present": True}, probability=0.5),
-        said(2, at=1, passages={"kb-2": {"misleading": True}}),
+        reported(1, at=1, answer={"helpful": True}),
+        reported(1, at=2, answer={"helpful": False, "unsupported_claim_present": False}),
+        reported(1, at=3, answer={"contradicted_claim_present": True}, probability=0.5),
+        reported(2, at=1, passages={"kb-2": {"misleading": True}}),
     ]
-    pictures = []
+    views = []
     for at, order in enumerate(itertools.permutations(words)):
         if at % 6:  # four of the 24 orders, each word first once
             continue
@@ -157,18 +159,16 @@ def test_the_order_of_labels_does_not_matter_nor_do_restarts(tmp_path: Path) -> 
                 hear(one, word)
         with agent(folder) as one, one.lock():
             series = one.windows.series("bot")
-            pictures.append(
-                {pair: one.windows.estimate("bot", "", *pair, "24h") for pair in series}
-            )
-    assert len(pictures) == 4
-    assert all(picture == pictures[0] for picture in pictures)
-    assert pictures[0]["helpfulness", HUMAN].value == 0  # type: ignore[union-attr]
+            views.append({pair: one.windows.estimate("bot", "", *pair, "24h") for pair in series})
+    assert len(views) == 4
+    assert all(view == views[0] for view in views)
+    assert views[0]["helpfulness", HUMAN].value == 0  # type: ignore[union-attr]
 
 
 def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1)
-        hear(one, said(7), said(8))
+        hear(one, reported(7), reported(8))
         assert outcomes(one) == {}
         feed(one, 7)
         one.wait_feedback()
@@ -184,12 +184,12 @@ def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path
 def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> None:
     with agent(tmp_path, horizon="1h") as one:
         feed(one, 1)
-        hear(one, said(404))
+        hear(one, reported(404))
         feed(one, 3_000)
         assert outcomes(one) == {}
         feed(one, 3_900)
         _until(lambda: outcomes(one) == {"unmatched": 1})
-        hear(one, said(1))  # forgotten: its horizon has ended
+        hear(one, reported(1))  # forgotten: its horizon has ended
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
         feed(one, 9_000)
         _until(lambda: outcomes(one) == {"unmatched": 2})
@@ -200,15 +200,15 @@ def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> 
 def test_scorers_are_kept_apart_and_bounded(tmp_path: Path) -> None:
     with agent(tmp_path, scorers=1) as one:  # and `human`, which always has a place
         feed(one, 1)
-        hear(one, said(1, answer={"helpful": True}))
-        hear(one, said(1, answer={"helpful": False}, scorer="tickets"))
-        hear(one, said(1, answer={"helpful": False}, scorer="third"))
+        hear(one, reported(1, answer={"helpful": True}))
+        hear(one, reported(1, answer={"helpful": False}, scorer="tickets"))
+        hear(one, reported(1, answer={"helpful": False}, scorer="third"))
         assert value(one, "helpfulness") == 1
         assert value(one, "helpfulness", "tickets") == 0
         assert value(one, "helpfulness", "third") is None
         assert outcomes(one) == {"joined": 2, "too_many_scorers": 1}
         feed(one, 200_000)  # every window has forgotten the first two: there is room again
-        hear(one, said(200_000, scorer="third"))
+        hear(one, reported(200_000, scorer="third"))
         assert value(one, "helpfulness", "third") == 1
         assert balanced(one)
 
@@ -217,9 +217,9 @@ def test_a_label_of_a_trace_that_stands_for_more_weighs_more(tmp_path: Path) -> 
     with agent(tmp_path) as one:
         feed(one, 1)
         feed(one, 2, sampling={"probability": 0.5})
-        hear(one, said(1, answer={"helpful": True}), said(2, answer={"helpful": False}))
+        hear(one, reported(1, answer={"helpful": True}), reported(2, answer={"helpful": False}))
         assert value(one, "helpfulness") == pytest.approx(1 / 3)
-        hear(one, said(1, at=1, answer={"helpful": True}, probability=0.25))
+        hear(one, reported(1, at=1, answer={"helpful": True}, probability=0.25))
         assert value(one, "helpfulness") == pytest.approx(4 / 6)
         assert balanced(one)
 
@@ -228,8 +228,8 @@ def test_which_trace_is_meant(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1)
         feed(one, 1, service="faq")
-        hear(one, said(1), said(1, service="bot"), said(1, at=1, service="nobody"))
-        hear(one, said(1, passages={"elsewhere": {"misleading": True}}, service="bot"))
+        hear(one, reported(1), reported(1, service="bot"), reported(1, at=1, service="nobody"))
+        hear(one, reported(1, passages={"elsewhere": {"misleading": True}}, service="bot"))
         assert outcomes(one) == {"ambiguous": 1, "joined": 1, "no_such_passage": 1}
         assert value(one, "helpfulness") == 1
         with one.lock():
@@ -251,10 +251,10 @@ def test_the_oldest_traces_and_labels_give_way(tmp_path: Path) -> None:
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
         with one.lock():
             assert one.counters.get("ragmeter_feedback_traces_shed_total") == 1
-        hear(one, said(3), said(5))
+        hear(one, reported(3), reported(5))
         assert outcomes(one) == {"joined": 2}
         for number in range(10, 15):  # 1 is the one that was forgotten; these never came
-            hear(one, said(number))
+            hear(one, reported(number))
         _until(lambda: outcomes(one) == {"joined": 2, "shed": 2})
         feed(one, 12, 13, 14)
         _until(lambda: outcomes(one)["joined"] > 2)
@@ -264,10 +264,10 @@ def test_the_oldest_traces_and_labels_give_way(tmp_path: Path) -> None:
 def test_more_than_can_wait_is_refused_until_it_is_counted(tmp_path: Path) -> None:
     with agent(tmp_path, start=False, waiting=2) as one:
         one.accept_feedback(
-            [said(n) for n in range(5)], "test", live=False
+            [reported(n) for n in range(5)], "test", live=False
         )  # one delivery is taken whole
         with pytest.raises(QueueFull):
-            one.accept_feedback([said(6)], "test", live=False)
+            one.accept_feedback([reported(6)], "test", live=False)
         assert FeedbackTable(one._store).count_feedback() == 5
 
 
@@ -275,9 +275,9 @@ def test_a_live_label_from_the_future_is_of_now(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         one._clock = lambda: START + 10
         feed(one, 1)
-        one.accept_feedback([said(1, at=1e8, answer={"helpful": True})], "test", live=True)
+        one.accept_feedback([reported(1, at=1e8, answer={"helpful": True})], "test", live=True)
         one.wait_feedback()
-        one.accept_feedback([said(1, at=200, answer={"helpful": False})], "test", live=True)
+        one.accept_feedback([reported(1, at=200, answer={"helpful": False})], "test", live=True)
         one.wait_feedback()
         assert value(one, "helpfulness") == 0
 
@@ -296,7 +296,7 @@ def test_what_no_frame_can_hold_stops_nobody(
             return real(trace, *rest)
 
         monkeypatch.setattr(labelling, "_amend", broken)
-        hear(one, said(1), said(2))
+        hear(one, reported(1), reported(2))
         _until(lambda: outcomes(one) == {"internal_error": 1, "joined": 1})
         assert one.fatal is None
         assert balanced(one)

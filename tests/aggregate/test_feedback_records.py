@@ -19,7 +19,7 @@ from ragmeter.aggregate.feedback_records import (
 from ragmeter.core.feedback import ANSWER_LABELS, PASSAGE_LABELS, Feedback, PassageLabels
 
 
-def said(at: int, passages: dict[str, Any] | None = None, **answer: bool) -> TimedLabels:
+def reported(at: int, passages: dict[str, Any] | None = None, **answer: bool) -> TimedLabels:
     given = {"trace_id": "t", "timestamp": at, "passages": passages or {}, "answer": answer}
     return read_labels(Feedback.model_validate(given))
 
@@ -32,24 +32,26 @@ def labels(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, bool]]:
 def feedbacks(draw: st.DrawFn) -> TimedLabels:
     passages = draw(st.dictionaries(st.sampled_from("ab"), labels(PASSAGE_LABELS), max_size=2))
     try:
-        return said(draw(st.integers(1, 3)), passages, **draw(labels(ANSWER_LABELS)))
+        return reported(draw(st.integers(1, 3)), passages, **draw(labels(ANSWER_LABELS)))
     except ValidationError:  # empty, or a contradiction in itself
         return {}
 
 
 def test_the_latest_word_holds() -> None:
-    first, second = said(1, helpful=True, incomplete=True), said(2, helpful=False)
+    first, second = reported(1, helpful=True, incomplete=True), reported(2, helpful=False)
     for known in (merge_labels(first, second), merge_labels(second, first)):
         assert effective_labels(known).answer.given == {"helpful": False, "incomplete": True}
     assert (
-        effective_labels(merge_labels(said(1, helpful=False), said(1, helpful=True))).answer.helpful
+        effective_labels(
+            merge_labels(reported(1, helpful=False), reported(1, helpful=True))
+        ).answer.helpful
         is True
     )
 
 
 def test_passages_are_told_apart() -> None:
     known = merge_labels(
-        said(1, {"a": {"misleading": True}}), said(2, {"b": {"misleading": False}})
+        reported(1, {"a": {"misleading": True}}), reported(2, {"b": {"misleading": False}})
     )
     assert effective_labels(known).passages == {
         "a": PassageLabels(misleading=True),
@@ -59,9 +61,9 @@ def test_passages_are_told_apart() -> None:
 
 def test_a_later_word_takes_what_follows_along() -> None:
     sufficient, off_topic = {"evidence_sufficient": True}, {"topically_relevant": False}
-    known = merge_labels(said(1, {"a": sufficient}), said(2, {"a": off_topic}))
+    known = merge_labels(reported(1, {"a": sufficient}), reported(2, {"a": off_topic}))
     assert effective_labels(known).passages["a"].given == dict.fromkeys(PASSAGE_LABELS[:2], False)
-    known = merge_labels(said(2, {"a": sufficient}), said(1, {"a": off_topic}))
+    known = merge_labels(reported(2, {"a": sufficient}), reported(1, {"a": off_topic}))
     assert effective_labels(known).passages["a"].given == dict.fromkeys(PASSAGE_LABELS[:2], True)
 
 

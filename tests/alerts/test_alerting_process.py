@@ -38,7 +38,7 @@ def write(path: Path, seconds: range, failing: bool) -> Path:
     return path
 
 
-def told(stub: Stub, event: str) -> list[dict[str, Any]]:
+def told_texts(stub: Stub, event: str) -> list[dict[str, Any]]:
     """The webhook's notifications of one kind: all of them are of one cause."""
     return [body["alert"] for body in stub.bodies if body["event"] == event]
 
@@ -99,8 +99,10 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
                 assert pager.bodies == webhook.bodies == []
 
             async with agent(config, outage):
-                await until_async(lambda: bool(heard(pager, "firing") and told(webhook, "firing")))
-                (fired,) = told(webhook, "firing")
+                await until_async(
+                    lambda: bool(heard(pager, "firing") and told_texts(webhook, "firing"))
+                )
+                (fired,) = told_texts(webhook, "firing")
                 assert fired["value"] > fired["threshold"]
                 assert fired["samples"] > 20
                 annotations = heard(pager, "firing")[0]["annotations"]
@@ -114,17 +116,17 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
 
             async with agent(config, outage):  # a restart while it fires
                 await asyncio.sleep(4)
-                assert len(told(webhook, "firing")) == 1
+                assert len(told_texts(webhook, "firing")) == 1
                 assert len(heard(pager, "firing")) == 1
-                assert told(webhook, "resolved") == []
+                assert told_texts(webhook, "resolved") == []
 
             async with agent(config, after):
                 await until_async(
-                    lambda: bool(heard(pager, "resolved") and told(webhook, "resolved"))
+                    lambda: bool(heard(pager, "resolved") and told_texts(webhook, "resolved"))
                 )
-            assert len(told(webhook, "firing")) == 1
-            assert len(told(webhook, "resolved")) == 1
-            folded = {one["rule"] for one in told(webhook, "resolved")[0]["folded"]}
+            assert len(told_texts(webhook, "firing")) == 1
+            assert len(told_texts(webhook, "resolved")) == 1
+            folded = {one["rule"] for one in told_texts(webhook, "resolved")[0]["folded"]}
             assert folded | {fired["rule"]} >= {RULE, "RagErrorBudgetBurnSlow"}
 
     asyncio.run(scenario())

@@ -72,10 +72,10 @@ def test_every_reason_that_counts_as_a_failure_is_told() -> None:
 def test_defaults_of_keys_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", section("Keys"), re.M))
     for name, field in AlertRule.model_fields.items():
-        told = rows.pop(field.alias or name, None)
-        if told is not None:
+        notified = rows.pop(field.alias or name, None)
+        if notified is not None:
             expected = 900.0 if name == "no_data_for" else field.default
-            value = 900.0 if told == "15m" else yaml.safe_load(told)
+            value = 900.0 if notified == "15m" else yaml.safe_load(notified)
             if isinstance(expected, tuple):
                 expected = list(expected)
             assert value == expected, name
@@ -83,8 +83,8 @@ def test_defaults_of_keys_are_those_of_the_code() -> None:
 
 
 def test_every_template_field_is_told() -> None:
-    told = set(re.findall(r"`\{([a-z_]+)\}`", section("Templates")))
-    assert told == set(TEMPLATE_FIELDS)
+    notified = set(re.findall(r"`\{([a-z_]+)\}`", section("Templates")))
+    assert notified == set(TEMPLATE_FIELDS)
 
 
 def test_every_profile_is_told() -> None:
@@ -100,9 +100,9 @@ def test_every_default_rule_is_told_with_its_thresholds() -> None:
     for name, row in rows.items():
         rules = [rules[name] for rules in by_profile]
         thresholds = " / ".join(f"{rule.threshold:g}" for rule in rules)
-        told = re.search(r"over (\w+) ([<>]) ([\d. /]+?)(?: s)?(?: for (\w+))? \|", row)
-        assert told is not None, name
-        window, op, levels, lasting = told.groups()
+        notified = re.search(r"over (\w+) ([<>]) ([\d. /]+?)(?: s)?(?: for (\w+))? \|", row)
+        assert notified is not None, name
+        window, op, levels, lasting = notified.groups()
         assert (window, op) == (rules[0].window, rules[0].op)
         assert " / ".join(f"{float(level):g}" for level in levels.split("/")) == thresholds
         assert (lasting or "0m") == f"{rules[0].for_ / 60:g}m"

@@ -68,13 +68,13 @@ class Told:
 def test_an_alert_is_explained_again_whenever_the_time_since_has_doubled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told(monkeypatch, "RagDrift")
+    notified = Told(monkeypatch, "RagDrift")
     alarm = Alarm(**{**FIELDS, "since": 0.0, "at": 600.0})
     alerts = DriftAlerts(max_alerts=10)
     alerts.apply_alarms([alarm], [alarm], Windows(), 600.0)
     for minute in range(11, 1500):
         assert alerts.apply_alarms([], [alarm], Windows(), 60.0 * minute) == []
-    assert told.looks == [600.0 * 2**n for n in range(7)]
+    assert notified.looks == [600.0 * 2**n for n in range(7)]
     (alert,) = alerts.alerts()
     assert "look 7" in alert.summary
     assert alert.fired_at == 600.0

@@ -173,8 +173,8 @@ UNSCORED = [one for one in load_rules() if one.unscored is not None]
 @pytest.mark.parametrize("restart", [False, True])
 def test_failed_results_fire_and_resolve(restart: bool) -> None:
     moved, _ = drive(UNSCORED, judge_fails(0.5), 4 * HOUR, restart=restart)
-    told = [(a.rule, a.state, round((a.updated_at - BASE) / 60)) for a in moved]
-    by_rule = {name: [x[1:] for x in told if x[0] == name] for name in {x[0] for x in told}}
+    notified = [(a.rule, a.state, round((a.updated_at - BASE) / 60)) for a in moved]
+    by_rule = {name: [x[1:] for x in notified if x[0] == name] for name in {x[0] for x in notified}}
     # an hour's window: a tenth is reached (for certain) within some 20 minutes, a quarter within
     # some 40; both are over an hour after the end, and stay for a quarter of an hour
     (fired, at), (resolved, until) = by_rule["RagUnscoredElevated"]

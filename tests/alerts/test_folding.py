@@ -30,8 +30,10 @@ class Story:
             alert.state, alert.fired_at, alert.resolved_at = "firing", now, None
         for alert in over:
             self.held[alert.id].resolve("", now)
-        told = self.folder.update([alert.copy() for alert in self.held.values()], now)
-        return [f"{one.rule} {one.state} {[item['rule'] for item in one.folded]}" for one in told]
+        notified = self.folder.update([alert.copy() for alert in self.held.values()], now)
+        return [
+            f"{one.rule} {one.state} {[item['rule'] for item in one.folded]}" for one in notified
+        ]
 
 
 def empty(**changes: Any) -> Alert:

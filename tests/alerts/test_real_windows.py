@@ -84,9 +84,9 @@ def grounded(seed: int, per_minute: int, bad_from: float, minutes: int) -> list[
 
 def test_a_collapse_of_a_young_service_pages_within_ten_minutes() -> None:
     """Two hours old: no drift detector has a baseline, and the hour's threshold is not reached."""
-    told = play(load_rules(), grounded(1, 20, 120, 135), START + 135 * 60)
-    assert [alert.rule for alert in told] == ["RagGroundingCollapsed"]
-    (page,) = told
+    notified = play(load_rules(), grounded(1, 20, 120, 135), START + 135 * 60)
+    assert [alert.rule for alert in notified] == ["RagGroundingCollapsed"]
+    (page,) = notified
     assert page.severity == "critical"
     assert page.fired_at is not None
     assert 122 < (page.fired_at - START) / 60 < 130

@@ -259,7 +259,7 @@ def test_an_unscored_rule_matches_by_globs_cutoffs_included() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "notified"),
     [
         ({"scorer": "judge"}, "an unscored rule takes no scorer beside it"),
         ({"segment": "model"}, "an unscored rule takes no segment beside it"),
@@ -268,8 +268,10 @@ def test_an_unscored_rule_matches_by_globs_cutoffs_included() -> None:
         ({"unscored": {"metric": "grounding", "scorer": "x"}}, "no metric 'grounding' has a"),
     ],
 )
-def test_a_mistake_in_an_unscored_rule_names_itself(changes: dict[str, object], told: str) -> None:
-    with pytest.raises(RuleError, match=told):
+def test_a_mistake_in_an_unscored_rule_names_itself(
+    changes: dict[str, object], notified: str
+) -> None:
+    with pytest.raises(RuleError, match=notified):
         parse_rules([{"rules": [{**UNSCORED, **changes}]}], metrics=metric_specs())
 
 

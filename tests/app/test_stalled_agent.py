@@ -35,8 +35,8 @@ def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> 
         )
         assert answer.status_code == 200
         until(lambda: status(metrics) == 503)
-        said = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=5).text
-        assert f"{place} has not moved for" in said
+        reported = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=5).text
+        assert f"{place} has not moved for" in reported
         assert status(metrics, "healthz") == 200, "it is alive until it gives up"
         assert process.wait(PATIENCE) == 1
     finally:

@@ -52,8 +52,8 @@ def test_the_segment_that_fell_is_found_and_the_terms_add_up() -> None:
     assert tag.rows[0].finding == "moved, unlike the rest"
     assert sorted(row.segment for row in tag.rows) == sorted(KINDS)
     assert answered.whole.change is not None
-    told = sum(row.added.value for row in tag.rows if row.added)
-    assert told == pytest.approx(answered.whole.change.value, abs=1e-9)
+    notified = sum(row.added.value for row in tag.rows if row.added)
+    assert notified == pytest.approx(answered.whole.change.value, abs=1e-9)
     grounding = next(series for series in found.series if series.metric == "grounding")
     assert not any(row.moved or row.stands_out for row in grounding.rows)
     # for each metric the service; and each of three segments against its past and the rest
@@ -200,7 +200,7 @@ def test_whether_a_question_has_an_answer_is_a_segment() -> None:
     known = Trace.model_validate({**base, "reference": {"answerable": False}})
     assert known.tag("answerable") == "false"
     assert summarise_trace(known, []).tags == {"answerable": "false"}
-    told = Trace.model_validate({**base, "tags": {"answerable": True}})
-    assert told.tag("answerable") == "true"
+    notified = Trace.model_validate({**base, "tags": {"answerable": True}})
+    assert notified.tag("answerable") == "true"
     assert Trace.model_validate(base).tag("answerable") is None
-    assert Scorer().score(told).trace.tags == {"answerable": "true"}
+    assert Scorer().score(notified).trace.tags == {"answerable": "true"}

@@ -50,8 +50,8 @@ def test_terms_of_each_tag_add_up_to_the_change_whatever_is_too_few() -> None:
     found = both(build_series_breakdown("answered", "builtin", RATE, tags, now, before))
     assert found.whole.change is not None
     for tag in found.tags:
-        told = sum(row.added.value for row in tag.rows if row.added)
-        assert told + tag.unattributed == pytest.approx(found.whole.change.value, abs=1e-12)
+        notified = sum(row.added.value for row in tag.rows if row.added)
+        assert notified + tag.unattributed == pytest.approx(found.whole.change.value, abs=1e-12)
     model, kind = found.tags
     assert [row.finding for row in model.rows] == ["", "too few", "new"]
     assert [row.segment for row in kind.rows] == ["kind=x", "kind="]
@@ -74,8 +74,8 @@ def test_a_new_segment_is_compared_with_the_rest_and_adds_by_mix_alone() -> None
     assert new.added is not None
     assert new.added.rate == 0.0
     assert new.added.value < -0.1
-    told = sum(row.added.value for row in tag.rows if row.added)
-    assert told == pytest.approx(-0.25, abs=1e-12)
+    notified = sum(row.added.value for row in tag.rows if row.added)
+    assert notified == pytest.approx(-0.25, abs=1e-12)
 
 
 def test_a_segment_that_is_gone_adds_what_it_held() -> None:

@@ -175,9 +175,9 @@ def test_the_part_of_the_budget_bounds_them_and_says_what_was_left_out(tmp_path:
         assert found["unscored"] == 40 - found["scored"]
         reasons: Counter[str] = Counter()
         for (name, labels), value in instrument.counters.items():
-            told = dict(labels)
-            if name == "ragmeter_results_total" and told["metric"] == "context_recall":
-                reasons[told["reason"]] += int(value)
+            notified = dict(labels)
+            if name == "ragmeter_results_total" and notified["metric"] == "context_recall":
+                reasons[notified["reason"]] += int(value)
         assert reasons["budget"] == found["unscored"]
         assert stub.stats()["calls"] <= 12
         assert mismatch(instrument) == 0

@@ -42,12 +42,12 @@ def honest(messages: Messages, schema: Mapping[str, Any]) -> object:
 
 def lying(messages: Messages, schema: Mapping[str, Any]) -> object:
     """As wrong as can be."""
-    said = honest(messages, schema)
-    if isinstance(said, dict) and "grade" in said:
-        return {"grade": str(3 - int(said["grade"]))}
-    if isinstance(said, dict) and "attempt" in said:
-        return {"attempt": "answered" if said["attempt"] == "none" else "none"}
-    return said
+    reported = honest(messages, schema)
+    if isinstance(reported, dict) and "grade" in reported:
+        return {"grade": str(3 - int(reported["grade"]))}
+    if isinstance(reported, dict) and "attempt" in reported:
+        return {"attempt": "answered" if reported["attempt"] == "none" else "none"}
+    return reported
 
 
 class Judge:
@@ -63,8 +63,8 @@ class Judge:
     def lies(self) -> dict[str, float]:
         """The share of wrong answers among all that it gave, by service."""
         stats = httpx.get(f"{self._root}/stats", timeout=30).json()
-        said, wrong = Counter(stats["said"]), Counter(stats["wrong"])
-        return {name: wrong[name] / (said + wrong)[name] for name in said | wrong}
+        reported, wrong = Counter(stats["said"]), Counter(stats["wrong"])
+        return {name: wrong[name] / (reported + wrong)[name] for name in reported | wrong}
 
 
 @contextmanager
@@ -83,11 +83,11 @@ class _Counting(StubJudge):
     """Counts by service how often it has said what it thinks, and how often not."""
 
     def __init__(self) -> None:
-        self.said: Counter[str] = Counter()
+        self.reported: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
         super().__init__(
             latency=LATENCY,
-            answer=lambda messages, schema: self._note(self.said, messages, honest, schema),
+            answer=lambda messages, schema: self._note(self.reported, messages, honest, schema),
             liar=lambda messages, schema: self._note(self.wrong, messages, lying, schema),
             keep_bodies=False,
         )
@@ -101,7 +101,7 @@ class _Counting(StubJudge):
         return answer(messages, schema)
 
     def stats(self) -> dict[str, Any]:
-        return {**super().stats(), "said": dict(self.said), "wrong": dict(self.wrong)}
+        return {**super().stats(), "said": dict(self.reported), "wrong": dict(self.wrong)}
 
 
 async def _serve() -> None:

@@ -134,7 +134,7 @@ class _Run:
         due = plan(self.plan.seed, self.plan.seconds)
         under_way: list[tuple[float, Fault]] = []
         now, last = 0.0, time.monotonic()
-        said, begun = last, last
+        reported, begun = last, last
         frozen = False
         while now < self.plan.seconds:
             passed, last = time.monotonic() - last, time.monotonic()
@@ -155,8 +155,8 @@ class _Run:
                 under_way.append((now + fault.lasts, fault))
                 frozen = frozen or fault.kind == "freeze"
             agent.tend()
-            if last - said > SAY_SECONDS:
-                said = last
+            if last - reported > SAY_SECONDS:
+                reported = last
                 self.say(f"{now:.0f} s of faults; taken: {dict(self.taken.counts)}")
             time.sleep(0.05)
         if due:

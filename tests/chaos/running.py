@@ -87,8 +87,8 @@ class Agent:
 
     def _copy(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        with self._talk.open("ab", buffering=0) as talk, process.stdout as told:
-            while part := told.read1():  # type: ignore[attr-defined]
+        with self._talk.open("ab", buffering=0) as talk, process.stdout as notified:
+            while part := notified.read1():  # type: ignore[attr-defined]
                 talk.write(part)
 
     def limit(self) -> None:

@@ -56,15 +56,15 @@ def export(folder: Path, lines: Sequence[bytes], rate: float) -> dict[str, float
     }
     parsed = Settings.model_validate(tree)
     tiers: dict[Tier, TierScorer] = {"judge": Fake()}
-    instrument = EmbeddedAgent(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers))
-    instrument.start()
+    running = EmbeddedAgent(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers))
+    running.start()
     try:
         items = [(decode_trace(line, 2**20), number) for number, line in enumerate(lines)]
-        instrument.accept(items, "http", written=set())
-        instrument.wait_idle()
-        return samples(PrometheusExporter(instrument).render().decode())
+        running.accept(items, "http", written=set())
+        running.wait_idle()
+        return samples(PrometheusExporter(running).render().decode())
     finally:
-        instrument.stop(5)
+        running.stop(5)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ HEAVY = json.loads(TRAFFIC[5])["sampling"]["probability"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "notified"),
     [
         (TRAFFIC[:-1], "239 traces are counted, 240 were accepted"),
         ([*TRAFFIC, LIKE_NONE], "241 traces are counted, 240 were accepted"),
@@ -111,11 +111,11 @@ HEAVY = json.loads(TRAFFIC[5])["sampling"]["probability"]
     ids=["lost", "twice", "both", "weight", "latency"],
 )
 def test_one_trace_that_went_wrong_is_noticed(
-    tmp_path: Path, truth: dict[str, float], lines: list[bytes], told: str
+    tmp_path: Path, truth: dict[str, float], lines: list[bytes], notified: str
 ) -> None:
     assert json.loads(TRAFFIC[5])["service"] == "desk"
     found = differences(export(tmp_path, lines, 0.4), truth, SENT)
-    assert any(told in line for line in found), found
+    assert any(notified in line for line in found), found
 
 
 def test_weights_that_forget_the_sampling_are_noticed(
@@ -170,7 +170,7 @@ def test_no_estimate_at_all_is_noticed(truth: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "by", "told"),
+    ("name", "by", "notified"),
     [
         ('ragmeter_results_total{metric="relevance",scorer="umbrela"', 1.0, "241 in all states"),
         ('ragmeter_seen_total{metric="error"', -1.0, "error by builtin: 239 seen"),
@@ -179,11 +179,11 @@ def test_no_estimate_at_all_is_noticed(truth: dict[str, float]) -> None:
     ],
 )
 def test_counts_that_do_not_add_up_are_noticed(
-    sampled: dict[str, float], truth: dict[str, float], name: str, by: float, told: str
+    sampled: dict[str, float], truth: dict[str, float], name: str, by: float, notified: str
 ) -> None:
     key = next(key for key in sampled if key.startswith(name))
     found = differences({**sampled, key: sampled[key] + by}, truth, SENT)
-    assert any(told in line for line in found), found
+    assert any(notified in line for line in found), found
 
 
 def test_dead_letters_that_are_missing_twice_or_strange_are_noticed(

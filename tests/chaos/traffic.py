@@ -48,7 +48,7 @@ def question(service: str, chance: random.Random) -> str:
     return f"How do I reset my password at {service}, case {chance.randrange(5)}?"
 
 
-def _said(chance: random.Random, bad: bool) -> tuple[list[str], str]:
+def _reported(chance: random.Random, bad: bool) -> tuple[list[str], str]:
     """Passages and answer."""
     grades = chance.choices(range(4), BAD if bad else GOOD, k=2)
     passages = [_passage(grade, chance.randrange(100)) for grade in grades]
@@ -61,7 +61,7 @@ def native(seed: int, way: str, number: int, now: float) -> bytes:
     """A trace as JSON, dated `now` (Unix seconds) or, one in ten, some minutes before."""
     chance = random.Random(f"{seed} {way} {number}")
     status = chance.choices(("ok", "error", "timeout"), (88, 9, 3))[0]
-    passages, answer = _said(chance, way == "overload" or status == "error")
+    passages, answer = _reported(chance, way == "overload" or status == "error")
     service = chance.choice(WAYS[way])
     if chance.random() < 0.1:
         now -= chance.expovariate(1 / 60)
@@ -85,13 +85,13 @@ def spans(seed: int, number: int, now: float) -> tuple[bytes, bytes]:
     """A trace of spans in two requests: what came of its parts, then its root."""
     chance = random.Random(f"{seed} spans {number}")
     failed = chance.random() < 0.1
-    passages, answer = _said(chance, failed)
+    passages, answer = _reported(chance, failed)
     asked = question(SPANS, chance)
     run = Run(f"{random.Random(f'{seed} id {number}').getrandbits(128) | 1:032x}", service=SPANS)
     at = now - T0 / 1e9
     kind = "openinference.span.kind"
-    said = {"input.value": asked, "output.value": answer}
-    root = run.span("ask", None, (at, at + 2), {kind: "CHAIN", **said}, status=2 * failed)
+    reported = {"input.value": asked, "output.value": answer}
+    root = run.span("ask", None, (at, at + 2), {kind: "CHAIN", **reported}, status=2 * failed)
     run.span("find", root, (at, at + 1), {kind: "RETRIEVER", **documents(*passages)})
     run.span("llm", root, (at + 1, at + 2), {kind: "LLM", **messages(asked, answer)})
     return as_proto(run.spans[1:]), as_proto([root])

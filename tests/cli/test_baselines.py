@@ -77,10 +77,10 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
         assert status == 0
         assert "bot: version 1, learned over 6 h" in out
         assert "provisional" in out
-        status, _, said = ragmeter("promote", "--service", "nobody", "--url", url)
-        assert (status, "no service 'nobody' is watched" in said) == (1, True)
-        status, _, said = ragmeter("promote", "--service", "\udcff", "--url", url)
-        assert (status, "is watched" in said, "Traceback" in said) == (1, True, False)
+        status, _, reported = ragmeter("promote", "--service", "nobody", "--url", url)
+        assert (status, "no service 'nobody' is watched" in reported) == (1, True)
+        status, _, reported = ragmeter("promote", "--service", "\udcff", "--url", url)
+        assert (status, "is watched" in reported, "Traceback" in reported) == (1, True, False)
         with httpx.Client(base_url=url, trust_env=False) as client:
             refused = client.post("/v1/baselines/promote", content=b"{}")
             assert refused.status_code == 415  # what a page of another site could send
@@ -108,10 +108,10 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
 def test_without_an_agent_the_commands_say_so() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     for command in ("show", "promote"):
-        status, out, said = ragmeter(command, "--url", url)
+        status, out, reported = ragmeter(command, "--url", url)
         assert (status, out) == (1, "")
-        assert f"{url}/v1/baselines" in said.replace(" ", "")
-        assert "Traceback" not in said
+        assert f"{url}/v1/baselines" in reported.replace(" ", "")
+        assert "Traceback" not in reported
 
 
 class _Other(BaseHTTPRequestHandler):
@@ -136,10 +136,10 @@ def test_what_is_no_agent_is_told_in_a_line() -> None:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         for command in ("show", "promote"):
-            status, out, said = ragmeter(command, "--url", url)
+            status, out, reported = ragmeter(command, "--url", url)
             assert (status, out) == (1, "")
-            assert "no answer of an agent" in said
-            assert "Traceback" not in said
+            assert "no answer of an agent" in reported
+            assert "Traceback" not in reported
         server.shutdown()
 
 
@@ -165,7 +165,7 @@ def test_the_lines_say_version_span_and_since_when(by_hour: bool) -> None:
 
 def test_a_token_that_is_missing_is_named() -> None:
     with guarded(everything(), token="t" * 20) as place:
-        status, out, said = ragmeter("show", "--url", f"http://{place}")
+        status, out, reported = ragmeter("show", "--url", f"http://{place}")
     assert (status, out) == (1, "")
-    text = " ".join(said.split())
+    text = " ".join(reported.split())
     assert "(status 401: a token is needed); set http.token to that of the agent" in text

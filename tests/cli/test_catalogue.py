@@ -33,8 +33,8 @@ def test_every_metric_is_listed_with_all_that_the_registry_knows() -> None:
 
 def test_default_rules_are_those_of_the_profile() -> None:
     by_name = {one["name"]: one["default_rules"] for one in entries()}
-    told = {rule["name"] for rules in by_name.values() for rule in rules}
-    assert told == {rule.name for rule in load_rules() if rule.metric}
+    notified = {rule["name"] for rules in by_name.values() for rule in rules}
+    assert notified == {rule.name for rule in load_rules() if rule.metric}
     assert [rule["threshold"] for rule in by_name["grounding"]] == [0.45, 0.7]
     (lenient,) = entries("--profile", "lenient", "--scorer", "hhem")
     assert [rule["threshold"] for rule in lenient["default_rules"]] == [0.3, 0.5]

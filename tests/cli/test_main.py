@@ -251,12 +251,12 @@ def test_run_serves_until_it_is_interrupted(traces: Path, tmp_path: Path) -> Non
         stderr=subprocess.PIPE,
     )
     assert process.stderr is not None
-    said = b""
-    while b"serving until Ctrl-C" not in said:
+    reported = b""
+    while b"serving until Ctrl-C" not in reported:
         line = process.stderr.readline()
-        assert line, said
-        said += line
-    assert f"http://127.0.0.1:{page}/metrics".encode() in said
+        assert line, reported
+        reported += line
+    assert f"http://127.0.0.1:{page}/metrics".encode() in reported
     with httpx.Client(base_url=f"http://127.0.0.1:{page}") as client:
         assert "rag_error_ratio" in client.get("/metrics").text
         assert "bot" in client.get("/").text

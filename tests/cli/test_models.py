@@ -191,20 +191,20 @@ def test_the_agreement_of_a_model_with_people_is_printed(
     own = write_folder(tmp_path / "own", kind, pooling={"worst": 1})
     result = run("check", own, "--labels", labelled(tmp_path / "labels.jsonl"))
     assert result.exit_code == 0, result.output
-    said = capfd.readouterr().out
-    assert "12 labelled traces" in said
-    tiny = next(line for line in said.splitlines() if "(tiny)" in line)
+    reported = capfd.readouterr().out
+    assert "12 labelled traces" in reported
+    tiny = next(line for line in reported.splitlines() if "(tiny)" in line)
     assert tiny.split()[:4] == ["grounding", "(tiny)", "12", "0.50"]
     assert "1.00 [0.73, 1.00]" in tiny
-    assert any("(builtin)" in line for line in said.splitlines())
+    assert any("(builtin)" in line for line in reported.splitlines())
 
 
 def test_the_embedded_model_can_be_checked_and_labels_are_needed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     result = run("check", "mini", "--labels", labelled(tmp_path / "labels.jsonl"))
-    said = capfd.readouterr().out
-    assert "1.00 [" in next(line for line in said.splitlines() if "(mini)" in line)
+    reported = capfd.readouterr().out
+    assert "1.00 [" in next(line for line in reported.splitlines() if "(mini)" in line)
     (tmp_path / "none.jsonl").write_text('{"trace_id": "a"}\n')
     result = run("check", "mini", "--labels", tmp_path / "none.jsonl")
     assert result.exit_code == 2
@@ -247,9 +247,9 @@ def test_the_agreement_about_relevance_is_printed(
     path = tmp_path / "labels.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert run("check", "mini", "--labels", path).exit_code == 0
-    said = capfd.readouterr().out
-    assert "10 labelled traces" in said
-    mini = next(line for line in said.splitlines() if "(mini)" in line)
+    reported = capfd.readouterr().out
+    assert "10 labelled traces" in reported
+    mini = next(line for line in reported.splitlines() if "(mini)" in line)
     assert mini.split()[:4] == ["relevance", "(mini)", "10", "0.50"]
     assert "1.00 [" in mini
 

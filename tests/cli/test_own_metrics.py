@@ -167,11 +167,11 @@ def test_the_running_agent_publishes_it(example: Path, traces: Path, tmp_path: P
         stderr=subprocess.PIPE,
     )
     assert process.stderr is not None
-    said = b""
-    while b"serving until Ctrl-C" not in said:
+    reported = b""
+    while b"serving until Ctrl-C" not in reported:
         line = process.stderr.readline()
-        assert line, said
-        said += line
+        assert line, reported
+        reported += line
     reply = httpx.get(f"http://127.0.0.1:{page}/metrics", timeout=PATIENCE).text
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)

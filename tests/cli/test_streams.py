@@ -166,7 +166,7 @@ def test_the_output_must_not_be_the_input(folder: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "reported"),
     [
         ("rm_ score x.jsonl >&-", b"Bad file descriptor"),
         ("rm_ config show >&-", b"Bad file descriptor"),
@@ -175,10 +175,12 @@ def test_the_output_must_not_be_the_input(folder: Path, command: str) -> None:
         ("rm_ run --exit-after-replay --replay - <&-", b"standard input is closed"),
     ],
 )
-def test_streams_that_cannot_be_used_are_one_line(folder: Path, command: str, said: bytes) -> None:
+def test_streams_that_cannot_be_used_are_one_line(
+    folder: Path, command: str, reported: bytes
+) -> None:
     done = shell(command, folder)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert reported in done.stderr
     assert b"Traceback" not in done.stderr
     messages = [line for line in done.stderr.splitlines() if not line.startswith(b"replayed until")]
     assert len(messages) <= 2  # progress is shown after a second, which a busy machine takes

@@ -64,12 +64,12 @@ def test_watch_shows_estimates_with_their_intervals(agent: tuple[str, str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("option", "said"), [("--service", "no trace of 'x'"), ("--window", "one of 5m, 1h, 24h")]
+    ("option", "reported"), [("--service", "no trace of 'x'"), ("--window", "one of 5m, 1h, 24h")]
 )
-def test_what_is_not_there_is_named(agent: tuple[str, str], option: str, said: str) -> None:
+def test_what_is_not_there_is_named(agent: tuple[str, str], option: str, reported: str) -> None:
     done = ragmeter("watch", "--once", "--url", agent[0], option, "x")
     assert done.returncode != 0
-    assert said in done.stderr
+    assert reported in done.stderr
 
 
 def test_tail_shows_the_traces_that_are_asked_for(agent: tuple[str, str]) -> None:

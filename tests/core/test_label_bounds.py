@@ -25,12 +25,12 @@ def test_any_text_becomes_a_printable_label_within_the_limit(text: str, limit: i
 
 
 def test_over_the_number_everything_is_other_and_counted() -> None:
-    said: list[str] = []
-    bounds = LabelBounds(2, 1, 50, said.append)
+    reported: list[str] = []
+    bounds = LabelBounds(2, 1, 50, reported.append)
     assert [bounds.service(name) for name in ("a", "b", "c", "a")] == ["a", "b", OTHER_LABEL, "a"]
     assert bounds.segment("a", "model", "x") == "model=x"
     assert bounds.segment("a", "model", "y") == f"model={OTHER_LABEL}"
-    assert said == ["service", "model"]
+    assert reported == ["service", "model"]
 
 
 def test_a_service_without_data_frees_its_place() -> None:

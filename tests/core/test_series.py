@@ -22,7 +22,7 @@ def by(fingerprint: str | None, metric: str = "relevance") -> Score:
     return Score(metric, "umbrela", ScoreState.SCORED, 2.0, fingerprint=fingerprint)
 
 
-def told(marks: FingerprintRegistry, fingerprints: Iterable[str | None]) -> int:
+def notified(marks: FingerprintRegistry, fingerprints: Iterable[str | None]) -> int:
     return sum(marks.assign_series(by(fingerprint))[1] for fingerprint in fingerprints)
 
 
@@ -37,8 +37,8 @@ def test_what_comes_without_the_current_in_between_is_current_and_told() -> None
     assert marks.current == {PAIR: "umbrela@f1"}
     assert marks.assign_series(by("f2")) == ("umbrela@f2", True)
     assert marks.current == {PAIR: "umbrela@f2"}
-    assert told(marks, ["f2"] * 50) == 0
-    assert told(marks, ["f1"] * 50) == 1  # also back to what is known
+    assert notified(marks, ["f2"] * 50) == 0
+    assert notified(marks, ["f1"] * 50) == 1  # also back to what is known
     assert marks.current == {PAIR: "umbrela@f1"}
 
 
@@ -50,7 +50,7 @@ def test_results_under_way_at_a_change_make_one_event_in_any_order(seed: int) ->
     rng.shuffle(flight)
     marks = FingerprintRegistry()
     late = ["f2"] * 40 + ["f1", "both5"] + ["f2"] * 40
-    assert told(marks, ["f1"] * 100 + flight + late) == 1
+    assert notified(marks, ["f1"] * 100 + flight + late) == 1
     assert marks.current == {PAIR: "umbrela@f2"}
 
 
@@ -67,7 +67,7 @@ def test_beyond_the_bound_all_share_one_series() -> None:
         assert not marks.full
         marks.assign_series(by(f"f{number}"))
     assert marks.full
-    assert told(marks, ["one more"] * 50) == 0
+    assert notified(marks, ["one more"] * 50) == 0
     assert marks.current == {PAIR: "umbrela@f0"}  # a mixture is never current
     assert is_overflow_series(marks.assign_series(by("one more"))[0])
     assert not is_overflow_series("umbrela@f0")
@@ -81,7 +81,7 @@ def test_what_no_window_holds_makes_room() -> None:
     marks = FingerprintRegistry()
     for number in range(MAX_FINGERPRINTS + 5):
         marks.assign_series(by(f"f{number}"))
-    told(marks, ["f3"] * CONFIRMING_SCORES + ["f2", "f4"])
+    notified(marks, ["f3"] * CONFIRMING_SCORES + ["f2", "f4"])
     marks.retain({("relevance", "umbrela@f2"), ("answered", "umbrela@f1")})
     assert not marks.full
     assert marks.dump() == [["relevance", "umbrela", ["f2", "f3"], "umbrela@f3", {"f2": 1}]]
@@ -90,7 +90,7 @@ def test_what_no_window_holds_makes_room() -> None:
 
 def test_a_restart_goes_on_where_it_was() -> None:
     marks, again = FingerprintRegistry(), FingerprintRegistry()
-    told(marks, ["f1"] + ["f2"] * CONFIRMING_SCORES + ["f1"] * (CONFIRMING_SCORES - 1))
+    notified(marks, ["f1"] + ["f2"] * CONFIRMING_SCORES + ["f1"] * (CONFIRMING_SCORES - 1))
     current = again.current  # windows hold on to it
     again.load(json.loads(json.dumps(marks.dump())))
     assert current == {PAIR: "umbrela@f2"}

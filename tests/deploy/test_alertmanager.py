@@ -161,15 +161,15 @@ def test_an_agent_that_stands_still_is_told_once(tmp_path: Path) -> None:
 
 
 def test_the_agents_own_webhook_folds_the_same() -> None:
-    engine, told = AlertEngine([]), list[Alert]()
+    engine, notified = AlertEngine([]), list[Alert]()
     held: list[Alert] = []
     waiting = [(minute * 60, alert.copy()) for minute, alert in STAGED]
     for step in range(0, 25 * 60, 15):
         while waiting and waiting[0][0] <= step:
             held.append(waiting.pop(0)[1])
             held[-1].fired_at = float(step)
-        told += engine._folder.update([alert.copy() for alert in held], float(step))
-    assert [(alert.rule, alert.service) for alert in told] == [
+        notified += engine._folder.update([alert.copy() for alert in held], float(step))
+    assert [(alert.rule, alert.service) for alert in notified] == [
         ("RagErrorsHigh", "checkout"),
         ("RagLatencyHigh", "search"),
         ("RagGroundingCollapsed", "support"),

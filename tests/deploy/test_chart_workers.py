@@ -201,6 +201,6 @@ def test_values_that_cannot_be_meant_are_refused(values: Object, words: str) -> 
 
 
 def test_native_sidecars_need_a_kubernetes_that_has_them() -> None:
-    said = refused({"mode": "sidecar"}, "--kube-version", "1.28.3")
-    assert "sidecar.type native needs Kubernetes 1.29" in said
+    reported = refused({"mode": "sidecar"}, "--kube-version", "1.28.3")
+    assert "sidecar.type native needs Kubernetes 1.29" in reported
     assert render({"mode": "sidecar", "sidecar": {"type": "classic"}}, "--kube-version", "1.28.3")

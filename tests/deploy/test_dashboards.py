@@ -195,8 +195,8 @@ def test_every_name_is_exported() -> None:
 
 
 def test_every_alert_is_told_of_where_its_number_is() -> None:
-    told = " ".join(panel["description"] for _, panel in each())
-    assert {name for name in runbook_pages() if name not in told} == set(ELSEWHERE)
+    notified = " ".join(panel["description"] for _, panel in each())
+    assert {name for name in runbook_pages() if name not in notified} == set(ELSEWHERE)
 
 
 def test_links_lead_to_runbooks_that_there_are() -> None:
@@ -228,9 +228,11 @@ def test_lines_lie_where_the_rules_fire() -> None:
 
 def test_every_runbook_in_the_description_has_its_link() -> None:
     for _, panel in each():
-        told = [name for name in runbook_pages() if re.search(rf"\b{name}\b", panel["description"])]
+        notified = [
+            name for name in runbook_pages() if re.search(rf"\b{name}\b", panel["description"])
+        ]
         linked = {link["url"].removeprefix("${runbooks}/") for link in panel["links"]}
-        named = {runbook_pages()[name] for name in told}
+        named = {runbook_pages()[name] for name in notified}
         assert linked <= named
         if "Alerts:" in panel["description"] or "Dashed:" in panel["description"]:
             assert linked == named, panel["title"]

@@ -55,9 +55,9 @@ def errors(item: dict[str, Any], version: str, folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    told = [
+    notified = [
         f"{item['kind']} {item['metadata']['name']}: {line}"
         for item in json.load(sys.stdin)
         for line in errors(item, sys.argv[1], Path(sys.argv[2]))
     ]
-    json.dump(told, sys.stdout)
+    json.dump(notified, sys.stdout)

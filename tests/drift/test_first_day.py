@@ -54,8 +54,8 @@ class Play:
 def test_a_rhythm_is_no_drift_from_the_first_minute_on(level: Level, rate: bool) -> None:
     """Sixteen services over three days each: promised are 1.6 alarms. To take six hours for the
     day gives 25 and more."""
-    said = [at for begin in range(16) for at in Play(level, 1.5 * begin, rate).run(72)]
-    assert len(said) <= 1
+    reported = [at for begin in range(16) for at in Play(level, 1.5 * begin, rate).run(72)]
+    assert len(reported) <= 1
 
 
 @pytest.mark.parametrize(

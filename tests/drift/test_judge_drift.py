@@ -53,21 +53,21 @@ def play(minutes: int, seed: int = 3, **after: object) -> list[Alarm]:
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_swapped_judge_is_told_as_such_and_holds_back_the_quality_alarm(seed: int) -> None:
-    said = play(300, seed, wrong=0.17)
-    fired = [a for a in said if a.state == "firing"]
+    reported = play(300, seed, wrong=0.17)
+    fired = [a for a in reported if a.state == "firing"]
     assert [(a.kind, a.scorer) for a in fired] == [("judge", "judge")]
     assert (fired[0].at / 60 - CHANGE) <= 240
     assert "the judge has changed, not the answers" in fired[0].cause
     assert fired[0].after < fired[0].before
-    held = [a for a in said if a.kind == "mean" and a.scorer == "judge"]
+    held = [a for a in reported if a.kind == "mean" and a.scorer == "judge"]
     assert held
     assert all(a.state == "held" for a in held)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_quality_that_falls_is_not_put_down_to_the_judge(seed: int) -> None:
-    said = play(300, seed, bad=0.25)
-    fired = [a for a in said if a.state == "firing"]
+    reported = play(300, seed, bad=0.25)
+    fired = [a for a in reported if a.state == "firing"]
     assert fired[0].scorer == "builtin"
     assert {(a.scorer, a.kind) for a in fired} == {("builtin", "mean"), ("judge", "mean")}
     assert not [a for a in fired if a.kind == "judge"]
@@ -94,33 +94,33 @@ class Blind:
 
 def test_a_fall_that_only_the_judge_sees_is_raised_when_nothing_explains_it() -> None:
     fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
-    said = run(monitor, fill.source, range(CHANGE + 300), fill)
-    assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "firing")]
+    reported = run(monitor, fill.source, range(CHANGE + 300), fill)
+    assert [(a.kind, a.scorer, a.state) for a in reported] == [("mean", "judge", "firing")]
 
 
 def test_probes_that_say_the_judge_has_changed_hold_it_back_until_they_say_otherwise() -> None:
     fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
     run(monitor, fill.source, range(CHANGE), fill)
     assert monitor.apply_probes(("judge",), True, CHANGE * 60.0) == []
-    said = run(monitor, fill.source, range(CHANGE, CHANGE + 500), fill)
-    assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "held")]
-    assert "stored items are judged differently" in said[0].cause
+    reported = run(monitor, fill.source, range(CHANGE, CHANGE + 500), fill)
+    assert [(a.kind, a.scorer, a.state) for a in reported] == [("mean", "judge", "held")]
+    assert "stored items are judged differently" in reported[0].cause
     state = json.loads(json.dumps(monitor.dump()))
     monitor = DriftMonitor(QUICK, SPECS)
     monitor.load(state)
     settled = (CHANGE + 502) * 60.0
     assert monitor.apply_probes(("judge",), False, settled) == []
-    said = run(monitor, fill.source, range(CHANGE + 500, CHANGE + 900), fill)
-    assert [(a.kind, a.state) for a in said] == [("mean", "firing")]
-    assert said[0].at - settled >= HOLD_SECONDS
+    reported = run(monitor, fill.source, range(CHANGE + 500, CHANGE + 900), fill)
+    assert [(a.kind, a.state) for a in reported] == [("mean", "firing")]
+    assert reported[0].at - settled >= HOLD_SECONDS
 
 
 def test_probes_hold_back_what_is_out_already_and_no_judge_but_theirs() -> None:
     for judges, states in ((("judge",), ["held"]), (("hhem",), [])):
         fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
         run(monitor, fill.source, range(CHANGE + 300), fill)
-        told = monitor.apply_probes(judges, True, (CHANGE + 300) * 60.0)
-        assert [a.state for a in told] == states
+        notified = monitor.apply_probes(judges, True, (CHANGE + 300) * 60.0)
+        assert [a.state for a in notified] == states
         assert [a.state for a in monitor.active()] == (states or ["firing"])
 
 
@@ -139,8 +139,8 @@ def blind(rng: random.Random, bad: float) -> ScoreSums:
 def test_probes_do_not_hold_back_a_fall_that_the_cheap_score_sees_too() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
     monitor.apply_probes(("judge",), True, 60.0)
-    said = run(monitor, source, range(CHANGE + 300), traffic(source, bad=0.4))
-    judged_too = [a for a in said if (a.scorer, a.kind) == ("judge", "mean")]
+    reported = run(monitor, source, range(CHANGE + 300), traffic(source, bad=0.4))
+    judged_too = [a for a in reported if (a.scorer, a.kind) == ("judge", "mean")]
     assert [a.state for a in judged_too] == ["firing"]
     assert monitor.apply_probes(("judge",), True, (CHANGE + 300) * 60.0) == []
 

@@ -35,9 +35,9 @@ def errors(source: Fake, after: float, seed: int = 1, n: int = 60) -> Callable[[
 
 def test_a_rate_that_rises_is_told_with_all_there_is_to_know() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
-    said = run(monitor, source, range(CHANGE + 120), errors(source, 0.2))
-    assert [a.state for a in said] == ["firing"]
-    alarm = said[0]
+    reported = run(monitor, source, range(CHANGE + 120), errors(source, 0.2))
+    assert [a.state for a in reported] == ["firing"]
+    alarm = reported[0]
     assert alarm.key == ("bot", "error", "builtin", "rate")
     assert CHANGE < alarm.at / 60 < CHANGE + 15
     assert alarm.since_earliest <= alarm.since <= alarm.since_latest
@@ -51,15 +51,15 @@ def test_a_rate_that_rises_is_told_with_all_there_is_to_know() -> None:
     assert alarm.baseline_version == 1
     assert "error went from 0.0" in alarm.describe()
     assert alarm.expected_days >= 30
-    assert monitor.active() == said
+    assert monitor.active() == reported
     assert json.loads(json.dumps(alarm.to_dict()))["metric"] == "error"
 
 
 def test_it_clears_when_things_are_as_before() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
     run(monitor, source, range(CHANGE + 60), errors(source, 0.2))
-    said = run(monitor, source, range(CHANGE + 60, CHANGE + 400), errors(source, 0.05, seed=2))
-    assert [a.state for a in said] == ["cleared"]
+    reported = run(monitor, source, range(CHANGE + 60, CHANGE + 400), errors(source, 0.05, seed=2))
+    assert [a.state for a in reported] == ["cleared"]
     assert monitor.active() == []
 
 
@@ -85,7 +85,7 @@ def test_an_improvement_of_a_rate_is_no_alarm() -> None:
 
 
 def test_how_often_one_looks_changes_nothing() -> None:
-    said = []
+    reported = []
     for step in (1, 7, 30):
         source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
         fill = errors(source, 0.2)
@@ -95,9 +95,9 @@ def test_how_often_one_looks_changes_nothing() -> None:
             fill(minute)
             if minute % step == 0:
                 found += monitor.advance(minute * 60.0, source)
-        said.append(found)
-    assert len(said[0]) == 1
-    assert said[0] == said[1] == said[2]
+        reported.append(found)
+    assert len(reported[0]) == 1
+    assert reported[0] == reported[1] == reported[2]
 
 
 def test_a_restart_anywhere_changes_nothing() -> None:
@@ -107,14 +107,14 @@ def test_a_restart_anywhere_changes_nothing() -> None:
     through = run(monitor, source, range(CHANGE + 200), fill)
     source, other = Fake(), DriftMonitor(QUICK, SPECS)
     fill = errors(source, 0.2)
-    said = []
+    reported = []
     for minute in range(CHANGE + 200):
         if minute % 83 == 5:
             state = json.loads(json.dumps(other.dump()))
             other = DriftMonitor(QUICK, SPECS)
             other.load(state)
-        said += run(other, source, range(minute, minute + 1), fill)
-    assert said == through
+        reported += run(other, source, range(minute, minute + 1), fill)
+    assert reported == through
     assert other.dump() == monitor.dump()
 
 
@@ -180,12 +180,12 @@ def test_latency_that_grows_is_told_with_the_edge_it_grew_over() -> None:
     def fill(minute: int) -> None:
         rows[minute] = latency(minute, 1.0 if minute < CHANGE else 2.0, 30, rng)
 
-    said = run(monitor, source, range(CHANGE + 60), fill)
-    assert [(a.kind, a.metric, a.state) for a in said] == [("latency", "total", "firing")]
-    assert said[0].edge is not None
-    assert 0.9 < said[0].edge < 7
-    assert said[0].before < said[0].after
-    assert f"the share of total above {said[0].edge:.3g}" in said[0].describe()
+    reported = run(monitor, source, range(CHANGE + 60), fill)
+    assert [(a.kind, a.metric, a.state) for a in reported] == [("latency", "total", "firing")]
+    assert reported[0].edge is not None
+    assert 0.9 < reported[0].edge < 7
+    assert reported[0].before < reported[0].after
+    assert f"the share of total above {reported[0].edge:.3g}" in reported[0].describe()
 
 
 def scored(i: int, at: float, value: float) -> ScoredTrace:
@@ -195,7 +195,7 @@ def scored(i: int, at: float, value: float) -> ScoredTrace:
 
 def test_a_distribution_that_widens_is_told_from_real_windows() -> None:
     windows, monitor = Windows(specs=SPECS), DriftMonitor(QUICK, SPECS)
-    rng, said, i = random.Random(3), [], 0
+    rng, reported, i = random.Random(3), [], 0
     for minute in range(CHANGE + 60):
         c = 10.0 if minute < CHANGE else 2.5
         traces = []
@@ -207,9 +207,9 @@ def test_a_distribution_that_widens_is_told_from_real_windows() -> None:
             windows.add(one, "bot")
         monitor.observe(traces)
         windows.advance(minute * 60.0 + 60)
-        said += monitor.advance(minute * 60.0 + 60, windows)
-    assert [(a.kind, a.state) for a in said] == [("distribution", "firing")]
-    assert abs(said[0].since / 60 - CHANGE) < 40
+        reported += monitor.advance(minute * 60.0 + 60, windows)
+    assert [(a.kind, a.state) for a in reported] == [("distribution", "firing")]
+    assert abs(reported[0].since / 60 - CHANGE) < 40
 
 
 def test_series_are_bounded_in_number_and_silence_is_skipped() -> None:

@@ -76,23 +76,23 @@ def running(
     **limits: Any,
 ) -> Iterator[EmbeddedAgent]:
     found = parse_rules([rules]) if rules else []
-    instrument = EmbeddedAgent(
+    started = EmbeddedAgent(
         settings(folder, **limits),
         found,
         live=live,
         clocks=Clocks(clock, monotonic),
         outputs=AgentOutputs(notify),
     )
-    instrument.start()
+    started.start()
     try:
-        yield instrument
+        yield started
     finally:
-        stop_agent(instrument, 10)
+        stop_agent(started, 10)
 
 
-def feed(instrument: EmbeddedAgent, items: list[tuple[DecodedTrace, int]]) -> None:
-    instrument.accept(list(items), "test")
-    instrument.wait_idle()
+def feed(started: EmbeddedAgent, items: list[tuple[DecodedTrace, int]]) -> None:
+    started.accept(list(items), "test")
+    started.wait_idle()
 
 
 def mixed(count: int, seed: int = 1) -> list[tuple[DecodedTrace, int]]:
@@ -110,10 +110,10 @@ def mixed(count: int, seed: int = 1) -> list[tuple[DecodedTrace, int]]:
     ]
 
 
-def picture(instrument: EmbeddedAgent) -> dict[str, Any]:
+def page_view(started: EmbeddedAgent) -> dict[str, Any]:
     """Every number that the agent shows."""
-    with instrument.lock():
-        windows = instrument.windows
+    with started.lock():
+        windows = started.windows
         return {
             "estimates": {
                 (service, segment, pair, window): windows.estimate(service, segment, *pair, window)
@@ -131,31 +131,31 @@ def picture(instrument: EmbeddedAgent) -> dict[str, Any]:
                 windows.worst(service, "grounding", "builtin", "24h")
                 for service in windows.services()
             ],
-            "alerts": [alert.to_dict() for alert in instrument.alerts()],
-            "counters": dict(instrument.counters.items()),
+            "alerts": [alert.to_dict() for alert in started.alerts()],
+            "counters": dict(started.counters.items()),
         }
 
 
 def test_numbers_do_not_depend_on_batches_or_restarts(tmp_path: Path) -> None:
     items = mixed(900)
-    with running(tmp_path / "once", rules=ERRORS) as instrument:
-        feed(instrument, items)
-        once = picture(instrument)
+    with running(tmp_path / "once", rules=ERRORS) as started:
+        feed(started, items)
+        once = page_view(started)
     for begin, end in ((0, 17), (17, 400), (400, 401), (401, 900)):
-        with running(tmp_path / "parts", rules=ERRORS) as instrument:
-            feed(instrument, items[begin:end])
-            parts = picture(instrument)
+        with running(tmp_path / "parts", rules=ERRORS) as started:
+            feed(started, items[begin:end])
+            parts = page_view(started)
     assert parts == once
-    with running(tmp_path / "parts", rules=ERRORS) as instrument:
-        assert picture(instrument) == once
+    with running(tmp_path / "parts", rules=ERRORS) as started:
+        assert page_view(started) == once
 
 
 def test_seen_is_the_sum_of_the_states_for_every_metric(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, mixed(300))
+    with running(tmp_path) as started:
+        feed(started, mixed(300))
         old = good(9_999, timestamp=START - 3 * 86_400)
-        feed(instrument, [old])
-        counters = picture(instrument)["counters"]
+        feed(started, [old])
+        counters = page_view(started)["counters"]
     seen, states, late = {}, dict[Any, float](), 0.0
     for (name, labels), value in counters.items():
         tags = dict(labels)
@@ -176,10 +176,10 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
     def broken(trace: object) -> list[Any]:
         raise RuntimeError("boom")
 
-    with running(tmp_path) as instrument:
+    with running(tmp_path) as started:
         monkeypatch.setattr("ragmeter.scoring.scorer.score_builtin", broken)
-        feed(instrument, mixed(20))
-        counters = picture(instrument)["counters"]
+        feed(started, mixed(20))
+        counters = page_view(started)["counters"]
     unscored = {
         dict(labels)["metric"]: value
         for (name, labels), value in counters.items()
@@ -190,10 +190,10 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
 
 
 def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
+    notified: list[tuple[str, str]] = []
 
     def notify(alert: Alert, now: float) -> list[OutboxItem]:
-        told.append((alert.rule, alert.state))
+        notified.append((alert.rule, alert.state))
         return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, "{}", now)]
 
     bad = [good(n, timestamp=START + n, status="error") for n in range(200)]
@@ -201,34 +201,34 @@ def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> Non
     steps = [bad[:100], bad[100:], fine[:5], fine[5:]]
     firing = []
     for step in steps:
-        with running(tmp_path, rules=ERRORS, notify=notify) as instrument:
-            feed(instrument, step)
-            firing.append([alert.state for alert in instrument.alerts()])
-    assert told == [("Errors", "firing"), ("Errors", "resolved")]
+        with running(tmp_path, rules=ERRORS, notify=notify) as started:
+            feed(started, step)
+            firing.append([alert.state for alert in started.alerts()])
+    assert notified == [("Errors", "firing"), ("Errors", "resolved")]
     assert firing[1] == firing[2] == ["firing"]
-    with running(tmp_path) as instrument:
-        due = instrument.outbox.due(time.time() + 1, 10)
+    with running(tmp_path) as started:
+        due = started.outbox.due(time.time() + 1, 10)
         assert [item.id.split("-")[1] for item in due] == ["firing"]  # resolved waits behind it
 
 
 def test_an_alert_names_traces_that_can_be_opened(tmp_path: Path) -> None:
-    with running(tmp_path, rules=ERRORS) as instrument:
-        feed(instrument, [good(n, timestamp=START + n, status="error") for n in range(200)])
-        (alert,) = instrument.alerts()
+    with running(tmp_path, rules=ERRORS) as started:
+        feed(started, [good(n, timestamp=START + n, status="error") for n in range(200)])
+        (alert,) = started.alerts()
         assert alert.state == "firing"
         assert len(alert.worst) == 5
         for trace_id in alert.worst:
-            kept = instrument.evidence("bot", trace_id)
+            kept = started.evidence("bot", trace_id)
             assert kept is not None
             assert kept["trace"]["trace_id"] == trace_id
-        assert instrument.evidence("bot", "never seen") is None
+        assert started.evidence("bot", "never seen") is None
 
 
 def test_kept_evidence_is_bounded_by_the_windows(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, [good(n, timestamp=START + n * 30) for n in range(400)])
-        with instrument.lock():
-            worst = instrument.windows.worst_ids("bot")
+    with running(tmp_path) as started:
+        feed(started, [good(n, timestamp=START + n * 30) for n in range(400)])
+        with started.lock():
+            worst = started.windows.worst_ids("bot")
     database = sqlite3.connect(tmp_path / "s.sqlite")
     kept = {row[0] for row in database.execute("SELECT trace_id FROM evidence")}
     database.close()
@@ -238,102 +238,102 @@ def test_kept_evidence_is_bounded_by_the_windows(tmp_path: Path) -> None:
 def test_time_follows_the_events_in_a_replay_and_the_clock_when_live(tmp_path: Path) -> None:
     for live in (False, True):
         clock = Clock()
-        with running(tmp_path / str(live), live=live, clock=clock, monotonic=clock) as instrument:
+        with running(tmp_path / str(live), live=live, clock=clock, monotonic=clock) as started:
             clock.now = START + 100
-            feed(instrument, [good(n, timestamp=START + n) for n in range(100)])
+            feed(started, [good(n, timestamp=START + n) for n in range(100)])
             clock.now += 600
             if live:
-                until(lambda: instrument.windows.now == START + 99 + 600)
+                until(lambda: started.windows.now == START + 99 + 600)
             else:
                 time.sleep(1.5)
-            with instrument.lock():
-                five = instrument.windows.estimate("bot", "", "error", "builtin", "5m")
-                hour = instrument.windows.estimate("bot", "", "error", "builtin", "1h")
+            with started.lock():
+                five = started.windows.estimate("bot", "", "error", "builtin", "5m")
+                hour = started.windows.estimate("bot", "", "error", "builtin", "1h")
         assert (five is None) == live
         assert hour is not None
         assert hour.samples == 100
 
 
 def test_a_full_queue_refuses_and_nothing_is_lost(tmp_path: Path) -> None:
-    instrument = EmbeddedAgent(settings(tmp_path, queue=10), [])
-    instrument.accept([good(n) for n in range(8)], "test")
+    started = EmbeddedAgent(settings(tmp_path, queue=10), [])
+    started.accept([good(n) for n in range(8)], "test")
     with pytest.raises(QueueFull):
-        instrument.accept([good(n) for n in range(8, 12)], "test")
-    instrument.start()
-    instrument.wait_idle()
-    instrument.accept([good(n) for n in range(8, 12)], "test")
-    instrument.wait_idle()
-    with instrument.lock():
-        assert instrument.windows.count_traces("bot", "", "24h") == 12
-    instrument.stop(10)
+        started.accept([good(n) for n in range(8, 12)], "test")
+    started.start()
+    started.wait_idle()
+    started.accept([good(n) for n in range(8, 12)], "test")
+    started.wait_idle()
+    with started.lock():
+        assert started.windows.count_traces("bot", "", "24h") == 12
+    started.stop(10)
 
 
 def test_a_disk_that_fills_up_turns_readiness_off_until_there_is_room(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, mixed(50))
-        database = instrument._store._db
-        with instrument._store._mutex:
+    with running(tmp_path) as started:
+        feed(started, mixed(50))
+        database = started._store._db
+        with started._store._mutex:
             (pages,) = database.execute("PRAGMA page_count").fetchone()
             database.execute(f"PRAGMA max_page_count={pages}")
         wide = [good(n, timestamp=START + n, query="q" * 5_000) for n in range(1000, 1400)]
         with pytest.raises(StateUnavailable, match="full"):
-            instrument.accept(list(wide), "test")
-        assert not instrument.health().ready
-        with instrument._store._mutex:
+            started.accept(list(wide), "test")
+        assert not started.health().ready
+        with started._store._mutex:
             database.execute("PRAGMA max_page_count=1000000")
-        feed(instrument, wide)
-        assert instrument.health().ready
-        with instrument.lock():
-            assert sum(instrument.windows.count_traces(s, "", "24h") for s in ("bot", "faq")) == 450
+        feed(started, wide)
+        assert started.health().ready
+        with started.lock():
+            assert sum(started.windows.count_traces(s, "", "24h") for s in ("bot", "faq")) == 450
 
 
 def test_room_on_the_disk_is_noticed_without_traffic(tmp_path: Path) -> None:
     """Who is not ready is sent nothing."""
-    with running(tmp_path) as instrument:
-        database = instrument._store._db
-        with instrument._store._mutex:
+    with running(tmp_path) as started:
+        database = started._store._db
+        with started._store._mutex:
             (pages,) = database.execute("PRAGMA page_count").fetchone()
             database.execute(f"PRAGMA max_page_count={pages}")
         wide = [good(n, query="q" * 5_000) for n in range(100)]
         with pytest.raises(StateUnavailable, match="full"):
-            instrument.accept(list(wide), "test")
+            started.accept(list(wide), "test")
         time.sleep(2.5)  # the worker has tried again
-        assert not instrument.health().ready
-        with instrument._store._mutex:
+        assert not started.health().ready
+        with started._store._mutex:
             database.execute("PRAGMA max_page_count=1000000")
-        until(lambda: instrument.health().ready)
-    with running(tmp_path) as instrument:  # nothing of it is left
-        assert instrument.counters.get("ragmeter_state_quarantined_total") == 0
+        until(lambda: started.health().ready)
+    with running(tmp_path) as started:  # nothing of it is left
+        assert started.counters.get("ragmeter_state_quarantined_total") == 0
 
 
 def test_windows_that_make_no_sense_are_quarantined_not_half_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, mixed(50))
+    with running(tmp_path) as started:
+        feed(started, mixed(50))
     database = sqlite3.connect(tmp_path / "s.sqlite")
     database.execute("UPDATE buckets SET data = x'00ff' WHERE width = 600")
     database.commit()
     database.close()
-    with running(tmp_path) as instrument:
-        assert instrument.windows.services() == []
-        assert instrument.counters.get("ragmeter_state_quarantined_total") == 1
+    with running(tmp_path) as started:
+        assert started.windows.services() == []
+        assert started.counters.get("ragmeter_state_quarantined_total") == 1
     assert len(list(tmp_path.glob("s.sqlite.corrupt-*"))) >= 1
     assert "was moved to" in caplog.text
 
 
 def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> None:
-    instrument = EmbeddedAgent(settings(tmp_path), [])
-    instrument.accept([good(1), good(2)], "test")
-    instrument._store._db.execute("UPDATE inbox SET body = x'7b7d' WHERE seq = 1")
-    instrument._store.close()  # a restart reads the bodies; until then the traces are in memory
-    instrument = EmbeddedAgent(settings(tmp_path), [])
-    instrument.start()
-    instrument.wait_idle()
-    instrument.stop(10)
+    started = EmbeddedAgent(settings(tmp_path), [])
+    started.accept([good(1), good(2)], "test")
+    started._store._db.execute("UPDATE inbox SET body = x'7b7d' WHERE seq = 1")
+    started._store.close()  # a restart reads the bodies; until then the traces are in memory
+    started = EmbeddedAgent(settings(tmp_path), [])
+    started.start()
+    started.wait_idle()
+    started.stop(10)
     (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
     assert json.loads(line)["raw"] == "{}"
-    assert instrument.windows.count_traces("bot", "", "24h") == 1
+    assert started.windows.count_traces("bot", "", "24h") == 1
 
 
 def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other(
@@ -350,20 +350,20 @@ def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other
         return applied
 
     monkeypatch.setattr(Aggregator, "apply", poisoned)
-    with running(tmp_path) as instrument:
-        feed(instrument, [good(n) for n in range(20)])
-        feed(instrument, [good(n) for n in range(20, 25)])
-        assert instrument.fatal is None
-        with instrument.lock():
-            assert instrument.windows.count_traces("bot", "", "24h") == 24
-            counters = dict(instrument.counters.items())
+    with running(tmp_path) as started:
+        feed(started, [good(n) for n in range(20)])
+        feed(started, [good(n) for n in range(20, 25)])
+        assert started.fatal is None
+        with started.lock():
+            assert started.windows.count_traces("bot", "", "24h") == 24
+            counters = dict(started.counters.items())
     label = (("reason", "internal_error"),)
     assert counters["ragmeter_dead_letters_total", label] == 1
     assert counters["ragmeter_traces_received_total", (("source", "test"),)] == 25
     (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
     assert json.loads(json.loads(line)["raw"])["trace_id"] == "t7"
-    with running(tmp_path) as instrument:
-        assert dict(instrument.counters.items()) == counters
+    with running(tmp_path) as started:
+        assert dict(started.counters.items()) == counters
 
 
 def test_a_worker_that_dies_says_so_and_takes_nothing_more(
@@ -372,18 +372,18 @@ def test_a_worker_that_dies_says_so_and_takes_nothing_more(
     def broken(*_: object) -> list[Any]:
         raise RuntimeError("boom")
 
-    with running(tmp_path) as instrument:
+    with running(tmp_path) as started:
         with monkeypatch.context() as patch:
             patch.setattr(Worker, "_process_all", broken)
-            instrument.accept([good(1)], "test")
-            instrument.wait_idle()
-        assert instrument.fatal is not None
-        assert not instrument.health().ready
+            started.accept([good(1)], "test")
+            started.wait_idle()
+        assert started.fatal is not None
+        assert not started.health().ready
         with pytest.raises(StateUnavailable):
-            instrument.accept([good(2)], "test")
-    with running(tmp_path) as instrument:  # the trace was durable: a restart counts it
-        instrument.wait_idle()
-        assert instrument.windows.count_traces("bot", "", "24h") == 1
+            started.accept([good(2)], "test")
+    with running(tmp_path) as started:  # the trace was durable: a restart counts it
+        started.wait_idle()
+        assert started.windows.count_traces("bot", "", "24h") == 1
 
 
 @pytest.mark.parametrize(
@@ -398,32 +398,32 @@ def test_a_worker_that_dies_says_so_and_takes_nothing_more(
 def test_the_largest_that_is_allowed_is_counted_and_stays_finite(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, [good(n, **change) for n in range(3)])
-        assert instrument.fatal is None
-        counters = dict(instrument.counters.items())
+    with running(tmp_path) as started:
+        feed(started, [good(n, **change) for n in range(3)])
+        assert started.fatal is None
+        counters = dict(started.counters.items())
     assert all(math.isfinite(value) for value in counters.values())
     assert sum(v for (name, _), v in counters.items() if name == "rag_traces_total") == 3
 
 
 def test_a_state_file_that_is_deleted_while_in_use_stops_the_agent(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, [good(1)])
+    with running(tmp_path) as started:
+        feed(started, [good(1)])
         (tmp_path / "s.sqlite").unlink()
         with pytest.raises(StateUnavailable, match="moved or deleted"):
-            instrument.accept([good(2)], "test")
-        assert instrument.fatal is not None
-        assert not instrument.health().ready
+            started.accept([good(2)], "test")
+        assert started.fatal is not None
+        assert not started.health().ready
 
 
 def test_a_replayed_trace_from_the_future_is_said_when_live_traffic_comes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, [good(1, timestamp=time.time() + 86_400)])
-        assert instrument.health().ready
-        instrument.accept([good(2, timestamp=time.time())], "http", live=True)
-        assert "ahead of the clock" in instrument.health().problems[0]
+    with running(tmp_path) as started:
+        feed(started, [good(1, timestamp=time.time() + 86_400)])
+        assert started.health().ready
+        started.accept([good(2, timestamp=time.time())], "http", live=True)
+        assert "ahead of the clock" in started.health().problems[0]
     assert "ahead of the clock" in caplog.text
 
 
@@ -444,13 +444,13 @@ def test_a_gap_is_stepped_through_where_something_can_change_only(
         return honest(self, *args)
 
     def scrape() -> None:
-        with instrument.lock():
+        with started.lock():
             seen.append(calls)
 
     monkeypatch.setattr(AlertEngine, "evaluate", counting)
-    with running(tmp_path, rules=ERRORS) as instrument:
-        feed(instrument, [good(n, timestamp=START + n) for n in range(60)])
-        feed(instrument, [good(99, timestamp=START + 30 * 86_400)])
+    with running(tmp_path, rules=ERRORS) as started:
+        feed(started, [good(n, timestamp=START + n) for n in range(60)])
+        feed(started, [good(99, timestamp=START + 30 * 86_400)])
     assert 20 < calls < 150  # of 172,800 steps
     assert seen
     assert seen[0] < calls  # it did not have to wait for the end of the gap
@@ -458,35 +458,35 @@ def test_a_gap_is_stepped_through_where_something_can_change_only(
 
 @pytest.mark.parametrize("reloaded", [False, True])
 def test_a_sender_does_not_wait_for_who_holds_the_lock(tmp_path: Path, reloaded: bool) -> None:
-    with running(tmp_path) as instrument:
-        with instrument.lock():
-            (sender := threading.Thread(target=instrument.accept, args=([good(1)], "test"))).start()
+    with running(tmp_path) as started:
+        with started.lock():
+            (sender := threading.Thread(target=started.accept, args=([good(1)], "test"))).start()
             sender.join(10)
             assert not sender.is_alive()
             if reloaded:  # the state file has the count already
-                instrument._worker._reload()
-        with instrument.lock():
+                started._worker._reload()
+        with started.lock():
             counted = (("source", "test"),)
-            assert instrument.counters.get("ragmeter_traces_received_total", counted) == 1
+            assert started.counters.get("ragmeter_traces_received_total", counted) == 1
 
 
 def test_the_places_and_counters_of_a_service_that_is_gone_are_freed(tmp_path: Path) -> None:
-    with running(tmp_path, services=2) as instrument:
-        feed(instrument, [good(n, service=f"pod-{n}", timestamp=START) for n in range(2)])
-        feed(instrument, [good(5, service="late", timestamp=START - 90_000)])
-        feed(instrument, [good(9, service="new", timestamp=START + 3 * 86_400)])
-        with instrument.lock():
-            assert instrument.windows.services() == ["new"]
+    with running(tmp_path, services=2) as started:
+        feed(started, [good(n, service=f"pod-{n}", timestamp=START) for n in range(2)])
+        feed(started, [good(5, service="late", timestamp=START - 90_000)])
+        feed(started, [good(9, service="new", timestamp=START + 3 * 86_400)])
+        with started.lock():
+            assert started.windows.services() == ["new"]
             names = {
                 dict(labels)["service"]: value
-                for (name, labels), value in instrument.counters.items()
+                for (name, labels), value in started.counters.items()
                 if name == "rag_traces_total"
             }
     assert names == {"__other__": 1, "new": 1}
-    with running(tmp_path, services=2) as instrument:
-        feed(instrument, [good(10, service="newer", timestamp=START + 3 * 86_400)])
-        assert instrument.windows.services() == ["new", "newer"]
-        assert "pod-0" not in str(list(instrument.counters.items()))
+    with running(tmp_path, services=2) as started:
+        feed(started, [good(10, service="newer", timestamp=START + 3 * 86_400)])
+        assert started.windows.services() == ["new", "newer"]
+        assert "pod-0" not in str(list(started.counters.items()))
 
 
 def test_a_damaged_state_file_stops_the_agent_and_costs_no_trace(
@@ -495,34 +495,34 @@ def test_a_damaged_state_file_stops_the_agent_and_costs_no_trace(
     def damaged(*_: object) -> None:
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    with running(tmp_path) as instrument:
+    with running(tmp_path) as started:
         with monkeypatch.context() as patch:
             patch.setattr(SqliteStore, "commit", damaged)
-            instrument.accept([good(1)], "test")
-            instrument.wait_idle()
-        assert "damaged" in str(instrument.fatal)
-        assert not instrument.health().ready
+            started.accept([good(1)], "test")
+            started.wait_idle()
+        assert "damaged" in str(started.fatal)
+        assert not started.health().ready
     assert not (tmp_path / "d.jsonl").exists()
-    with running(tmp_path) as instrument:
-        instrument.wait_idle()
-        assert instrument.windows.count_traces("bot", "", "24h") == 1
+    with running(tmp_path) as started:
+        started.wait_idle()
+        assert started.windows.count_traces("bot", "", "24h") == 1
 
 
 def test_what_an_alert_names_is_kept_while_the_alert_is(tmp_path: Path) -> None:
-    with running(tmp_path, rules=ERRORS) as instrument:
+    with running(tmp_path, rules=ERRORS) as started:
         failing = [good(n, timestamp=START + n, status="error", answer="") for n in range(200)]
-        feed(instrument, failing)
+        feed(started, failing)
         fine = [good(n, timestamp=START + n) for n in range(200, 280)]
-        feed(instrument, fine)
-    with running(tmp_path, rules=ERRORS) as instrument:  # what was not worth keeping has gone
-        (alert,) = instrument.alerts()
+        feed(started, fine)
+    with running(tmp_path, rules=ERRORS) as started:  # what was not worth keeping has gone
+        (alert,) = started.alerts()
         assert len(alert.worst) == 5
-        assert all(instrument.evidence("bot", trace_id) for trace_id in alert.worst)
+        assert all(started.evidence("bot", trace_id) for trace_id in alert.worst)
 
 
 def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        feed(instrument, mixed(50))
+    with running(tmp_path) as started:
+        feed(started, mixed(50))
     database = sqlite3.connect(tmp_path / "s.sqlite")
     database.execute(
         "UPDATE buckets SET data = cast(x'63' || substr(data, 2) AS BLOB) WHERE width = 600"
@@ -536,65 +536,62 @@ def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> N
 
 def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
-    instrument = EmbeddedAgent(settings(tmp_path), [], clocks=Clocks(monotonic=clock))
-    assert instrument.health().ready
-    instrument.check_stalled()
+    started = EmbeddedAgent(settings(tmp_path), [], clocks=Clocks(monotonic=clock))
+    assert started.health().ready
+    started.check_stalled()
     for _ in range(12):  # a longer step would be taken for a process that stood still
         clock.now += 5
-        instrument.check_stalled()
-    assert "not moved for 60 s" in instrument.health().problems[0]
-    instrument.stop(1)
+        started.check_stalled()
+    assert "not moved for 60 s" in started.health().problems[0]
+    started.stop(1)
 
 
 def test_lag_is_that_of_waiting_work_not_of_a_quiet_night(tmp_path: Path) -> None:
     clock = Clock()
-    with running(tmp_path, live=True, clock=clock) as instrument:
-        feed(instrument, [good(1, timestamp=START)])
+    with running(tmp_path, live=True, clock=clock) as started:
+        feed(started, [good(1, timestamp=START)])
         clock.now += 8 * 3600
-        assert instrument.health().processing_lag_seconds == 0
+        assert started.health().processing_lag_seconds == 0
 
 
 def test_progress_and_poison_are_part_of_the_same_step(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
+    with running(tmp_path) as started:
         items: list[tuple[DecodedTrace | DecodeFailure, int]] = [
             good(1),
             (DecodeFailure("invalid_json", (), b"{"), 70),
         ]
-        instrument.accept(items, "file", progress=SourceProgress("f", 70), written=set())
-        assert instrument.position("f") == 70
-        assert instrument.dead_letters_from("f", 0) == {70}
+        started.accept(items, "file", progress=SourceProgress("f", 70), written=set())
+        assert started.position("f") == 70
+        assert started.dead_letters_from("f", 0) == {70}
 
 
 def test_accepting_and_reading_from_many_threads_counts_each_once(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
+    with running(tmp_path) as started:
 
         def send(part: int) -> None:
             for n in range(part * 50, part * 50 + 50):
-                instrument.accept([good(n), good(0)], "test")
-                with instrument.lock():
-                    instrument.windows.services()
+                started.accept([good(n), good(0)], "test")
+                with started.lock():
+                    started.windows.services()
 
         threads = [threading.Thread(target=send, args=(part,)) for part in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        instrument.wait_idle()
-        with instrument.lock():
-            assert instrument.windows.count_traces("bot", "", "24h") == 200
-            received = instrument.counters.get(
-                "ragmeter_traces_received_total", (("source", "test"),)
-            )
+        started.wait_idle()
+        with started.lock():
+            assert started.windows.count_traces("bot", "", "24h") == 200
+            received = started.counters.get("ragmeter_traces_received_total", (("source", "test"),))
         assert received == 400
 
 
 def test_many_services_share_one_series_over_the_limit(tmp_path: Path) -> None:
-    with running(tmp_path, services=3) as instrument:
-        feed(instrument, [good(n, service=f"s{n}") for n in range(10)])
-        with instrument.lock():
-            assert set(instrument.windows.services()) == {"s0", "s1", "s2", "__other__"}
-            assert instrument.windows.count_traces("__other__", "", "24h") == 7
+    with running(tmp_path, services=3) as started:
+        feed(started, [good(n, service=f"s{n}") for n in range(10)])
+        with started.lock():
+            assert set(started.windows.services()) == {"s0", "s1", "s2", "__other__"}
+            assert started.windows.count_traces("__other__", "", "24h") == 7
             assert (
-                instrument.counters.get("ragmeter_label_overflow_total", (("label", "service"),))
-                >= 7
+                started.counters.get("ragmeter_label_overflow_total", (("label", "service"),)) >= 7
             )

@@ -14,33 +14,33 @@ def asking(
     orders: CommandQueue[str | None, Any], service: str | None, patience: float = PATIENCE
 ) -> tuple[Any, list[Any]]:
     """A thread that asks, and what it will have been told."""
-    told: list[Any] = []
+    notified: list[Any] = []
 
     def ask() -> None:
         try:
-            told.append(orders.submit(service, patience))
+            notified.append(orders.submit(service, patience))
         except (StateUnavailable, UnknownService) as error:
-            told.append(error)
+            notified.append(error)
 
     thread = threading.Thread(target=ask)
     thread.start()
-    return thread, told
+    return thread, notified
 
 
 def test_an_order_is_answered_with_what_came_of_it() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
-    thread, told = asking(orders, "bot")
+    thread, notified = asking(orders, "bot")
     assert woken.wait(PATIENCE)
     orders.execute_pending(lambda service: {"service": service})
     thread.join(PATIENCE)
-    assert told == [{"service": "bot"}]
+    assert notified == [{"service": "bot"}]
 
 
 def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
-    thread, told = asking(orders, "x")
+    thread, notified = asking(orders, "x")
     assert woken.wait(PATIENCE)
 
     def promote(service: str | None) -> dict[str, Any]:
@@ -48,13 +48,13 @@ def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None
 
     orders.execute_pending(promote)
     thread.join(PATIENCE)
-    assert [type(one) for one in told] == [UnknownService]
+    assert [type(one) for one in notified] == [UnknownService]
 
 
 def test_what_ends_the_worker_is_told_and_goes_on() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
-    thread, told = asking(orders, None)
+    thread, notified = asking(orders, None)
     assert woken.wait(PATIENCE)
 
     def promote(service: str | None) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_what_ends_the_worker_is_told_and_goes_on() -> None:
     with pytest.raises(OSError, match="disk full"):
         orders.execute_pending(promote)
     thread.join(PATIENCE)
-    assert [type(one) for one in told] == [StateUnavailable]
+    assert [type(one) for one in notified] == [StateUnavailable]
 
 
 def test_whoever_has_given_up_finds_nothing_changed() -> None:
@@ -80,8 +80,8 @@ def test_whoever_has_given_up_finds_nothing_changed() -> None:
 def test_orders_to_a_worker_that_has_ended_are_refused() -> None:
     woken = threading.Event()
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
-    thread, told = asking(orders, None)
+    thread, notified = asking(orders, None)
     assert woken.wait(PATIENCE)
     orders.reject_pending("the agent is stopping")
     thread.join(PATIENCE)
-    assert [str(one) for one in told] == ["the agent is stopping"]
+    assert [str(one) for one in notified] == ["the agent is stopping"]

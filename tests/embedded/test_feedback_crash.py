@@ -32,7 +32,7 @@ def files(folder: Path, labels: int) -> tuple[Path, Path]:
         for number in range(TRACES)
     ]
     traces.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     for _ in range(labels):
         one: dict[str, Any] = {
             "trace_id": f"t{rng.randrange(TRACES + 20)}",
@@ -42,8 +42,8 @@ def files(folder: Path, labels: int) -> tuple[Path, Path]:
         }
         if rng.random() < 0.5:
             one["passages"] = {"kb-1": {"evidence_sufficient": rng.random() < 0.5}}
-        said += [one, one] if rng.random() < 0.1 else [one]
-    feedback.write_text("".join(json.dumps(line) + "\n" for line in said))
+        reported += [one, one] if rng.random() < 0.1 else [one]
+    feedback.write_text("".join(json.dumps(line) + "\n" for line in reported))
     return traces, feedback
 
 
@@ -82,7 +82,7 @@ def test_labels_count_once_however_often_the_agent_is_killed(tmp_path: Path) -> 
 def test_what_was_answered_is_counted_after_a_kill(tmp_path: Path) -> None:
     now = time.time()
     lines = [json.dumps(trace_dict(number, timestamp=now)) for number in range(40)]
-    said = [
+    reported = [
         json.dumps({"trace_id": f"t{n}", "timestamp": now, "answer": {"helpful": n % 4 > 0}})
         for n in range(40)
     ]
@@ -90,7 +90,7 @@ def test_what_was_answered_is_counted_after_a_kill(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{live.port}/v1/feedback"
         live.post_until_accepted("\n".join(lines).encode())
         for at in range(0, 40, 20):
-            reply = live.client.post(url, content="\n".join(said[at : at + 20]))
+            reply = live.client.post(url, content="\n".join(reported[at : at + 20]))
             assert (reply.status_code, reply.json()) == (200, {"accepted": 20, "rejected": 0})
             live.kill()
             live.start()

@@ -25,41 +25,39 @@ LIMIT = 100_000
 @contextmanager
 def running(folder: Path, dead_letters: str = "d.jsonl") -> Iterator[EmbeddedAgent]:
     paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / dead_letters)}
-    instrument = EmbeddedAgent(
-        load_settings(environ={}, overrides={"state": paths}), [], live=False
-    )
-    instrument.start()
+    started = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [], live=False)
+    started.start()
     try:
-        yield instrument
+        yield started
     finally:
-        stop_agent(instrument, 5)
+        stop_agent(started, 5)
 
 
-def received(instrument: EmbeddedAgent) -> float:
-    return instrument.counters.get("ragmeter_traces_received_total", (("source", "file"),))
+def received(started: EmbeddedAgent) -> float:
+    return started.counters.get("ragmeter_traces_received_total", (("source", "file"),))
 
 
 class Replaying:
     """A replay in a thread, fed through a named pipe."""
 
-    def __init__(self, instrument: EmbeddedAgent, folder: Path) -> None:
+    def __init__(self, started: EmbeddedAgent, folder: Path) -> None:
         self.path = folder / "pipe"
         os.mkfifo(self.path)
         self.stop = threading.Event()
         self.done: ImportResult | None = None
-        self.thread = threading.Thread(target=self._run, args=(instrument,))
+        self.thread = threading.Thread(target=self._run, args=(started,))
         self.thread.start()
 
-    def _run(self, instrument: EmbeddedAgent) -> None:
-        self.done = import_traces(instrument, self.path, LIMIT, stopped=self.stop.is_set)
+    def _run(self, started: EmbeddedAgent) -> None:
+        self.done = import_traces(started, self.path, LIMIT, stopped=self.stop.is_set)
 
 
 def test_a_pipe_that_pauses_is_handed_over_meanwhile(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        replaying = Replaying(instrument, tmp_path)
+    with running(tmp_path) as started:
+        replaying = Replaying(started, tmp_path)
         with replaying.path.open("wb", buffering=0) as pipe:
             pipe.write(trace_line(1) + b"\n" + trace_line(2) + b"\n")
-            until(lambda: received(instrument) == 2)  # and the pipe is still open
+            until(lambda: received(started) == 2)  # and the pipe is still open
             pipe.write(trace_line(3) + b"\n")
         replaying.thread.join(PATIENCE)
         assert replaying.done == ImportResult(items=3)
@@ -77,8 +75,8 @@ def test_a_silent_pipe_is_left_when_a_stop_comes(
         return item
 
     monkeypatch.setattr(ReadAhead, "get", noting)
-    with running(tmp_path) as instrument:
-        replaying = Replaying(instrument, tmp_path)
+    with running(tmp_path) as started:
+        replaying = Replaying(started, tmp_path)
         with replaying.path.open("wb", buffering=0) as pipe:
             pipe.write(trace_line(1) + b"\n")
             assert taken.wait(PATIENCE)
@@ -86,12 +84,12 @@ def test_a_silent_pipe_is_left_when_a_stop_comes(
             replaying.thread.join(PATIENCE)
             assert not replaying.thread.is_alive()
         assert replaying.done == ImportResult(items=1)  # what came is kept
-        assert received(instrument) == 1
+        assert received(started) == 1
 
 
 def test_a_pipe_that_nobody_opens_is_left_when_a_stop_comes(tmp_path: Path) -> None:
-    with running(tmp_path) as instrument:
-        replaying = Replaying(instrument, tmp_path)
+    with running(tmp_path) as started:
+        replaying = Replaying(started, tmp_path)
         time.sleep(0.3)
         replaying.stop.set()
         replaying.thread.join(PATIENCE)
@@ -103,20 +101,20 @@ def test_a_growing_file_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     lines = [trace_line(n) + b"\n" for n in range(30)]
     path.write_bytes(b"".join(lines[:20]) + lines[20][:50])
-    with running(tmp_path) as instrument:
-        assert import_traces(instrument, path, LIMIT) == ImportResult(items=20, unfinished=True)
-        assert import_traces(instrument, path, LIMIT) == ImportResult(before=True, unfinished=True)
+    with running(tmp_path) as started:
+        assert import_traces(started, path, LIMIT) == ImportResult(items=20, unfinished=True)
+        assert import_traces(started, path, LIMIT) == ImportResult(before=True, unfinished=True)
         path.write_bytes(b"".join(lines))
-        assert import_traces(instrument, path, LIMIT) == ImportResult(items=10, before=True)
-        assert received(instrument) == 30
+        assert import_traces(started, path, LIMIT) == ImportResult(items=10, before=True)
+        assert received(started) == 30
     assert not (tmp_path / "d.jsonl").exists()
 
 
 def test_an_empty_file_was_not_counted_before(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.touch()
-    with running(tmp_path) as instrument:
-        assert import_traces(instrument, path, LIMIT) == ImportResult(empty=True)
+    with running(tmp_path) as started:
+        assert import_traces(started, path, LIMIT) == ImportResult(empty=True)
 
 
 def test_what_was_read_before_an_error_is_kept(tmp_path: Path) -> None:
@@ -124,33 +122,33 @@ def test_what_was_read_before_an_error_is_kept(tmp_path: Path) -> None:
 
     path = tmp_path / "traces.jsonl.gz"
     path.write_bytes(gzip.compress(b"\n".join(trace_line(n) for n in range(300)))[:-30])
-    with running(tmp_path) as instrument:
+    with running(tmp_path) as started:
         with pytest.raises(OSError, match="cut off"):
-            import_traces(instrument, path, LIMIT)
-        assert received(instrument) > 200
+            import_traces(started, path, LIMIT)
+        assert received(started) > 200
 
 
 def test_the_reason_of_a_wait_is_said_at_once_and_not_always(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(b"nonsense\n")
     (tmp_path / "file").touch()
-    said: list[str] = []
-    said_at: list[float] = []
+    reported: list[str] = []
+    reported_at: list[float] = []
 
     def warn(line: str) -> None:
-        said.append(line)
-        said_at.append(time.monotonic())
+        reported.append(line)
+        reported_at.append(time.monotonic())
 
-    with running(tmp_path, dead_letters="file/d.jsonl") as instrument:
+    with running(tmp_path, dead_letters="file/d.jsonl") as started:
         done = import_traces(
-            instrument,
+            started,
             path,
             LIMIT,
             warn=warn,
-            stopped=lambda: bool(said) and time.monotonic() - said_at[0] > 1.0,
+            stopped=lambda: bool(reported) and time.monotonic() - reported_at[0] > 1.0,
         )
     assert done.items == 0
-    (line,) = said
+    (line,) = reported
     assert line.startswith(f"{path}: waiting: ")
     assert "directory" in line or "exists" in line
 
@@ -160,24 +158,24 @@ def test_a_file_is_read_no_further_ahead_than_its_decoded_traces_are_kept(
 ) -> None:
     monkeypatch.setattr(sqlite, "_KEPT_TRACES", 2)
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
-    instrument = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [])
-    instrument.accept([good(1), good(2)], "file")
+    started = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [])
+    started.accept([good(1), good(2)], "file")
     with pytest.raises(QueueFull):
-        instrument.accept([good(3)], "file")
-    instrument.accept([good(3)], "http", live=True)  # nobody reads that again
-    instrument.start()
-    instrument.wait_idle()
-    instrument.accept([good(4)], "file")
-    instrument.stop(10)
-    assert instrument.windows.count_traces("bot", "", "24h") == 4
+        started.accept([good(3)], "file")
+    started.accept([good(3)], "http", live=True)  # nobody reads that again
+    started.start()
+    started.wait_idle()
+    started.accept([good(4)], "file")
+    started.stop(10)
+    assert started.windows.count_traces("bot", "", "24h") == 4
 
 
 def test_the_example_shows_real_numbers(tmp_path: Path) -> None:
     path = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"
-    with running(tmp_path) as instrument:
-        import_traces(instrument, path, 2**21)
-        instrument.wait_idle()
-        with instrument.lock():
-            found = instrument.windows.estimate("mtrag-chat", "", "grounding", "builtin", "1h")
+    with running(tmp_path) as started:
+        import_traces(started, path, 2**21)
+        started.wait_idle()
+        with started.lock():
+            found = started.windows.estimate("mtrag-chat", "", "grounding", "builtin", "1h")
     assert found is not None
     assert 0 < found.lower < found.value < found.upper < 1

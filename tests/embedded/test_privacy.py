@@ -38,12 +38,12 @@ def settings(folder: Path, **privacy: Any) -> Settings:
 
 @contextmanager
 def running(folder: Path, **privacy: Any) -> Iterator[EmbeddedAgent]:
-    instrument = EmbeddedAgent(settings(folder, **privacy), [])
-    instrument.start()
+    started = EmbeddedAgent(settings(folder, **privacy), [])
+    started.start()
     try:
-        yield instrument
+        yield started
     finally:
-        stop_agent(instrument, 10)
+        stop_agent(started, 10)
 
 
 def everything(folder: Path) -> bytes:

@@ -71,8 +71,8 @@ def test_traces_for_people_begin_with_a_restart_only(
     taken, again = reload(tmp_path, f"sampling: {before}", f"sampling: {after}")
     again()
     assert len(taken) == 1
-    (said, *_) = [one.getMessage() for one in caplog.records if "from now on" in one.message]
-    assert ("people" in said) == live
+    (reported, *_) = [one.getMessage() for one in caplog.records if "from now on" in one.message]
+    assert ("people" in reported) == live
     assert ("after a restart: sampling.people" in caplog.text) == (not live)
 
 

@@ -73,89 +73,89 @@ def settings(folder: Path, **limits: Any) -> Settings:
 def running(
     folder: Path, fake: Fake | None, *, live: bool = False, **limits: Any
 ) -> Iterator[EmbeddedAgent]:
-    instrument = EmbeddedAgent(
+    started = EmbeddedAgent(
         settings(folder, **limits),
         [],
         live=live,
         tiers=lambda saved: SlowTiers({"judge": fake} if fake else {}),
     )
-    instrument.start()
+    started.start()
     try:
-        yield instrument
+        yield started
     finally:
-        stop_agent(instrument, 2)
+        stop_agent(started, 2)
 
 
-def states(instrument: EmbeddedAgent, metric: str, scorer: str) -> dict[str, int]:
-    with instrument.lock():
-        found = instrument.windows.states("bot", "", metric, scorer, "24h")
+def states(started: EmbeddedAgent, metric: str, scorer: str) -> dict[str, int]:
+    with started.lock():
+        found = started.windows.states("bot", "", metric, scorer, "24h")
     return {name: number for name, number in found.items() if number}
 
 
-def mismatch(instrument: EmbeddedAgent) -> float:
+def mismatch(started: EmbeddedAgent) -> float:
     """seen - sum(states) - waiting, over all pairs; no pair waits for less than nothing."""
-    with instrument.lock():
-        assert all(number >= 0 for number in instrument.waiting.values()), instrument.waiting
+    with started.lock():
+        assert all(number >= 0 for number in started.waiting.values()), started.waiting
         total = 0.0
-        for (name, _), value in instrument.counters.items():
+        for (name, _), value in started.counters.items():
             total += value * {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
-        return total - sum(instrument.waiting.values())
+        return total - sum(started.waiting.values())
 
 
 def test_every_drawn_trace_is_scored_once_and_counted_in_its_own_window(tmp_path: Path) -> None:
     fake = Fake()
-    with running(tmp_path, fake) as instrument:
-        instrument.accept([good(n) for n in range(50)], "test")
-        instrument.wait_idle()
+    with running(tmp_path, fake) as started:
+        started.accept([good(n) for n in range(50)], "test")
+        started.wait_idle()
         assert sorted(fake.asked) == sorted(f"t{n}" for n in range(50))
-        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
-        assert states(instrument, "answered", "judge") == {"unscored": 50}
-        with instrument.lock():
-            assert instrument.windows.count_traces("bot", "", "24h") == 50
-            found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
+        assert states(started, "relevance", "umbrela") == {"scored": 50}
+        assert states(started, "answered", "judge") == {"unscored": 50}
+        with started.lock():
+            assert started.windows.count_traces("bot", "", "24h") == 50
+            found = started.windows.estimate("bot", "", "relevance", "umbrela", "24h")
         assert found is not None
         assert (found.value, found.samples) == (2.0, 50)
-        assert mismatch(instrument) == 0
+        assert mismatch(started) == 0
 
 
 def test_cheap_metrics_do_not_wait_for_a_judge_that_hangs(tmp_path: Path) -> None:
     fake = Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
-    with running(tmp_path, fake) as instrument:
-        instrument.accept([good(n) for n in range(30)], "test")
-        until(lambda: instrument.health().queue_depth == 0)
-        assert states(instrument, "error", "builtin") == {"scored": 30}
-        assert states(instrument, "relevance", "umbrela") == {}
-        health: AgentHealth = instrument.health()
+    with running(tmp_path, fake) as started:
+        started.accept([good(n) for n in range(30)], "test")
+        until(lambda: started.health().queue_depth == 0)
+        assert states(started, "error", "builtin") == {"scored": 30}
+        assert states(started, "relevance", "umbrela") == {}
+        health: AgentHealth = started.health()
         assert health.pending == {"judge": 30}
         assert health.ready
-        assert mismatch(instrument) == 0
+        assert mismatch(started) == 0
 
 
 def test_what_was_not_scored_before_a_restart_is_scored_after_it(tmp_path: Path) -> None:
     slow = Fake(lambda trace: asyncio.sleep(10 * PATIENCE) if int(trace.trace_id[1:]) % 2 else None)
-    with running(tmp_path, slow) as instrument:
-        instrument.accept([good(n) for n in range(30)], "test")
-        until(lambda: states(instrument, "relevance", "umbrela") == {"scored": 15})
+    with running(tmp_path, slow) as started:
+        started.accept([good(n) for n in range(30)], "test")
+        until(lambda: states(started, "relevance", "umbrela") == {"scored": 15})
     fast = Fake()
-    with running(tmp_path, fast) as instrument:
-        instrument.wait_idle()
+    with running(tmp_path, fast) as started:
+        started.wait_idle()
         assert sorted(fast.asked) == sorted(f"t{n}" for n in range(1, 30, 2))
-        assert states(instrument, "relevance", "umbrela") == {"scored": 30}
-        assert mismatch(instrument) == 0
+        assert states(started, "relevance", "umbrela") == {"scored": 30}
+        assert mismatch(started) == 0
 
 
 def test_a_judge_that_was_taken_away_leaves_its_traces_unscored(tmp_path: Path) -> None:
-    with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as instrument:
-        instrument.accept([good(n) for n in range(10)], "test")
-        until(lambda: instrument.health().pending == {"judge": 10})
-    with running(tmp_path, None) as instrument:
-        instrument.wait_idle()
-        assert states(instrument, "relevance", "umbrela") == {"unscored": 10}
-        with instrument.lock():
-            counters = dict(instrument.counters.items())
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as started:
+        started.accept([good(n) for n in range(10)], "test")
+        until(lambda: started.health().pending == {"judge": 10})
+    with running(tmp_path, None) as started:
+        started.wait_idle()
+        assert states(started, "relevance", "umbrela") == {"unscored": 10}
+        with started.lock():
+            counters = dict(started.counters.items())
         key = (("metric", "relevance"), ("scorer", "umbrela"), ("state", "unscored"))
         assert counters["ragmeter_results_total", (*key, ("reason", "not_configured"))] == 10
-        assert mismatch(instrument) == 0
+        assert mismatch(started) == 0
 
 
 def test_a_tier_that_raises_costs_its_own_metrics_only(tmp_path: Path) -> None:
@@ -163,20 +163,20 @@ def test_a_tier_that_raises_costs_its_own_metrics_only(tmp_path: Path) -> None:
         if trace.trace_id == "t3":
             raise RuntimeError("a mistake of ours")
 
-    with running(tmp_path, Fake(broken)) as instrument:
-        instrument.accept([good(n) for n in range(10)], "test")
-        instrument.wait_idle()
-        assert states(instrument, "relevance", "umbrela") == {"scored": 9, "unscored": 1}
-        assert states(instrument, "error", "builtin") == {"scored": 10}
+    with running(tmp_path, Fake(broken)) as started:
+        started.accept([good(n) for n in range(10)], "test")
+        started.wait_idle()
+        assert states(started, "relevance", "umbrela") == {"scored": 9, "unscored": 1}
+        assert states(started, "error", "builtin") == {"scored": 10}
 
 
-def counted(instrument: EmbeddedAgent, metric: str, scorer: str) -> dict[str, float]:
+def counted(started: EmbeddedAgent, metric: str, scorer: str) -> dict[str, float]:
     """The results of a pair by state, those of late traces included."""
     pair = (("metric", metric), ("scorer", scorer))
-    with instrument.lock():
+    with started.lock():
         return {
             dict(labels)["state"]: value
-            for (name, labels), value in instrument.counters.items()
+            for (name, labels), value in started.counters.items()
             if name == "ragmeter_results_total" and labels[:2] == pair
         }
 
@@ -190,16 +190,16 @@ def test_a_trace_too_late_for_every_window_is_not_judged_and_counts_once(
 ) -> None:
     fake = Fake()
     now = time.time() if live else START
-    with running(tmp_path, fake, live=live) as instrument:
-        instrument.accept([good(1, timestamp=now)], "test", live=live)
-        instrument.wait_idle()
-        instrument.accept([good(2, timestamp=now - LATE_BY)], "test", live=live)
-        instrument.wait_idle()
+    with running(tmp_path, fake, live=live) as started:
+        started.accept([good(1, timestamp=now)], "test", live=live)
+        started.wait_idle()
+        started.accept([good(2, timestamp=now - LATE_BY)], "test", live=live)
+        started.wait_idle()
         assert fake.asked == ["t1"]
-        assert instrument.health().pending == {"judge": 0}
-        assert counted(instrument, "relevance", "umbrela") == {"scored": 1, "late": 1}
-        assert counted(instrument, "answered", "judge") == {"unscored": 1, "late": 1}
-        assert mismatch(instrument) == 0
+        assert started.health().pending == {"judge": 0}
+        assert counted(started, "relevance", "umbrela") == {"scored": 1, "late": 1}
+        assert counted(started, "answered", "judge") == {"unscored": 1, "late": 1}
+        assert mismatch(started) == 0
 
 
 def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
@@ -214,12 +214,12 @@ def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
         return honest(self, queued, cheap, late=False)
 
     monkeypatch.setattr(TierDraws, "make_rows", careless)
-    with running(tmp_path, Fake()) as instrument:
+    with running(tmp_path, Fake()) as started:
         for number, at in ((1, START), (2, START - LATE_BY), (3, START - LATE_BY)):
-            instrument.accept([good(number, timestamp=at)], "test")
-            instrument.wait_idle()
-        assert instrument.waiting == dict.fromkeys(JUDGED, -2)
-        text = PrometheusExporter(instrument).render().decode()
+            started.accept([good(number, timestamp=at)], "test")
+            started.wait_idle()
+        assert started.waiting == dict.fromkeys(JUDGED, -2)
+        text = PrometheusExporter(started).render().decode()
     name = "ragmeter_accounting_mismatch"
     found = {line for line in text.splitlines() if line.startswith(name)}
     assert {line for line in found if not line.endswith(" 0.0")} == {
@@ -229,21 +229,21 @@ def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
 
 def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> None:
     fake = Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
-    with running(tmp_path, fake, live=True, drawn=20) as instrument:
-        instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "test", live=True)
-        until(lambda: instrument.health().queue_depth == 0)
-        assert states(instrument, "relevance", "umbrela") == {"shed": 30}
-        assert instrument.health().pending == {"judge": 20}
-        assert mismatch(instrument) == 0
+    with running(tmp_path, fake, live=True, drawn=20) as started:
+        started.accept([good(n, timestamp=time.time()) for n in range(50)], "test", live=True)
+        until(lambda: started.health().queue_depth == 0)
+        assert states(started, "relevance", "umbrela") == {"shed": 30}
+        assert started.health().pending == {"judge": 20}
+        assert mismatch(started) == 0
 
 
 def test_a_replay_waits_for_its_judge_instead(tmp_path: Path) -> None:
     fake = Fake(lambda trace: asyncio.sleep(0.001))
-    with running(tmp_path, fake, drawn=20) as instrument:
+    with running(tmp_path, fake, drawn=20) as started:
         for start in range(0, 1000, 100):
-            accept_in_turn(instrument, [good(n) for n in range(start, start + 100)], "test")
-        instrument.wait_idle()
-        assert states(instrument, "relevance", "umbrela") == {"scored": 1000}
+            accept_in_turn(started, [good(n) for n in range(start, start + 100)], "test")
+        started.wait_idle()
+        assert states(started, "relevance", "umbrela") == {"scored": 1000}
 
 
 def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
@@ -253,71 +253,71 @@ def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
     fake = Fake(lambda trace: asyncio.sleep(10 * PATIENCE))
     stop = threading.Event()
 
-    def send(instrument: EmbeddedAgent) -> None:
+    def send(started: EmbeddedAgent) -> None:
         number = 1000
         while not stop.wait(0.001):
-            instrument.accept([good(number, timestamp=time.time())], "test", live=True)
+            started.accept([good(number, timestamp=time.time())], "test", live=True)
             number += 1
 
-    with running(tmp_path, fake, live=True) as instrument:
-        sender = threading.Thread(target=send, args=(instrument,))
+    with running(tmp_path, fake, live=True) as started:
+        sender = threading.Thread(target=send, args=(started,))
         sender.start()
         try:
-            instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "file")
-            waiting = threading.Thread(target=instrument.wait_replayed, daemon=True)
+            started.accept([good(n, timestamp=time.time()) for n in range(50)], "file")
+            waiting = threading.Thread(target=started.wait_replayed, daemon=True)
             waiting.start()
             waiting.join(PATIENCE)
             assert not waiting.is_alive()
-            with instrument.lock():
-                assert instrument.windows.count_traces("bot", "", "24h") >= 50
-            assert instrument.health().pending["judge"] >= 50
+            with started.lock():
+                assert started.windows.count_traces("bot", "", "24h") >= 50
+            assert started.health().pending["judge"] >= 50
         finally:
             stop.set()
             sender.join()
 
 
 def test_a_replay_ends_when_its_judge_has_answered(tmp_path: Path) -> None:
-    with running(tmp_path, Fake(lambda trace: asyncio.sleep(0.01))) as instrument:
-        instrument.accept([good(n) for n in range(50)], "file")
-        instrument.wait_replayed()
-        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(0.01))) as started:
+        started.accept([good(n) for n in range(50)], "file")
+        started.wait_replayed()
+        assert states(started, "relevance", "umbrela") == {"scored": 50}
 
 
 def test_a_new_fingerprint_starts_a_new_series(tmp_path: Path) -> None:
     fake = Fake()
-    with running(tmp_path, fake) as instrument:
-        instrument.accept([good(n) for n in range(10)], "test")
-        instrument.wait_idle()
+    with running(tmp_path, fake) as started:
+        started.accept([good(n) for n in range(10)], "test")
+        started.wait_idle()
         fake.fingerprint = "f2"
-        instrument.accept([good(n) for n in range(10, 30)], "test")
-        instrument.wait_idle()
-        with instrument.lock():
+        started.accept([good(n) for n in range(10, 30)], "test")
+        started.wait_idle()
+        with started.lock():
             series = [
-                s for m, s in instrument.windows.series("bot") if m == "relevance" and "+" not in s
+                s for m, s in started.windows.series("bot") if m == "relevance" and "+" not in s
             ]
             samples = [
                 estimate.samples
                 for scorer in ("umbrela", "umbrela@f1", "umbrela@f2")
-                if (estimate := instrument.windows.estimate("bot", "", "relevance", scorer, "24h"))
+                if (estimate := started.windows.estimate("bot", "", "relevance", scorer, "24h"))
             ]
-            changes = instrument.counters.get(
+            changes = started.counters.get(
                 "ragmeter_instrument_changes_total",
                 (("metric", "relevance"), ("scorer", "umbrela")),
             )
         assert series == ["builtin", "umbrela@f1", "umbrela"]
         assert samples == [20, 10, 20]  # who asks for the scorer gets its newest series
         assert changes == 1
-    with running(tmp_path, fake) as instrument, instrument.lock():
-        found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
+    with running(tmp_path, fake) as started, started.lock():
+        found = started.windows.estimate("bot", "", "relevance", "umbrela", "24h")
         assert found is not None
         assert found.samples == 20
 
 
 def test_the_evidence_of_a_trace_holds_what_both_stages_found(tmp_path: Path) -> None:
-    with running(tmp_path, Fake()) as instrument:
-        instrument.accept([good(n) for n in range(10)], "test")
-        instrument.wait_idle()
-        kept = instrument.evidence("bot", "t1")
+    with running(tmp_path, Fake()) as started:
+        started.accept([good(n) for n in range(10)], "test")
+        started.wait_idle()
+        kept = started.evidence("bot", "t1")
         assert kept is not None
         found = {(item["metric"], item["scorer"]): item for item in kept["results"]}
         assert found["relevance", "umbrela"]["value"] == 2.0
@@ -339,16 +339,16 @@ def test_results_that_cannot_be_counted_become_unscored(
         return counted
 
     monkeypatch.setattr(Aggregator, "finish", poisoned)
-    with running(tmp_path, Fake()) as instrument:
-        instrument.accept([good(n) for n in range(20)], "test")
-        instrument.wait_idle()
-        assert instrument.fatal is None
-        assert states(instrument, "relevance", "umbrela") == {"scored": 19, "unscored": 1}
-        assert mismatch(instrument) == 0
+    with running(tmp_path, Fake()) as started:
+        started.accept([good(n) for n in range(20)], "test")
+        started.wait_idle()
+        assert started.fatal is None
+        assert states(started, "relevance", "umbrela") == {"scored": 19, "unscored": 1}
+        assert mismatch(started) == 0
 
 
 def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> None:
-    instrument = EmbeddedAgent(
+    started = EmbeddedAgent(
         settings(tmp_path),
         [],
         live=True,
@@ -356,54 +356,54 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
             {"judge": Fake()}, controllers={"judge": BudgetController(JudgeBudgetSettings())}
         ),
     )
-    instrument.start()
+    started.start()
     try:
-        instrument.accept([good(1, timestamp=time.time())], "test", live=True)
-        instrument.wait_idle()
+        started.accept([good(1, timestamp=time.time())], "test", live=True)
+        started.wait_idle()
         # what a kill would leave now: no later commit has come to put it right
         with sqlite3.connect(tmp_path / "s.sqlite") as db:
             (text,) = db.execute("SELECT value FROM meta WHERE name='budgets'").fetchone()
     finally:
-        stop_agent(instrument, 2)
+        stop_agent(started, 2)
     assert json.loads(text)["judge"]["settled"] == 1
 
 
 def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
     control = BudgetController(JudgeBudgetSettings(requests_per_minute=1))
-    instrument = EmbeddedAgent(
+    started = EmbeddedAgent(
         settings(tmp_path, services=2),
         [],
         live=True,
         tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),
     )
-    instrument.start()
+    started.start()
     try:
         now = time.time()
         named = [good(n, timestamp=now, service=f"{n}" + "x" * 400) for n in range(5)]
-        instrument.accept(named, "test", live=True)
-        instrument.wait_idle()
-        with instrument.lock():
-            gauges = instrument.gauges()
+        started.accept(named, "test", live=True)
+        started.wait_idle()
+        with started.lock():
+            gauges = started.gauges()
             scales = [labels for name, labels, _ in gauges if name == "ragmeter_sampling_scale"]
-            known = instrument.windows.services()
+            known = started.windows.services()
     finally:
-        stop_agent(instrument, 2)
+        stop_agent(started, 2)
     assert len(known) == 3  # two and `__other__`
     judged = [(("tier", "judge"), ("service", name)) for name in sorted(known)]
     assert scales == [(("tier", "builtin"), ("service", "")), *judged]
 
 
 def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:
-    with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as instrument:
-        instrument.accept([good(1)], "test")
-        until(lambda: instrument.health().pending == {"judge": 1})
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as started:
+        started.accept([good(1)], "test")
+        until(lambda: started.health().pending == {"judge": 1})
     with sqlite3.connect(tmp_path / "s.sqlite") as db:
         db.execute("UPDATE drawn SET pairs='{'")
-    with running(tmp_path, Fake()) as instrument:
-        assert instrument.counters.get("ragmeter_state_quarantined_total") == 1
-        instrument.accept([good(2)], "test")
-        instrument.wait_idle()
-        assert states(instrument, "relevance", "umbrela") == {"scored": 1}
+    with running(tmp_path, Fake()) as started:
+        assert started.counters.get("ragmeter_state_quarantined_total") == 1
+        started.accept([good(2)], "test")
+        started.wait_idle()
+        assert states(started, "relevance", "umbrela") == {"scored": 1}
 
 
 def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path: Path) -> None:
@@ -413,22 +413,22 @@ def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path:
     def tiers(saved: Any) -> SlowTiers:
         return SlowTiers({"judge": Fake()}, controllers={"judge": tight})
 
-    instrument = EmbeddedAgent(settings(tmp_path), [], live=False, tiers=tiers)
-    instrument.start()
+    started = EmbeddedAgent(settings(tmp_path), [], live=False, tiers=tiers)
+    started.start()
     try:
-        instrument.accept([good(n) for n in range(50)], "test")
-        instrument.wait_idle()
-        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        started.accept([good(n) for n in range(50)], "test")
+        started.wait_idle()
+        assert states(started, "relevance", "umbrela") == {"scored": 50}
         assert tight.balances()["requests"][1] >= 0
         live = [good(n, timestamp=time.time()) for n in range(50, 500)]
-        instrument.accept(live[:1], "test", live=True)
-        instrument.wait_idle()
-        instrument.accept(live[1:], "test", live=True)
-        instrument.wait_idle()
-        assert states(instrument, "relevance", "umbrela")["sampled_out"] > 300
-        assert mismatch(instrument) == 0
+        started.accept(live[:1], "test", live=True)
+        started.wait_idle()
+        started.accept(live[1:], "test", live=True)
+        started.wait_idle()
+        assert states(started, "relevance", "umbrela")["sampled_out"] > 300
+        assert mismatch(started) == 0
     finally:
-        stop_agent(instrument, 2)
+        stop_agent(started, 2)
 
 
 class Local(Fake):
@@ -467,20 +467,20 @@ def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, cont
         "sampling": {"model": 1.0},
         "privacy": {"content": content},
     }
-    instrument = EmbeddedAgent(
+    started = EmbeddedAgent(
         load_settings(environ={}, overrides=tree),
         parse_rules([{"rules": [rule]}]),
         live=False,
         tiers=lambda saved: SlowTiers({"model": Local()}),
         outputs=AgentOutputs(make_notifications=notify),
     )
-    instrument.start()
+    started.start()
     try:
         for first in (0, 100):
-            instrument.accept([good(n) for n in range(first, first + 100)], str(first))
-            instrument.wait_idle()
+            started.accept([good(n) for n in range(first, first + 100)], str(first))
+            started.wait_idle()
     finally:
-        stop_agent(instrument, 2)
+        stop_agent(started, 2)
     summary = notified[0].summary
     if content == "none":
         assert "unsupported" not in summary

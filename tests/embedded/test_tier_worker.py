@@ -28,11 +28,11 @@ class Empty:
 
 
 def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    told = threading.Event()
+    notified = threading.Event()
 
     class Told(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told.set()
+            notified.set()
 
     async def broken() -> None:
         raise ValueError("a mistake of ours")
@@ -44,7 +44,7 @@ def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureF
     log.addHandler(handler)
     try:
         worker.start()
-        assert told.wait(PATIENCE)
+        assert notified.wait(PATIENCE)
         assert worker.fatal is None
         assert worker.stop(1)
     finally:

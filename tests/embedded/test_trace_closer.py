@@ -233,7 +233,7 @@ def test_a_trace_that_was_forgotten_is_still_no_second_one(bench: Bench) -> None
 
 
 def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> None:
-    told: list[Exception] = []
+    notified: list[Exception] = []
     for error in (RuntimeError("bug"), sqlite3.DatabaseError("malformed")):
         closer = TraceCloser(
             bench.agent.assembly,
@@ -242,7 +242,7 @@ def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> No
             extract,
             4096,
             written=set(),
-            on_damage=told.append,
+            on_damage=notified.append,
         )
 
         def broken(error: Exception = error) -> int:
@@ -253,4 +253,4 @@ def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> No
         closer._thread.join(5)
         assert closer.stop()
         assert (closer.fatal is not None) == isinstance(error, RuntimeError)
-    assert [str(error) for error in told] == ["malformed"]
+    assert [str(error) for error in notified] == ["malformed"]

@@ -72,17 +72,17 @@ async def ready(url: str, process: asyncio.subprocess.Process, log: Path) -> Non
     async with httpx.AsyncClient() as client:
         for _ in range(200):
             if process.returncode is not None:
-                pytest.fail(f"Alertmanager ended at once:\n{said(log)}")
+                pytest.fail(f"Alertmanager ended at once:\n{reported(log)}")
             try:
                 if (await client.get(f"{url}/-/ready")).status_code == 200:
                     return
             except httpx.HTTPError:
                 pass
             await asyncio.sleep(0.05)
-    pytest.fail(f"Alertmanager is not ready after 10 s:\n{said(log)}")
+    pytest.fail(f"Alertmanager is not ready after 10 s:\n{reported(log)}")
 
 
-def said(log: Path) -> str:
+def reported(log: Path) -> str:
     return log.read_text()
 
 

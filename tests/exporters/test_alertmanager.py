@@ -69,43 +69,43 @@ def test_annotations_carry_the_evidence() -> None:
 
 
 def test_every_kind_carries_what_it_was_before_where_and_who() -> None:
-    told = alert_payload(
+    notified = alert_payload(
         make(baseline=0.01, top_segment="model=m\x00", fingerprint="ab12"), WALL, None, 60
     )["annotations"]
-    assert (told["baseline"], told["top_segment"], told["judge_fingerprint"]) == (
+    assert (notified["baseline"], notified["top_segment"], notified["judge_fingerprint"]) == (
         "0.01",
         "model=m ",
         "ab12",
     )
-    told = alert_payload(unscored(), WALL, None, 60)["annotations"]
-    assert told["reasons"] == "judge_timeout 60, unparsable 3"
+    notified = alert_payload(unscored(), WALL, None, 60)["annotations"]
+    assert notified["reasons"] == "judge_timeout 60, unparsable 3"
     assert alert_payload(absent(), WALL, None, 60)["annotations"]["baseline"] == "40"
 
 
 def test_a_rules_own_annotations_replace_no_evidence() -> None:
     names = ("baseline", "since", "top_segment", "judge_fingerprint", "reasons")
-    told = alert_payload(make(annotations=dict.fromkeys(names, "fake")), WALL, None, 60)[
+    notified = alert_payload(make(annotations=dict.fromkeys(names, "fake")), WALL, None, 60)[
         "annotations"
     ]
-    assert "fake" not in told.values()
+    assert "fake" not in notified.values()
 
 
 def test_drift_says_since_when_from_what_and_where() -> None:
-    told = alert_payload(drifted(), WALL, None, 60)["annotations"]
-    assert told["value"] == "0.6"
-    assert told["baseline"] == "0.8"
-    assert told["statistic"] == "51234"
-    assert told["expected_days"] == "35.58"
-    assert told["threshold"] == "drift >= 43200"
-    assert [seconds(told[name]) for name in ("since", "since_earliest", "since_latest")] == [
+    notified = alert_payload(drifted(), WALL, None, 60)["annotations"]
+    assert notified["value"] == "0.6"
+    assert notified["baseline"] == "0.8"
+    assert notified["statistic"] == "51234"
+    assert notified["expected_days"] == "35.58"
+    assert notified["threshold"] == "drift >= 43200"
+    assert [seconds(notified[name]) for name in ("since", "since_earliest", "since_latest")] == [
         700,
         640,
         760,
     ]
-    assert told["top_segment"] == "model=<b>"
-    assert told["judge_fingerprint"] == "ab12cd34ef56"
-    assert told["provisional"] == "true"
-    assert "cause" not in told
+    assert notified["top_segment"] == "model=<b>"
+    assert notified["judge_fingerprint"] == "ab12cd34ef56"
+    assert notified["provisional"] == "true"
+    assert "cause" not in notified
 
 
 def test_annotations_are_bounded_and_hold_whole_ids_only() -> None:

@@ -40,11 +40,11 @@ def test_numbers_that_are_none() -> None:
 
 
 def test_a_unit_is_told_only_where_the_name_ends_in_it() -> None:
-    told = MetricFamily("rag_a_seconds", "gauge", "A.", unit="seconds")
+    notified = MetricFamily("rag_a_seconds", "gauge", "A.", unit="seconds")
     untold = MetricFamily("rag_a_ci_lower", "gauge", "A.", unit="seconds")
-    assert "# UNIT rag_a_seconds seconds\n" in family_header(told, True)
+    assert "# UNIT rag_a_seconds seconds\n" in family_header(notified, True)
     assert "# UNIT" not in family_header(untold, True)
-    assert "# UNIT" not in family_header(told, False)
+    assert "# UNIT" not in family_header(notified, False)
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> Non
 
     async def scenario() -> None:
         clock = [NOW]
-        told: list[httpx.Request] = []
+        notified: list[httpx.Request] = []
 
         def take(request: httpx.Request) -> httpx.Response:
-            told.append(request)
+            notified.append(request)
             return httpx.Response(204)
 
         running: Any = Running()
@@ -51,6 +51,6 @@ def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> Non
             clock[0] += jump
             await until_async(lambda: len(running.outbox) == 0)
             await senders.stop()
-        assert len(told) == 1
+        assert len(notified) == 1
 
     asyncio.run(scenario())

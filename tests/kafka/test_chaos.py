@@ -96,7 +96,7 @@ def test_exports_that_add_up_to_the_truth_have_no_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("worker", "name", "value", "told"),
+    ("worker", "name", "value", "notified"),
     [
         ("a", COUNT, 6.0, "is 6.0, 5.0 expected"),
         ("a", STATE, 4.0, "is 11.0, 12.0 expected"),
@@ -106,10 +106,10 @@ def test_exports_that_add_up_to_the_truth_have_no_differences() -> None:
         ("b", OTHER.replace("ok", "timeout"), 1.0, "is 1.0, nothing expected"),
     ],
 )
-def test_every_difference_is_named(worker: str, name: str, value: float, told: str) -> None:
+def test_every_difference_is_named(worker: str, name: str, value: float, notified: str) -> None:
     exports = found()
     exports[worker][name] = value
-    assert any(told in line for line in differences(exports, *truth()))
+    assert any(notified in line for line in differences(exports, *truth()))
 
 
 def test_what_is_missing_is_named() -> None:
@@ -118,11 +118,11 @@ def test_what_is_missing_is_named() -> None:
     del exports["b"]
     assert any(f"{OTHER} is missing, 7.0 expected" in x for x in differences(exports, oracle, log))
     log.dead = [((1, 4), b"good")]
-    told = differences(found(), oracle, log)
-    assert told == ["poison at (0, 3) is in no dead letter", "what is at (1, 4) is no poison"]
+    notified = differences(found(), oracle, log)
+    assert notified == ["poison at (0, 3) is in no dead letter", "what is at (1, 4) is no poison"]
     log = Log(good=Counter({"t1": 2, "strange": 1}))
-    told = differences(found(), oracle, log)
-    assert told == ["1 traces never reached the broker", "1 traces are not of this run"]
+    notified = differences(found(), oracle, log)
+    assert notified == ["1 traces never reached the broker", "1 traces are not of this run"]
 
 
 def test_a_notification_may_come_again_and_an_alert_may_not() -> None:

@@ -129,7 +129,7 @@ def run(
     fails: list[Exception] | None = None,
 ) -> Owner:
     commits = fails or []
-    monkeypatch.setattr(transactions, "make_producer", lambda *told: Producer(log, commits))
+    monkeypatch.setattr(transactions, "make_producer", lambda *notified: Producer(log, commits))
 
     async def go() -> Owner:
         one = owner()
@@ -350,9 +350,9 @@ def test_an_owner_outlives_a_rebalance_that_leaves_its_partition() -> None:
     closed: list[Kept] = []
 
     async def go() -> None:
-        told = Group([], 0)
-        build: Any = lambda group, tp: Kept(told)  # noqa: E731
-        group = ScoreGroup(Settings(), [], build, told, told.fail)
+        notified = Group([], 0)
+        build: Any = lambda group, tp: Kept(notified)  # noqa: E731
+        group = ScoreGroup(Settings(), [], build, notified, notified.fail)
         assert not group.ready
         await group.assign([TP, TopicPartition("rag.traces", 4)])
         started[0].lag, started[1].lag = 3, 4

@@ -31,14 +31,14 @@ def embedded(folder: Path, lines: list[bytes]) -> dict[str, float]:
     state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
     settings = Settings.model_validate({**SETTINGS, "state": state})
     items = [decode_trace(line, 2**20) for line in lines]
-    instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
-    instrument.start()
+    running = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
+    running.start()
     try:
-        instrument.accept(list(zip(items, range(len(items)), strict=True)), "test", written=set())
-        instrument.wait_idle()
-        text = PrometheusExporter(instrument).render().decode()
+        running.accept(list(zip(items, range(len(items)), strict=True)), "test", written=set())
+        running.wait_idle()
+        text = PrometheusExporter(running).render().decode()
     finally:
-        instrument.stop(10)
+        running.stop(10)
     return quality(samples(text))
 
 
@@ -77,8 +77,10 @@ def test_one_worker_finds_what_the_embedded_agent_does(place: Place, tmp_path: P
         again = [trace_line(1000 + n, service=name) for n, name in enumerate(SERVICES)]
         place.produce(again)
         until(lambda: worker.traces() == good(lines) + len(again))
-        told = [dict(letter.headers) for letter in place.letters() if letter.value == b"{}"]
-        assert [headers["topic"] for headers in told] == [place.scores.encode()] * place.partitions
+        notified = [dict(letter.headers) for letter in place.letters() if letter.value == b"{}"]
+        assert [headers["topic"] for headers in notified] == [
+            place.scores.encode()
+        ] * place.partitions
         assert worker.stop() == 0, worker.log
 
 

@@ -37,11 +37,11 @@ class Webhook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                told = json.loads(body)
+                notified = json.loads(body)
                 if outer.shut:
-                    outer.refused.add(told["id"])
+                    outer.refused.add(notified["id"])
                 else:
-                    outer.bodies.append(told)
+                    outer.bodies.append(notified)
                 self.send_response(503 if outer.shut else 200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -58,7 +58,7 @@ class Webhook:
         self.server.server_close()
         self._thread.join()
 
-    def told(self, event: str) -> Counter[str]:
+    def notified(self, event: str) -> Counter[str]:
         """How many different notifications there were, by service."""
         found = {
             (body["id"], body["alert"]["service"])
@@ -118,13 +118,13 @@ def test_alerts_fire_once_across_kills(
         worker.start()
         until(lambda: webhook.refused <= {body["id"] for body in webhook.bodies})
         go_on(60, "error")
-        until(lambda: webhook.told("firing") == every)
+        until(lambda: webhook.notified("firing") == every)
         # delivered, and perhaps not durable that it is: at most the same id again
         worker.kill()
         worker.start()
         until(lambda: worker.ready)
         go_on(600, "ok", 2 * STEP)
-        until(lambda: webhook.told("resolved") == every)
+        until(lambda: webhook.notified("resolved") == every)
         assert worker.stop() == 0, worker.log
     high = [body for body in webhook.bodies if body["alert"]["rule"] == RULE]
     ids = {body["id"] for body in high}

@@ -51,8 +51,8 @@ def test_labels_find_their_traces_through_a_rebalance_and_a_kill(place: Place) -
         before = {"joined": 1, "repeated": 1, "received_total": 8, "waiting": 6}
         until(lambda: outcomes(worker) == before)
         until(lambda: len(place.letters()) == 2)
-        told = [(dict(one.headers)["topic"], one.value) for one in place.letters()]
-        assert sorted(told) == sorted((feedback.encode(), one) for one in broken)
+        notified = [(dict(one.headers)["topic"], one.value) for one in place.letters()]
+        assert sorted(notified) == sorted((feedback.encode(), one) for one in broken)
         stack.enter_context(workers(other))  # the partitions are dealt anew
         until(lambda: other.ready and worker.ready)
         worker.kill()

@@ -101,8 +101,8 @@ def test_the_topic_of_the_traces_grows_under_load(place: Place) -> None:
             with KafkaAdminClient(bootstrap_servers=place.server.bootstrap) as admin:
                 admin.create_partitions({place.traces: GROWN})
             grown = time.monotonic()
-            told = CliRunner().invoke(kafka_app, ["init", "-c", str(place.folder / "a.json")])
-            assert told.exit_code == 0, told.output
+            notified = CliRunner().invoke(kafka_app, ["init", "-c", str(place.folder / "a.json")])
+            assert notified.exit_code == 0, notified.output
             until(lambda: read_partitions(place) == set(range(GROWN)))
             until(lambda: all(worker.ready for worker in pair))
             assert time.monotonic() - grown < READY_SECONDS

@@ -60,18 +60,18 @@ def test_labels_of_a_worker_are_durable_and_another_goes_on(place: Place) -> Non
         assert f"{TRACES} traces wait" in page(worker, "/label/bot")[1]
         # the texts are read again from the topic
         until(lambda: page(worker, "/trace/bot/t0")[1].count("Text 0 of a trace."))
-        code, shown, said = label(worker, "y\ny\ny\ny\nn\ny\nq\n")
-        assert code == 0, said
+        code, shown, reported = label(worker, "y\ny\ny\ny\nn\ny\nq\n")
+        assert code == 0, reported
         assert "Text " in shown
-        assert LEFT in said
+        assert LEFT in reported
         two = people(worker)
         assert two
         worker.kill()
     with workers(other):
         until(lambda: other.ready)
         assert people(other) == two
-        code, shown, said = label(other, "y\ny\ny\n" * (DRAWN - 2))
-        assert code == 0, said
+        code, shown, reported = label(other, "y\ny\ny\n" * (DRAWN - 2))
+        assert code == 0, reported
         assert f"1 of {DRAWN - 2}" in shown
         assert people(other) != two
         assert other.stop() == 0, other.log
@@ -106,8 +106,8 @@ def test_a_label_that_kafka_does_not_take_is_not_said_to_be_lost(
     backend.feed([trace_line(0)])
     desk = _LabelHandlers(backend.view, backend.view)
     backend.state.labels.draw("bot", 1)
-    said = desk._store("bot", "t0", Verdict(answered=False))
-    assert said.startswith("Not known to be stored: applied, but lost if this worker ends")
+    reported = desk._store("bot", "t0", Verdict(answered=False))
+    assert reported.startswith("Not known to be stored: applied, but lost if this worker ends")
     backend._commit()
     assert backend.metrics()['ragmeter_feedback_total{outcome="joined"}'] == 1, "it was stored"
 

@@ -68,15 +68,15 @@ def embedded(folder: Path, spans: Sequence[Span]) -> dict[str, float]:
     """What the embedded agent exports for the same spans."""
     state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
     settings = Settings.model_validate({**TREE, "otlp": {"grace_seconds": 0}, "state": state})
-    instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
-    instrument.assembly.accept([SpanBatch("traces", serialise_spans(spans, Counter()))])
-    instrument.start()
+    running = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
+    running.assembly.accept([SpanBatch("traces", serialise_spans(spans, Counter()))])
+    running.start()
     try:
-        until(lambda: instrument.assembly.gauges()[0][2] == 0)
-        instrument.wait_idle()
-        text = PrometheusExporter(instrument).render().decode()
+        until(lambda: running.assembly.gauges()[0][2] == 0)
+        running.wait_idle()
+        text = PrometheusExporter(running).render().decode()
     finally:
-        instrument.stop(10)
+        running.stop(10)
     return quality(samples(text))
 
 

@@ -80,8 +80,8 @@ def test_an_answer_that_was_cut_is_not_empty_but_not_judged() -> None:
 
 
 def test_what_the_application_says_of_itself_stands() -> None:
-    said = {"answer": None, "abstained": True, "missing": {"answer": HIDDEN}}
-    assert outcome("answered", **said) == ("scored", 0.0, None)
+    reported = {"answer": None, "abstained": True, "missing": {"answer": HIDDEN}}
+    assert outcome("answered", **reported) == ("scored", 0.0, None)
     assert outcome("error", status="error", missing={"answer": HIDDEN}) == ("scored", 1.0, None)
     assert outcome("answered", status="error", missing={"answer": HIDDEN}) == (
         "not_applicable",

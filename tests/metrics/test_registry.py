@@ -73,9 +73,9 @@ def test_scoring_is_a_function_of_the_trace(fields: dict[str, Any]) -> None:
 
 def test_the_contract_names_are_registered() -> None:
     # of references and labels: tests/metrics/canary and tests/metrics/labelled know them
-    told = {REFERENCE_SCORER, HUMAN, ANNOTATION, canary_scorer(ANNOTATION)}
-    told |= {canary_scorer("judge")}
-    canary = {name for name, spec in metric_specs().items() if set(spec.scorers) <= told}
+    notified = {REFERENCE_SCORER, HUMAN, ANNOTATION, canary_scorer(ANNOTATION)}
+    notified |= {canary_scorer("judge")}
+    canary = {name for name, spec in metric_specs().items() if set(spec.scorers) <= notified}
     ratios = {name for name, spec in metric_specs().items() if spec.kind == "ratio"} - canary
     assert ratios == {
         "answered",

@@ -86,24 +86,24 @@ def moves(alerts: Sequence[Alert]) -> list[tuple[Any, ...]]:
 
 def replayed(path: Path, folder: Path) -> list[Alert]:
     """What fires and resolves in the running agent's replay of a file of traces, folded or not."""
-    told: list[Alert] = []
-    instrument = EmbeddedAgent(settings(folder, windows=SHORT), rules(), live=False)
+    notified: list[Alert] = []
+    running = EmbeddedAgent(settings(folder, windows=SHORT), rules(), live=False)
     items = [item for item in InputFile(path).read(2**21) if isinstance(item[0], DecodedTrace)]
-    instrument.start()
-    aggregator = instrument._worker.aggregator
+    running.start()
+    aggregator = running._worker.aggregator
     evaluate = aggregator._evaluate
 
     def noted(at: float) -> list[Alert]:
         moved = evaluate(at)
-        told.extend(alert.copy() for alert in moved)
+        notified.extend(alert.copy() for alert in moved)
         return moved
 
     aggregator._evaluate = noted  # type: ignore[method-assign]
     for at in range(0, len(items), 50):
-        accept_in_turn(instrument, items[at : at + 50], "file")
-    instrument.wait_idle()
-    stop_agent(instrument, 10)
-    return told
+        accept_in_turn(running, items[at : at + 50], "file")
+    running.wait_idle()
+    stop_agent(running, 10)
+    return notified
 
 
 def backtested(
@@ -112,19 +112,19 @@ def backtested(
     scores = folder / "scores.jsonl"
     done = asyncio.run(score_file(path, scores, "jsonl", settings(), lambda line: None))
     assert done.traces
-    told: list[Alert] = []
+    notified: list[Alert] = []
     backtest = Backtest(settings(windows=SHORT), rules(), tracks)
     note = backtest._note
 
     def listen(moved: Any) -> None:
-        told.extend(alert.copy() for alert in moved)
+        notified.extend(alert.copy() for alert in moved)
         note(moved)
 
     backtest._note = listen  # type: ignore[method-assign]
     for line in scores.read_bytes().splitlines():
         backtest.feed(decode_scored_line(line, 2**21))
     backtest.finish()
-    return told, backtest
+    return notified, backtest
 
 
 def eventful(path: Path) -> None:
@@ -153,8 +153,8 @@ def test_the_alerts_are_those_of_a_replay(kind: str, drawn: bool, tmp_path: Path
         path = tmp_path / "traces.jsonl"
         eventful(path)
     live = replayed(path, tmp_path)
-    told, backtest = backtested(path, tmp_path, EstimateTracks(rules(), 15) if drawn else None)
-    assert moves(told) == moves(live)
+    notified, backtest = backtested(path, tmp_path, EstimateTracks(rules(), 15) if drawn else None)
+    assert moves(notified) == moves(live)
     fired = {(a.rule, a.service, a.segment, a.fired_at) for a in live if a.state == "firing"}
     assert fired == {
         (a.rule, a.service, a.segment, a.fired_at) for a in backtest.alerts() if a.fired_at

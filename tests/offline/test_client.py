@@ -36,7 +36,7 @@ class Sending:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "traces.jsonl"
         self.hand = Hand()
-        self.said: list[str] = []
+        self.reported: list[str] = []
         self.done = ReplayState()
         self.on_sleep: Callable[[], None] = lambda: None
 
@@ -54,7 +54,7 @@ class Sending:
         rng.uniform = lambda a, b: b  # type: ignore[method-assign]
         with httpx.Client() as client:
             return replay_to_agent(
-                InputFile(self.path), Settings(), client, url, self.said.append,
+                InputFile(self.path), Settings(), client, url, self.reported.append,
                 rate=rate, moving=moving, done=self.done, rng=rng,
                 clock=self.hand, sleep=self._sleep, wall=lambda: START + self.hand.now,
             )  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_full_agent_is_asked_again_when_it_says(server: Taking, sending: Sendi
     assert sending.hand.slept == [2, 2, 5]
     assert server.took == ["t0", "t1", "t2"]
     assert done.sent == 3
-    assert [line for line in sending.said if "waiting" in line] == [
+    assert [line for line in sending.reported if "waiting" in line] == [
         f"{server.url}/v1/rag/traces: status 429: the queue is full; waiting"
     ]
 
@@ -122,7 +122,7 @@ def test_one_that_stays_full_is_waited_for_and_the_reason_said_again(
     server.answers.extend([DISK] * count)
     sending.write(0)
     assert sending.run(server.url).sent == 1
-    reminders = [line for line in sending.said if "waiting" in line]
+    reminders = [line for line in sending.reported if "waiting" in line]
     assert len(reminders) == count * 5 / REMIND_SECONDS
 
 
@@ -239,7 +239,7 @@ def test_a_body_that_is_too_large_there_is_halved(server: Taking, sending: Sendi
     sending.done = ReplayState()
     done = sending.run(server.url)
     assert (done.sent, done.refused) == (0, 7)
-    assert "too large; refused" in sending.said[0]
+    assert "too large; refused" in sending.reported[0]
 
 
 def test_what_the_agent_refuses_is_named_and_counted(server: Taking, sending: Sending) -> None:
@@ -247,9 +247,9 @@ def test_what_the_agent_refuses_is_named_and_counted(server: Taking, sending: Se
     sending.write(0, 1, 2, extra=b"{broken\n")
     done = sending.run(server.url)
     assert (done.sent, done.bad, done.refused) == (2, 1, 1)
-    assert "invalid_json" in sending.said[0]
+    assert "invalid_json" in sending.reported[0]
     second = len(b"{broken\n") + len(trace_line(0)) + 1 + len(trace_line(1)) + 1
-    assert sending.said[1].startswith(f"{sending.path}, before {second}: invalid_trace")
+    assert sending.reported[1].startswith(f"{sending.path}, before {second}: invalid_trace")
 
 
 def test_a_trace_is_dated_when_it_is_sent(server: Taking, sending: Sending) -> None:

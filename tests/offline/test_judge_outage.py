@@ -99,16 +99,16 @@ def test_an_outage_loses_nothing_of_a_backlog(tmp_path: Path) -> None:
         async with StubJudge(latency=0.01, script=["http_500"] * 10) as stub:
 
             def work() -> None:
-                with running(tmp_path, StubProcess(stub.base_url)) as instrument:
-                    check(instrument)
+                with running(tmp_path, StubProcess(stub.base_url)) as started:
+                    check(started)
 
             await asyncio.to_thread(work)
             assert stub.fault_counts["http_500"] >= 10
 
-    def check(instrument: EmbeddedAgent) -> None:
-        instrument.accept(judged(60), "test")
-        instrument.wait_idle()
-        assert states(instrument, "answered", "judge") == {"scored": 60}
-        assert mismatch(instrument) == 0
+    def check(started: EmbeddedAgent) -> None:
+        started.accept(judged(60), "test")
+        started.wait_idle()
+        assert states(started, "answered", "judge") == {"scored": 60}
+        assert mismatch(started) == 0
 
     asyncio.run(main())

@@ -69,15 +69,15 @@ def is_judged(result: dict[str, Any]) -> bool:
 
 def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) -> None:
     traces, out, page = write_traces(tmp_path), tmp_path / "scores.jsonl", tmp_path / "page.html"
-    told: dict[str, bytes] = {}
+    notified: dict[str, bytes] = {}
 
     def work(command: Callable[..., CompletedProcess[bytes]]) -> None:
         metrics = "relevance,answered,citations,nuggets,claims"
-        told["score"] = command(
+        notified["score"] = command(
             "score", traces, "-o", out, METRICS=metrics, SECOND__SHARE="1"
         ).stderr
-        told["table"] = command("report", out, "--html", page).stdout
-        told["json"] = command("report", out, "--format", "json").stdout
+        notified["table"] = command("report", out, "--html", page).stdout
+        notified["json"] = command("report", out, "--format", "json").stdout
 
     stub = with_stub(work)
     scored = read(out)
@@ -109,14 +109,14 @@ def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) 
         for prompts in one["fingerprints"].values()
     ]
     assert {"umbrela@2", "nuggets-create@2", "nuggets-assign@2"} in chains  # of `nugget_all`
-    report = json.loads(told["json"])["runs"][0]["judging"]
+    report = json.loads(notified["json"])["runs"][0]["judging"]
     assert sum(use["calls"] for use in report["judges"].values()) == stub.calls
     assert report["judges"]["judge"]["latency"]["p95"] > 0
     assert report["seconds"] > 0
     assert set(report["compared"]) >= {"relevance", "groundedness", "claims"}
     number = report["compared"]["relevance"][0]
-    assert f"relevance 0 of {number}" in told["score"].decode().replace("\n", " ")
-    for text in (told["score"], told["table"], page.read_bytes()):
+    assert f"relevance 0 of {number}" in notified["score"].decode().replace("\n", " ")
+    for text in (notified["score"], notified["table"], page.read_bytes()):
         assert b"stub-1 (asked for asked)" in b" ".join(text.split())
         assert b"p95" in text.lower()
     assert SECRET not in out.read_text() + page.read_text()
@@ -124,14 +124,14 @@ def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) 
 
 def test_csv_names_the_judge_too(tmp_path: Path) -> None:
     traces, out = write_traces(tmp_path), tmp_path / "scores.csv"
-    told: dict[str, bytes] = {}
+    notified: dict[str, bytes] = {}
 
     def work(command: Callable[..., CompletedProcess[bytes]]) -> None:
         command("score", traces, "-o", out, "--format", "csv", METRICS="relevance")
-        told["json"] = command("report", out, "--format", "json").stdout
+        notified["json"] = command("report", out, "--format", "json").stdout
 
     stub = with_stub(work)
-    judging = json.loads(told["json"])["runs"][0]["judging"]
+    judging = json.loads(notified["json"])["runs"][0]["judging"]
     assert sum(use["calls"] for use in judging["judges"].values()) == stub.calls > 0
     assert {one["served"] for one in judging["instruments"]} == {"stub-1"}
 
@@ -139,35 +139,35 @@ def test_csv_names_the_judge_too(tmp_path: Path) -> None:
 def test_a_judge_that_changes_and_does_not_count(tmp_path: Path) -> None:
     """Another model from the middle on, replies without usage, and questions asked before."""
     traces, out = write_traces(tmp_path, 24), tmp_path / "scores.jsonl"
-    told: dict[str, bytes] = {}
+    notified: dict[str, bytes] = {}
 
     part, again = tmp_path / "part.jsonl", tmp_path / "again.jsonl"
 
     def work(command: Callable[..., CompletedProcess[bytes]]) -> None:
-        told["score"] = command(
+        notified["score"] = command(
             "score", traces, "-o", out, METRICS="answered", CONCURRENCY="1"
         ).stderr
         part.write_text("\n".join(out.read_text().splitlines()[:6]))
-        told["report"] = command("report", out, "--format", "json").stdout
-        told["part"] = command("report", part, "--format", "json").stdout
-        told["again"] = command(
+        notified["report"] = command("report", out, "--format", "json").stdout
+        notified["part"] = command("report", part, "--format", "json").stdout
+        notified["again"] = command(
             "score", traces, "-o", again, METRICS="citations", CONCURRENCY="1"
         ).stderr
 
     with_stub(work, usage=False, script=["ok"] * 12 + ["lie"] * 12)
-    report = json.loads(told["report"])["runs"][0]["judging"]
+    report = json.loads(notified["report"])["runs"][0]["judging"]
     assert [one["traces"] for one in report["instruments"]] == [12, 12]
     assert report["instruments"][0]["served"] == "stub-1"
     assert report["instruments"][1]["served"] != "stub-1"
     assert report["judges"]["judge"]["estimated"] == 24
-    assert b"(estimated for 24 calls)" in b" ".join(told["score"].split())
-    some = json.loads(told["part"])["runs"][0]["judging"]
+    assert b"(estimated for 24 calls)" in b" ".join(notified["score"].split())
+    some = json.loads(notified["part"])["runs"][0]["judging"]
     assert (some["traces"], some["judges"]["judge"]["calls"]) == (6, 6)
     assert [one["traces"] for one in some["instruments"]] == [6]
     # the answers and passages of all traces are the same, so that each citation is asked for once
     cached = sum(trace["judging"]["uses"]["judge"]["cached"] for trace in read(again))
     assert cached == 23
-    assert b"23 answers without a call" in b" ".join(told["again"].split())
+    assert b"23 answers without a call" in b" ".join(notified["again"].split())
 
 
 def test_what_was_kept_is_judged_again(tmp_path: Path) -> None:
@@ -241,28 +241,30 @@ def test_inputs_that_cannot_be_kept_are_refused(
 def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     traces, config = write_traces(tmp_path, 1), tmp_path / "c.yaml"
 
-    def told(text: str, *command: str | Path) -> str:
+    def notified(text: str, *command: str | Path) -> str:
         config.write_text(text)
         done = ragmeter(*(command or ("score", traces)), "-c", config)
         assert done.returncode == 0, done.stderr
         return " ".join(done.stderr.decode().split())
 
-    assert "without effect" not in told("{}")
-    assert "without effect" not in told("judge: {k: [3], second: {share: 0}}\nhttp: {otlp_port: 1}")
-    said = told(
+    assert "without effect" not in notified("{}")
+    assert "without effect" not in notified(
+        "judge: {k: [3], second: {share: 0}}\nhttp: {otlp_port: 1}"
+    )
+    reported = notified(
         "judge: {budget: {requests_per_minute: 5}, temperature: 1}\n"
         "sampling: {judge: 0.5, salt: x}\nscorers: {processes: 0}\nhhem: {workers: 2}"
     )
     assert (
         "without effect in `ragmeter score`: scorers.processes, sampling.judge,"
-        " judge.budget.requests_per_minute" in said
+        " judge.budget.requests_per_minute" in reported
     )
-    assert "judge.temperature: judge.base_url is not set" in said
-    assert "hhem.workers: hhem.path is not set" in said
+    assert "judge.temperature: judge.base_url is not set" in reported
+    assert "hhem.workers: hhem.path is not set" in reported
     judge = "base_url: 'http://127.0.0.1:9/v1', model: m, metrics: [facts], passages_per_call: 2"
     state = f"state: {{path: {tmp_path / 'state'}}}"
     replay = ("run", "--replay", traces, "--exit-after-replay")
-    said = told(f"judge: {{{judge}, second: {{model: n}}, retries: 0}}\n{state}", *replay)
-    assert "judge.second.model: nothing of judge.metrics can be compared" in said
-    assert "judge.passages_per_call: judge.metrics grades no passage" in said
-    assert "judge.metrics:" not in said
+    reported = notified(f"judge: {{{judge}, second: {{model: n}}, retries: 0}}\n{state}", *replay)
+    assert "judge.second.model: nothing of judge.metrics can be compared" in reported
+    assert "judge.passages_per_call: judge.metrics grades no passage" in reported
+    assert "judge.metrics:" not in reported

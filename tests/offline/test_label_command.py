@@ -49,17 +49,17 @@ def label(
 
 
 def test_without_labels_there_is_a_line_and_no_empty_table(tmp_path: Path, label: Command) -> None:
-    status, said = label(write_traces(tmp_path), "--show")
-    assert (status, said.strip()) == (0, "there are no labels yet")
+    status, reported = label(write_traces(tmp_path), "--show")
+    assert (status, reported.strip()) == (0, "there are no labels yet")
 
 
 def test_labels_are_stored_one_by_one_and_a_second_call_goes_on(
     tmp_path: Path, label: Command
 ) -> None:
     file = write_traces(tmp_path)
-    status, said = label(file, "-n", "4", keys="y\nn\ny\nn\ny\ny\nmaybe\n?\ny\nq\n")
+    status, reported = label(file, "-n", "4", keys="y\nn\ny\nn\ny\ny\nmaybe\n?\ny\nq\n")
     assert status == 0
-    assert "1 left" in said
+    assert "1 left" in reported
     out = tmp_path / "traces.jsonl.labels.jsonl"
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["verdict"] for row in rows] == [
@@ -70,40 +70,40 @@ def test_labels_are_stored_one_by_one_and_a_second_call_goes_on(
     assert {(row["scorer"], row["probability"], row["service"]) for row in rows} == {
         ("people", 0.1, "bot")
     }
-    status, said = label(file, "-n", "4", keys="y\ny\ny\n")
+    status, reported = label(file, "-n", "4", keys="y\ny\ny\n")
     assert status == 0
     assert len(out.read_text().splitlines()) == 4
-    assert "1 of 1" in said
+    assert "1 of 1" in reported
     # the embedded model helps with grounding, the built-in score with the others
-    assert "people+builtin" in said
-    assert "all 40 traces" in said
+    assert "people+builtin" in reported
+    assert "all 40 traces" in reported
     assert label(file, "-n", "4", "--show")[0] == 0
 
 
 def test_labels_of_another_draw_are_refused(tmp_path: Path, label: Command) -> None:
     file = write_traces(tmp_path)
     label(file, "-n", "4", keys="y\ny\ny\nq\n")
-    status, said = label(file, "-n", "5", keys="q\n")
+    status, reported = label(file, "-n", "5", keys="q\n")
     assert status == 2
-    assert "another draw" in " ".join(said.split())
+    assert "another draw" in " ".join(reported.split())
 
 
 def test_a_terminal_is_not_controlled_by_a_trace(tmp_path: Path, label: Command) -> None:
     file = tmp_path / "t.jsonl"
     file.write_text(json.dumps(trace_dict(0, answer="\x1b]0;owned\x07 [bold]x[/bold]")) + "\n")
-    status, said = label(file, keys="q\n")
+    status, reported = label(file, keys="q\n")
     assert status == 0
-    assert "\x1b]" not in said
-    assert "[bold]x[/bold]" in said
+    assert "\x1b]" not in reported
+    assert "[bold]x[/bold]" in reported
 
 
 def test_labels_compare_all_scorers_of_a_report(
     tmp_path: Path, label: Command, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = write_traces(tmp_path)
-    status, said = label(file, keys="y\ny\ny\n" * 30)
-    assert status == 0, said
-    assert "grounding (builtin)" in said
+    status, reported = label(file, keys="y\ny\ny\n" * 30)
+    assert status == 0, reported
+    assert "grounding (builtin)" in reported
     scores, labels = tmp_path / "scores.jsonl", tmp_path / "traces.jsonl.labels.jsonl"
     done = CliRunner().invoke(
         app, ["score", str(file), "--feedback", str(labels), "-o", str(scores)]

@@ -24,33 +24,33 @@ from tests.traces import START, trace_line
 LIMIT = 2**20
 
 
-def read(path: Path, done: ReplayState, said: list[str]) -> list[tuple[str, int]]:
+def read(path: Path, done: ReplayState, reported: list[str]) -> list[tuple[str, int]]:
     source, hand = InputFile(path), Hand()
-    telling = ReplayReporter(source, done, said.append, hand)
+    telling = ReplayReporter(source, done, reported.append, hand)
     pace = Pace(None, hand, hand.sleep)
     items = read_traffic(source, LIMIT, done, telling, pace=pace, moving=TraceShift())
     return [(found[0].trace.trace_id, found[1]) for found in items if found is not None]
 
 
 def test_what_is_broken_is_named_and_counted_and_left_out(tmp_path: Path) -> None:
-    path, done, said = tmp_path / "t.jsonl", ReplayState(), list[str]()
+    path, done, reported = tmp_path / "t.jsonl", ReplayState(), list[str]()
     lines = [trace_line(0), b"{broken", b'{"service": "x"}', trace_line(1)]
     path.write_bytes(b"\n".join(lines))
-    found = read(path, done, said)
+    found = read(path, done, reported)
     assert [name for name, _ in found] == ["t0", "t1"]
     assert found[1][1] == path.stat().st_size
     assert done.bad == 2
-    assert "invalid_json" in said[0]
-    assert "trace_id: Field required" in said[1]
-    assert all("not sent" in line for line in said)
+    assert "invalid_json" in reported[0]
+    assert "trace_id: Field required" in reported[1]
+    assert all("not sent" in line for line in reported)
 
 
 def test_a_file_of_anything_else_does_not_fill_the_terminal(tmp_path: Path) -> None:
-    path, done, said = tmp_path / "t.txt", ReplayState(), list[str]()
+    path, done, reported = tmp_path / "t.txt", ReplayState(), list[str]()
     path.write_bytes(b"nothing of ours\n" * 500)
-    assert read(path, done, said) == []
+    assert read(path, done, reported) == []
     assert done.bad == 500
-    assert len(said) == MAX_NAMED + 1
+    assert len(reported) == MAX_NAMED + 1
 
 
 def test_it_goes_on_from_a_position(tmp_path: Path) -> None:
@@ -102,14 +102,14 @@ def test_a_file_that_is_cut_off_raises(tmp_path: Path) -> None:
 
 
 def test_progress_is_said_now_and_then_with_the_place_to_go_on(tmp_path: Path) -> None:
-    path, hand, said = tmp_path / "t.jsonl", Hand(), list[str]()
+    path, hand, reported = tmp_path / "t.jsonl", Hand(), list[str]()
     path.write_bytes(b"x" * 1000)
     done = ReplayState()
-    telling = ReplayReporter(InputFile(path), done, said.append, hand)
+    telling = ReplayReporter(InputFile(path), done, reported.append, hand)
     for second in range(12):
         hand.now, done.sent, done.position = float(second), 10 * second, 50 * second
         telling.report_progress()
-    assert said == ["50 sent, 10/s, 25 %, at 250", "100 sent, 10/s, 50 %, at 500"]
+    assert reported == ["50 sent, 10/s, 25 %, at 250", "100 sent, 10/s, 50 %, at 500"]
 
 
 def test_the_hint_names_what_the_next_call_needs() -> None:

@@ -46,9 +46,9 @@ def score(*options: str) -> str:
 
 
 def test_labels_are_results_of_their_traces(files: Path) -> None:
-    said = score("-o", "out.jsonl")
-    assert "2 of 6 items of feedback have no trace" in said
-    assert "item 7: invalid_feedback" in said
+    reported = score("-o", "out.jsonl")
+    assert "2 of 6 items of feedback have no trace" in reported
+    assert "item 7: invalid_feedback" in reported
     found = [
         {
             (one["metric"], one["scorer"]): one

@@ -25,7 +25,7 @@ def scored(number: int, service: str = "bot", cheap: float | None = 0.5) -> Scor
     return ScoredTrace(f"t{number}", service, float(number), "ok", [result])
 
 
-def said(trace_id: str, service: str | None = None, **labels: bool) -> Feedback:
+def reported(trace_id: str, service: str | None = None, **labels: bool) -> Feedback:
     return Feedback(
         trace_id=trace_id,
         service=service,
@@ -89,7 +89,7 @@ def test_a_trace_has_one_chance() -> None:
     one.draw("bot", 10)
     assert {drawn.trace_id for drawn in one.state("bot")[0]} == first, "some are left to label"
     for trace_id in first:
-        one.label(said(trace_id, grounded=True), [], lambda *key: [])
+        one.label(reported(trace_id, grounded=True), [], lambda *key: [])
     assert one.state("bot") == ([], 10, 0)
     one.draw("bot", 10)
     assert one.state("bot")[0] == [], "the others were passed over"
@@ -106,7 +106,7 @@ def test_labels_are_kept_beside_the_scores() -> None:
         {"metric": "ndcg_at_k", "k": 5, "scorer": "umbrela", "state": "scored", "value": 1.0},
     ]
     assert scorer_values(results) == {"grounding": {"builtin": 0.25}}
-    one.label(said("t1", grounded=False), [], lambda *key: results)
+    one.label(reported("t1", grounded=False), [], lambda *key: results)
     again = pool()
     state = one.dump()
     again.load(state)
@@ -126,10 +126,10 @@ def test_a_trace_of_another_service_with_the_same_id_is_still_asked_about() -> N
     for service in ("bot", "search", "__other__"):
         one.offer(scored(1)._replace(service=service))
         one.draw(service, 1)
-    one.label(said("t1", service="bot", grounded=True), ["bot"], lambda *key: [])
+    one.label(reported("t1", service="bot", grounded=True), ["bot"], lambda *key: [])
     assert [len(one.state(name)[0]) for name in ("bot", "search", "__other__")] == [0, 1, 1]
     assert [row.service for row in one.labelled] == ["bot"]
-    one.label(said("t1", grounded=True), [""], lambda *key: [])
+    one.label(reported("t1", grounded=True), [""], lambda *key: [])
     assert one.keys() == set(), "of any service where none is named"
 
 
@@ -146,7 +146,7 @@ def test_a_pool_with_long_ids_fits_a_record_of_kafka(character: str) -> None:
     assert len(json.dumps(one.dump())) < 0.9 * 2**20
     for at in range(500 // waiting):
         for drawn in one.state("bot")[0]:
-            one.label(said(drawn.trace_id, grounded=True), [], lambda *key: [])
+            one.label(reported(drawn.trace_id, grounded=True), [], lambda *key: [])
         numbers = range(2000 + 1000 * at, 3000 + 1000 * at)
         for number in numbers:
             one.offer(scored(number)._replace(trace_id=f"{number}".ljust(512, character)))

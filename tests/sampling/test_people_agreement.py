@@ -32,9 +32,9 @@ def test_a_label_counts_for_what_it_stands_for() -> None:
     weighed = [one._replace(weight=1.0 + 2 * (one.value == 0.4)) for one in once]
     copied = [*once, once[1], once[1]]
     assert auroc_interval(weighed)[0] == pytest.approx(auroc_interval(copied)[0])
-    said = [one._replace(value=float(one.value > 0.45)) for one in weighed]
+    reported = [one._replace(value=float(one.value > 0.45)) for one in weighed]
     again = [one._replace(value=float(one.value > 0.45)) for one in copied]
-    assert cohen_kappa(said)[0] == pytest.approx(cohen_kappa(again)[0])
+    assert cohen_kappa(reported)[0] == pytest.approx(cohen_kappa(again)[0])
     # but no label makes itself more certain
     whole, single = auroc_interval(copied), auroc_interval(weighed)
     assert single[2] - single[1] > whole[2] - whole[1]

@@ -93,16 +93,18 @@ def test_every_metric_of_a_tier_scores_the_same_traces_with_one_stratum() -> Non
     )
     for n in range(200):
         found = scorer.score(make_trace(n, status="error" if n % 3 == 0 else "ok"))
-        told = [score for score in found.trace.results if score.scorer == "judge"]
-        assert len(told) == (0 if found.draws else 2)
+        notified = [score for score in found.trace.results if score.scorer == "judge"]
+        assert len(notified) == (0 if found.draws else 2)
         assert len(found.trace.pending) == (2 if found.draws else 0)
-        (drawn,) = {draw.stratum for draw in found.draws.values()} | {one.stratum for one in told}
+        (drawn,) = {draw.stratum for draw in found.draws.values()} | {
+            one.stratum for one in notified
+        }
         name = "error:1" if n % 3 == 0 else drawn
         assert name in ("error:1", "low:1", "rest:2")
         assert drawn == name
         for draw in found.draws.values():
             assert draw.probability == pytest.approx(0.2 if name == "rest:2" else 0.6)
-        for score in told:
+        for score in notified:
             assert score.cheap == found.cheap.get(score.metric)
 
 
@@ -125,7 +127,7 @@ def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
     settings = sampling(judge=0.05, ratios={"low": over})
     sampler, strata = Sampler(settings), StratumClassifier(settings, (), CONTROL)
     windows = Windows(specs=metric_specs())
-    truth, told = [], []
+    truth, notified = [], []
     for n in range(12_000):
         if n == 6000 and change:
             sampler.update(sampling(judge=0.5, ratios={"low": over}))
@@ -151,14 +153,14 @@ def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
             estimate = windows.estimate("bot", "", "answered", "judge", "1h")
             assert estimate is not None
             assert estimate.lower < sum(truth) / len(truth) < estimate.upper
-            told.append(estimate.value)
-    return told, sum(truth) / len(truth), windows
+            notified.append(estimate.value)
+    return notified, sum(truth) / len(truth), windows
 
 
 def test_a_rate_changed_at_run_time_does_not_move_the_estimate() -> None:
     for change in (False, True):
-        told, truth, windows = run(change)
-        assert abs(told[-1] - truth) < 0.02
+        notified, truth, windows = run(change)
+        assert abs(notified[-1] - truth) < 0.02
     cell = windows.cell("bot", "", "answered", "judge", "1h")
     assert cell is not None
     plain = sum(sums.y for sums in cell.sums().values()) / VALUE_ONE
@@ -166,8 +168,8 @@ def test_a_rate_changed_at_run_time_does_not_move_the_estimate() -> None:
 
 
 def test_oversampling_bends_neither_estimate() -> None:
-    told, truth, windows = run(change=False, over=5)
-    assert abs(told[-1] - truth) < 0.03
+    notified, truth, windows = run(change=False, over=5)
+    assert abs(notified[-1] - truth) < 0.03
     plain = windows.estimate("bot", "", "answered", "judge", "1h")
     helped = windows.estimate("bot", "", "answered", "judge+builtin", "1h")
     assert plain is not None

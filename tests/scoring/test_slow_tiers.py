@@ -50,14 +50,14 @@ def running(
         },
     }
     settings = load_settings(environ={}, overrides=tree)
-    instrument = EmbeddedAgent(
+    started = EmbeddedAgent(
         settings, [], live=live, tiers=lambda saved: build_slow_tiers(settings, saved)
     )
-    instrument.start()
+    started.start()
     try:
-        yield instrument
+        yield started
     finally:
-        stop_agent(instrument, 4)
+        stop_agent(started, 4)
 
 
 def judged(count: int, start: int = 0, **changes: Any) -> list[Any]:
@@ -70,10 +70,10 @@ def values(text: str, name: str) -> list[tuple[str, float]]:
 
 
 def test_judged_metrics_reach_the_exposition_with_their_judge(tmp_path: Path) -> None:
-    with stub_judge() as stub, running(tmp_path, stub) as instrument:
-        instrument.accept(judged(12), "test")
-        instrument.wait_idle()
-        text = PrometheusExporter(instrument).render().decode()
+    with stub_judge() as stub, running(tmp_path, stub) as started:
+        started.accept(judged(12), "test")
+        started.wait_idle()
+        text = PrometheusExporter(started).render().decode()
         calls = stub.stats()["calls"]
     ((labels, _),) = [v for v in values(text, "rag_ndcg_at_k_mean") if 'window="24h"' in v[0]]
     assert 'scorer="umbrela"' in labels
@@ -101,16 +101,16 @@ def test_judged_metrics_reach_the_exposition_with_their_judge(tmp_path: Path) ->
 
 def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Path) -> None:
     families = ["claims", "facts", "context"]
-    with stub_judge() as stub, running(tmp_path, stub, metrics=families) as instrument:
-        instrument.accept(judged(12), "test")
-        instrument.wait_idle()
-        text = PrometheusExporter(instrument).render().decode()
+    with stub_judge() as stub, running(tmp_path, stub, metrics=families) as started:
+        started.accept(judged(12), "test")
+        started.wait_idle()
+        text = PrometheusExporter(started).render().decode()
         calls = stub.stats()["calls"]
         for metric in ("correctness_grade", "answer_relevancy"):
-            assert states(instrument, metric, "judge") == {"scored": 12}
+            assert states(started, metric, "judge") == {"scored": 12}
         # the stub finds no claim in some answers
-        graded = states(instrument, "groundedness_grade", "judge")
-        assert graded == states(instrument, "faithfulness", "judge")
+        graded = states(started, "groundedness_grade", "judge")
+        assert graded == states(started, "faithfulness", "judge")
         assert graded["scored"] + graded["not_applicable"] == 12
     assert calls == 12 * (1 + 1 + 2)  # claims, facts, and the grades of two passages
     for name, high in (("groundedness_grade", 5), ("context_relevancy", 1)):
@@ -126,25 +126,25 @@ def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Pat
 
 def test_a_repeated_question_costs_no_call_even_after_a_restart(tmp_path: Path) -> None:
     with stub_judge() as stub:
-        with running(tmp_path, stub) as instrument:
-            instrument.accept([good(n) for n in range(8)], "test")
-            instrument.wait_idle()
+        with running(tmp_path, stub) as started:
+            started.accept([good(n) for n in range(8)], "test")
+            started.wait_idle()
             first = stub.stats()["calls"]
-        with running(tmp_path, stub) as instrument:
-            instrument.accept([good(n) for n in range(8, 60)], "test")
-            instrument.wait_idle()
+        with running(tmp_path, stub) as started:
+            started.accept([good(n) for n in range(8, 60)], "test")
+            started.wait_idle()
             assert stub.stats()["calls"] == first
-            assert states(instrument, "relevance", "umbrela") == {"scored": 60}
+            assert states(started, "relevance", "umbrela") == {"scored": 60}
 
 
 def test_malformed_answers_leave_reasons_and_nothing_is_lost(tmp_path: Path) -> None:
-    with stub_judge(garbage=0.3) as stub, running(tmp_path, stub) as instrument:
-        instrument.accept(judged(60), "test")
-        instrument.wait_idle()
-        found = states(instrument, "answered", "judge")
+    with stub_judge(garbage=0.3) as stub, running(tmp_path, stub) as started:
+        started.accept(judged(60), "test")
+        started.wait_idle()
+        found = states(started, "answered", "judge")
         assert set(found) == {"scored", "unscored"}
         assert sum(found.values()) == 60
-        assert mismatch(instrument) == 0
+        assert mismatch(started) == 0
 
 
 def test_a_judge_that_is_not_there_leaves_everything_else(
@@ -153,11 +153,11 @@ def test_a_judge_that_is_not_there_leaves_everything_else(
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 1.0)
     monkeypatch.setattr("ragmeter.embedded.tier_worker.HOLD_SECONDS", 1.0)
     nowhere = StubProcess("http://127.0.0.1:9/v1")
-    with running(tmp_path, nowhere, retries=0) as instrument:
-        instrument.accept(judged(30), "test")
-        instrument.wait_idle()
-        assert states(instrument, "error", "builtin") == {"scored": 30}
-        assert states(instrument, "answered", "judge") == {"unscored": 30}
+    with running(tmp_path, nowhere, retries=0) as started:
+        started.accept(judged(30), "test")
+        started.wait_idle()
+        assert states(started, "error", "builtin") == {"scored": 30}
+        assert states(started, "answered", "judge") == {"unscored": 30}
 
 
 def test_the_second_opinion_and_the_probes_are_measured(tmp_path: Path) -> None:
@@ -170,35 +170,35 @@ def test_the_second_opinion_and_the_probes_are_measured(tmp_path: Path) -> None:
             concurrency=512,  # or so many at once would be sampled
             second={"share": 1},
             probes={"enabled": True},
-        ) as instrument,
+        ) as started,
     ):
-        instrument.accept(judged(10, timestamp=time.time()), "test", live=True)
-        until(lambda: states(instrument, "judge_disagreement", "judge").get("scored", 0) == 10)
-        with instrument.lock():
-            found = instrument.windows.estimate("bot", "", "judge_disagreement", "judge", "24h")
+        started.accept(judged(10, timestamp=time.time()), "test", live=True)
+        until(lambda: states(started, "judge_disagreement", "judge").get("scored", 0) == 10)
+        with started.lock():
+            found = started.windows.estimate("bot", "", "judge_disagreement", "judge", "24h")
         assert found is not None
         assert found.value == 0  # a stub that answers by content agrees with itself
 
         def probed() -> bool:
-            with instrument.lock():
-                return "_judge" in instrument.windows.services()
+            with started.lock():
+                return "_judge" in started.windows.services()
 
         until(probed)
-        with instrument.lock():
-            agreement = instrument.windows.estimate(
+        with started.lock():
+            agreement = started.windows.estimate(
                 "_judge", "", "judge_probe_agreement", "judge", "24h"
             )
         assert agreement is not None
         assert agreement.samples > 20
         assert 0 < agreement.value < 1  # it answers at random
-        assert mismatch(instrument) == 0
+        assert mismatch(started) == 0
 
 
 def test_an_upstream_probability_counts_once(tmp_path: Path) -> None:
-    with stub_judge() as stub, running(tmp_path, stub) as instrument:
-        instrument.accept(judged(10, sampling={"probability": 0.5}), "test")
-        instrument.wait_idle()
-        kept = instrument.evidence("bot", "t1")
+    with stub_judge() as stub, running(tmp_path, stub) as started:
+        started.accept(judged(10, sampling={"probability": 0.5}), "test")
+        started.wait_idle()
+        kept = started.evidence("bot", "t1")
     assert kept is not None
     assert {item["probability"] for item in kept["results"] if "probability" in item} == {0.5}
 
@@ -240,18 +240,18 @@ def test_a_change_of_the_served_model_is_logged(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize("builds", [2, 5, 10**9])
 def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) -> None:
     """A thousand million: another one in every reply."""
-    with stub_judge(builds=builds) as stub, running(tmp_path, stub) as instrument:
-        instrument.accept(judged(40), "test")
-        instrument.wait_idle()  # by now all of them were heard
+    with stub_judge(builds=builds) as stub, running(tmp_path, stub) as started:
+        started.accept(judged(40), "test")
+        started.wait_idle()  # by now all of them were heard
         first = stub.stats()["calls"]
-        instrument.accept(judged(160, start=40), "test")
-        instrument.wait_idle()
+        started.accept(judged(160, start=40), "test")
+        started.wait_idle()
         assert stub.stats()["calls"] > first
-        text = PrometheusExporter(instrument).render().decode()
-        with instrument.lock():
+        text = PrometheusExporter(started).render().decode()
+        with started.lock():
             series = {
-                scorer: instrument.windows.states("bot", "", "relevance", scorer, "24h")["scored"]
-                for metric, scorer in instrument.windows.series("bot")
+                scorer: started.windows.states("bot", "", "relevance", scorer, "24h")["scored"]
+                for metric, scorer in started.windows.series("bot")
                 if metric == "relevance" and scorer.startswith("umbrela")
             }
     assert series.pop("umbrela+builtin") == 160
@@ -283,12 +283,12 @@ def test_a_second_judge_is_one_that_is_asked_in_another_way(
 def test_a_fresh_agent_judges_a_burst_of_ten(tmp_path: Path) -> None:
     with (
         stub_judge(0.05) as stub,
-        running(tmp_path, stub, live=True, metrics=["answered"]) as instrument,
+        running(tmp_path, stub, live=True, metrics=["answered"]) as started,
     ):
         now = time.time()
-        instrument.accept(judged(10, timestamp=now), "test", live=True)
-        instrument.wait_idle()
-        assert states(instrument, "answered", "judge") == {"scored": 10}
+        started.accept(judged(10, timestamp=now), "test", live=True)
+        started.wait_idle()
+        assert states(started, "answered", "judge") == {"scored": 10}
 
 
 def test_what_a_full_judge_leaves_out_is_logged_once_with_its_reason(
@@ -296,16 +296,16 @@ def test_what_a_full_judge_leaves_out_is_logged_once_with_its_reason(
 ) -> None:
     with (
         stub_judge(0.05) as stub,
-        running(tmp_path, stub, live=True, metrics=["answered"], concurrency=1) as instrument,
+        running(tmp_path, stub, live=True, metrics=["answered"], concurrency=1) as started,
     ):
         now = time.time()
         for begin in range(0, 300, 50):
-            instrument.accept(judged(begin + 50, begin, timestamp=now), "test", live=True)
+            started.accept(judged(begin + 50, begin, timestamp=now), "test", live=True)
             time.sleep(0.05)
-        instrument.wait_idle()
-        found = states(instrument, "answered", "judge")
+        started.wait_idle()
+        found = states(started, "answered", "judge")
         assert found.get("sampled_out", 0) + found.get("shed", 0) > 0
-        assert mismatch(instrument) == 0
+        assert mismatch(started) == 0
     (record,) = [r for r in caplog.records if "of its rates" in r.message]
     assert record.levelname == "WARNING"
     # 0 where so little would be drawn that traces are shed instead
@@ -328,17 +328,17 @@ def test_a_folder_of_your_own_scores_in_the_agent_within_its_share_of_a_core(
         built.append(build_slow_tiers(settings, saved))
         return built[-1]
 
-    instrument = EmbeddedAgent(settings, [], live=False, tiers=build)
-    instrument.start()
+    started = EmbeddedAgent(settings, [], live=False, tiers=build)
+    started.start()
     try:
-        instrument.accept([good(n) for n in range(30)], "test")
-        instrument.wait_idle()
-        until(lambda: states(instrument, "grounding", "tiny").get("scored") == 30)
-        assert mismatch(instrument) == 0
-        kept = instrument.evidence("bot", "t1")
+        started.accept([good(n) for n in range(30)], "test")
+        started.wait_idle()
+        until(lambda: states(started, "grounding", "tiny").get("scored") == 30)
+        assert mismatch(started) == 0
+        kept = started.evidence("bot", "t1")
         assert kept is not None
     finally:
-        stop_agent(instrument, 4)
+        stop_agent(started, 4)
     ((seconds, _),) = built[0].controllers["model"].balances().values()
     assert seconds == pytest.approx(0.09)  # of a core in a second, with some left
     assert set(built[0].replays) == {"model"}  # a rate of 1 is no sample, or it would bound this

@@ -197,7 +197,7 @@ def test_a_port_that_anybody_could_use_is_not_opened(
     environ = {f"RAGMETER_HTTP__{name}": value for name, value in variables.items()}
     done = CliRunner().invoke(app, command.split(), env=environ)
     assert done.exit_code == 2
-    said = " ".join(done.stderr.split())
-    assert words in said
-    assert "hush" not in said
+    reported = " ".join(done.stderr.split())
+    assert words in reported
+    assert "hush" not in reported
     assert list(tmp_path.iterdir()) == [], "nothing was begun"

@@ -23,12 +23,12 @@ TOKEN = "a-token-of-some-length"
 
 async def ask_all(settings: Any, apps: list[web.Application]) -> dict[Any, Any]:
     """What each route of both ports answers without a token, and whether with one it is let in."""
-    instrument = EmbeddedAgent(settings, [], parts=PARTS)
-    instrument.start()
+    running = EmbeddedAgent(settings, [], parts=PARTS)
+    running.start()
     found: dict[Any, Any] = {}
     try:
         async with (
-            serve_agent(instrument, settings) as (traces, page),
+            serve_agent(running, settings) as (traces, page),
             httpx.AsyncClient(trust_env=False, timeout=30) as client,
         ):
             for app, base in zip(apps, (page, traces), strict=True):
@@ -42,7 +42,7 @@ async def ask_all(settings: Any, apps: list[web.Application]) -> dict[Any, Any]:
                     known = await client.request(route.method, url, headers=login)
                     found[base == page, route.method, path] = bare, known
     finally:
-        await asyncio.to_thread(instrument.stop, 1)
+        await asyncio.to_thread(running.stop, 1)
     return found
 
 

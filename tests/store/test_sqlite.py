@@ -35,8 +35,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "state.sqlite"
 
 
-def opened(path: Path, said: list[str] | None = None) -> SqliteStore:
-    warn = said.append if said is not None else lambda text: None
+def opened(path: Path, reported: list[str] | None = None) -> SqliteStore:
+    warn = reported.append if reported is not None else lambda text: None
     return SqliteStore(path, StoreOptions(horizon=HORIZON), warn=warn)
 
 
@@ -202,14 +202,14 @@ def test_a_corrupt_file_is_kept_aside_and_said_so(path: Path, damage: bytes | No
         content[middle : middle + 4096] = b"\xa5" * 4096
         damage = bytes(content)
     path.write_bytes(damage)
-    said: list[str] = []
-    store = opened(path, said)
+    reported: list[str] = []
+    store = opened(path, reported)
     assert store.quarantined
     assert store.depth == 0
     (kept,) = path.parent.glob("state.sqlite.corrupt-*")
     assert kept.read_bytes() == damage
-    assert str(kept) in said[0]
-    assert "corrupt" in said[0]
+    assert str(kept) in reported[0]
+    assert "corrupt" in reported[0]
     store.close()
 
 

@@ -27,14 +27,14 @@ class Arrival:
     alert: str
     service: str
     at: float
-    told: dict[str, Any] = field(repr=False, hash=False, compare=False)
+    notified: dict[str, Any] = field(repr=False, hash=False, compare=False)
 
     @property
     def worst(self) -> list[str]:
         """The worst traces that it names."""
         if self.way == "webhook":
-            return list(self.told["worst"])
-        named = self.told["annotations"].get("worst_traces", "")
+            return list(self.notified["worst"])
+        named = self.notified["annotations"].get("worst_traces", "")
         return named.split(", ") if named else []
 
 

@@ -20,7 +20,7 @@ __all__ = ["BEGIN", "END", "rows", "table"]
 BEGIN, END = "<!-- time line: begin -->", "<!-- time line: end -->"
 
 
-def rows(told: Told) -> list[tuple[float, str]]:
+def rows(noted: Told) -> list[tuple[float, str]]:
     """Minute of the story, and the cells of what happened."""
     found = []
     for one in INCIDENTS:
@@ -33,49 +33,49 @@ def rows(told: Told) -> list[tuple[float, str]]:
             ("firing", "startsAt", begins),
             ("resolved", "endsAt", ends),
         ]:
-            webhook = told.receiver.of("webhook", status, alert, service)
-            (through,) = told.receiver.of("alertmanager", status, alert, service)
-            at = told.fired(through, key)
-            own = _seconds(told, webhook[0], at) if webhook else "folded"
+            webhook = noted.receiver.of("webhook", status, alert, service)
+            (through,) = noted.receiver.of("alertmanager", status, alert, service)
+            at = noted.fired(through, key)
+            own = _seconds(noted, webhook[0], at) if webhook else "folded"
             words = "fires" if status == "firing" else "resolves"
             text = (
                 f"`{alert}` {words}, {service} | {at - since[service]:.0f} min | "
-                f"{own}, {_seconds(told, through, at)} | {_worst(told, through, status)}"
+                f"{own}, {_seconds(noted, through, at)} | {_worst(noted, through, status)}"
             )
             found.append((at, text))
     for alert, service in BURNING:
         for status, words, since in [("firing", "fires", begins), ("resolved", "resolves", ends)]:
-            others = told.receiver.of("prometheus", status, alert, service)
-            at = told.minute(others[0 if status == "firing" else -1])
+            others = noted.receiver.of("prometheus", status, alert, service)
+            at = noted.minute(others[0 if status == "firing" else -1])
             after = f"{at - since[service]:.0f} min"
             found.append((at, f"`{alert}` {words}, {service} | {after} | from Prometheus | "))
     return sorted(found)
 
 
-def _seconds(told: Told, arrival: Arrival, minute: float) -> str:
+def _seconds(noted: Told, arrival: Arrival, minute: float) -> str:
     """How long it was under way, by the clock."""
-    return f"{(told.minute(arrival) - minute) * 60 / told.factor:.1f} s"
+    return f"{(noted.minute(arrival) - minute) * 60 / noted.factor:.1f} s"
 
 
-def _worst(told: Told, arrival: Arrival, status: str) -> str:
+def _worst(noted: Told, arrival: Arrival, status: str) -> str:
     if status != "firing":
         return ""
     worst = arrival.worst
     text = f"`{worst[0]}` and {len(worst) - 1} more" if len(worst) > 1 else f"`{worst[0]}`"
     if arrival.service == SWAP.service:
-        bad, every = judged(told, arrival)
+        bad, every = judged(noted, arrival)
         text += f" (people: {bad} of {every} hallucinated)"
     return text
 
 
-def table(told: Told) -> str:
+def table(noted: Told) -> str:
     lines = [
         "| minute | what | after | on its way: webhook, Alertmanager | worst traces |",
         "| ---: | --- | ---: | ---: | --- |",
-        *(f"| {minute:.0f} | {text} |" for minute, text in rows(told)),
+        *(f"| {minute:.0f} | {text} |" for minute, text in rows(noted)),
         "",
-        f"Told {told.factor:g} times faster, in {told.gone:.0f} s with all starts, load"
-        f" {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores; {len(told.opened)} pages of worst"
+        f"Told {noted.factor:g} times faster, in {noted.gone:.0f} s with all starts, load"
+        f" {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores; {len(noted.opened)} pages of worst"
         " traces were opened, all of them found.",
     ]
     return "\n".join(lines)
@@ -85,12 +85,12 @@ def main() -> None:
     page = Path(sys.argv[1])
     factor = float(sys.argv[2]) if len(sys.argv) > 2 else FACTOR
     with tempfile.TemporaryDirectory() as folder:
-        told = asyncio.run(play(Path(folder), factor=factor))
-    check(told)
+        noted = asyncio.run(play(Path(folder), factor=factor))
+    check(noted)
     text = page.read_text("utf-8")
-    new = re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{table(told)}\n{END}", text, flags=re.S)
+    new = re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{table(noted)}\n{END}", text, flags=re.S)
     page.write_text(new, "utf-8")
-    print(f"{told.gone:.0f} s")
+    print(f"{noted.gone:.0f} s")
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Told:
 
     def fired(self, arrival: Arrival, key: str = "startsAt") -> float:
         """When the agent says, of an alert that Alertmanager told."""
-        return (datetime.fromisoformat(arrival.told[key]).timestamp() - self.origin) / 60
+        return (datetime.fromisoformat(arrival.notified[key]).timestamp() - self.origin) / 60
 
 
 def configured(folder: Path, **alerts: Any) -> Path:
@@ -206,7 +206,7 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
         )
         rules = await asyncio.to_thread(rules_for_prometheus, config)
 
-        def told() -> float:
+        def notified() -> float:
             with agent(folder / "agent", config, url) as running:
                 scrapes = lead(running, seed, origin)
                 assert heard.arrivals == [], heard.arrivals
@@ -236,7 +236,7 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
 
         looking = asyncio.create_task(look())
         try:
-            began = await asyncio.to_thread(told)
+            began = await asyncio.to_thread(notified)
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)

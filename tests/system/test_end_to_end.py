@@ -35,37 +35,41 @@ BURNING = {("RagErrorBudgetBurnFast", OUTAGE.service): 10}
 """The alerts of Prometheus, likewise; by the minute at which they arrive."""
 
 
-def check(told: Told) -> None:
+def check(notified: Told) -> None:
     """All that is promised of the story."""
     begins = {one.service: one.begin / 60 for one in INCIDENTS}
     ends = {one.service: one.end / 60 for one in INCIDENTS}
-    arrivals = told.receiver.arrivals
-    early = [(one, told.minute(one)) for one in arrivals if told.minute(one) < min(begins.values())]
+    arrivals = notified.receiver.arrivals
+    early = [
+        (one, notified.minute(one))
+        for one in arrivals
+        if notified.minute(one) < min(begins.values())
+    ]
     assert early == []
     for way in WAYS:
-        assert told.receiver.firing(way) == set(), f"still firing by {way}"
+        assert notified.receiver.firing(way) == set(), f"still firing by {way}"
     came = {(one.alert, one.service) for one in arrivals if one.way == "alertmanager"}
     assert set(EXPECTED) <= came <= set(EXPECTED) | ALSO, came ^ set(EXPECTED)
     assert {(one.alert, one.service) for one in arrivals if one.way == "prometheus"} == set(BURNING)
-    one_page_a_cause(told)
+    one_page_a_cause(notified)
     for (alert, service), latest in EXPECTED.items():
-        (fired,) = told.receiver.of("alertmanager", "firing", alert, service)
-        (over,) = told.receiver.of("alertmanager", "resolved", alert, service)
-        at = told.fired(fired)
+        (fired,) = notified.receiver.of("alertmanager", "firing", alert, service)
+        (over,) = notified.receiver.of("alertmanager", "resolved", alert, service)
+        at = notified.fired(fired)
         assert begins[service] < at <= begins[service] + latest, (alert, at)
-        assert told.fired(over, "endsAt") > ends[service], alert
-        assert -1 < told.minute(fired) - at < LATE, (alert, told.minute(fired), at)
-        _names_its_traces(told, fired)
+        assert notified.fired(over, "endsAt") > ends[service], alert
+        assert -1 < notified.minute(fired) - at < LATE, (alert, notified.minute(fired), at)
+        _names_its_traces(notified, fired)
     for (alert, service), latest in BURNING.items():
-        first = told.minute(told.receiver.of("prometheus", "firing", alert, service)[0])
-        last = told.minute(told.receiver.of("prometheus", "resolved", alert, service)[-1])
+        first = notified.minute(notified.receiver.of("prometheus", "firing", alert, service)[0])
+        last = notified.minute(notified.receiver.of("prometheus", "resolved", alert, service)[-1])
         assert begins[service] < first <= begins[service] + latest + LATE, (alert, first)
         assert last > ends[service], (alert, last)
 
 
-def one_page_a_cause(told: Told) -> None:
+def one_page_a_cause(notified: Told) -> None:
     """The agent's own webhook: a notification for each incident, which lists all the others."""
-    own = [body for body in told.receiver.bodies if "event" in body]
+    own = [body for body in notified.receiver.bodies if "event" in body]
     notifications = [body["alert"] for body in own if body["event"] == "firing"]
     assert len(notifications) == len(INCIDENTS), [alert["rule"] for alert in notifications]
     announced = set()
@@ -75,16 +79,16 @@ def one_page_a_cause(told: Told) -> None:
     assert set(EXPECTED) <= announced <= set(EXPECTED) | ALSO
 
 
-def sent(told: Told) -> dict[str, dict[str, Any]]:
+def sent(notified: Told) -> dict[str, dict[str, Any]]:
     """The traces of the story by their ids."""
-    return {trace["trace_id"]: trace for _, trace in traffic(-HEAD_START, origin=told.origin)}
+    return {trace["trace_id"]: trace for _, trace in traffic(-HEAD_START, origin=notified.origin)}
 
 
-def _names_its_traces(told: Told, fired: Arrival) -> None:
+def _names_its_traces(notified: Told, fired: Arrival) -> None:
     """The worst are of the incident, as bad as they are said to be, and can be opened."""
     worst = fired.worst
     assert 1 <= len(worst) <= 5
-    traces = sent(told)
+    traces = sent(notified)
     for trace_id in worst:
         trace = traces[trace_id]
         assert trace["service"] == fired.service != CALM
@@ -92,16 +96,16 @@ def _names_its_traces(told: Told, fired: Arrival) -> None:
             assert trace["status"] == "error"
         elif fired.service == RAMP.service:
             assert trace["timings"]["total"] > 5  # seconds; before the ramp none takes 4.2
-        status, page = told.opened[trace_id]
+        status, page = notified.opened[trace_id]
         assert status == 200
         assert trace_id in page
     if fired.service == SWAP.service:
         assert any(traces[one]["model"] == BAD_MODEL for one in worst)
 
 
-def judged(told: Told, arrival: Arrival) -> tuple[int, int]:
+def judged(notified: Told, arrival: Arrival) -> tuple[int, int]:
     """Of the worst traces, how many people found to say what the passage does not, and all."""
-    traces = sent(told)
+    traces = sent(notified)
     verdicts = [
         questions()[int(traces[one]["tags"]["question"])].hallucinated[traces[one]["model"]]
         for one in arrival.worst
@@ -112,8 +116,8 @@ def judged(told: Told, arrival: Arrival) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.real
 def test_the_story_is_told_on_every_way_and_ends(tmp_path: Path) -> None:
-    told = asyncio.run(play(tmp_path))
-    check(told)
+    notified = asyncio.run(play(tmp_path))
+    check(notified)
 
 
 def test_the_traffic_is_what_the_story_says() -> None:

@@ -38,9 +38,9 @@ ORIGIN = 1_760_000_000.0
 TARGET = 'job="ragmeter",instance="a:9464"'
 
 
-def day(instrument: EmbeddedAgent, names: Set[str]) -> Iterator[dict[str, str]]:
+def day(running: EmbeddedAgent, names: Set[str]) -> Iterator[dict[str, str]]:
     """Each scrape: value by series, of those metrics."""
-    exporter, waiting = PrometheusExporter(instrument), traffic(-DAY, 0.0, origin=ORIGIN)
+    exporter, waiting = PrometheusExporter(running), traffic(-DAY, 0.0, origin=ORIGIN)
     held = next(waiting, None)
     for number in range(1, round(DAY / EVERY) + 1):
         batch = []
@@ -48,8 +48,8 @@ def day(instrument: EmbeddedAgent, names: Set[str]) -> Iterator[dict[str, str]]:
             body = json.dumps(held[1]).encode()
             batch.append((decode_trace(body, len(body)), 0))
             held = next(waiting, None)
-        instrument.accept(batch, "file")
-        instrument.wait_idle()
+        running.accept(batch, "file")
+        running.wait_idle()
         scraped = {f"up{{{TARGET}}}": "1"}
         for line in exporter.render().decode().splitlines():
             name, brace, rest = line.partition("{")
@@ -93,26 +93,26 @@ def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.real
 def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
-    tool, told = require("promtool"), list[Alert]()
+    tool, notified = require("promtool"), list[Alert]()
     config = configured(tmp_path, port=free_port(), evaluation_seconds=EVERY)
 
     def notify(alert: Alert, _: float) -> tuple[()]:
-        told.append(alert)
+        notified.append(alert)
         return ()
 
     settings = load_settings(config, environ={})
-    instrument = EmbeddedAgent(
+    running = EmbeddedAgent(
         settings, load_configured_rules(settings), live=False, outputs=AgentOutputs(notify)
     )
-    instrument.start()
+    running.start()
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))
     begin = time.monotonic()
     try:
-        scrapes = list(day(instrument, names))
+        scrapes = list(day(running, names))
     finally:
-        instrument.stop(10)
-    assert told == []
+        running.stop(10)
+    assert notified == []
     assert len(scrapes) == DAY / EVERY
     assert any(key.startswith("rag_grounding_mean{") for key in scrapes[-1])
     (tmp_path / "rules.yml").write_text(rules)

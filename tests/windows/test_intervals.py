@@ -39,13 +39,15 @@ def left_out(one: ScoredTrace, state: ScoreState = ScoreState.SAMPLED_OUT) -> Sc
     return one
 
 
-def filled(seed: int, number: int, share: float, told: bool, metric: str = "answered") -> Windows:
+def filled(
+    seed: int, number: int, share: float, notified: bool, metric: str = "answered"
+) -> Windows:
     """`told`: whether the cheap score knows anything of the label, 80 % of which are good."""
     rng = random.Random(seed)
     w = windows()
     for n in range(number):
         good = rng.random() < 0.8
-        seems = good if told else rng.random() < 0.8
+        seems = good if notified else rng.random() < 0.8
         cheap = rng.betavariate(8, 3) if seems else rng.betavariate(3, 8)
         low = cheap < 0.2
         pi = min(1.0, share * (3 if low else 1))

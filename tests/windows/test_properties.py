@@ -111,11 +111,11 @@ def test_seen_is_the_sum_of_the_states(seed: int) -> None:
     for service in w.services():
         for segment in ("", *w.segments(service)):
             for metric, scorer in w.series(service, segment):
-                told = [
+                notified = [
                     score
                     for one, at, segments in stream
                     for score in one.results
                     if at == service and score.metric == metric and segment in ("", *segments)
                 ]
                 states = w.states(service, segment, metric, scorer, "24h")
-                assert sum(states.values()) == len(told)
+                assert sum(states.values()) == len(notified)

@@ -23,8 +23,8 @@ ONE: dict[str, Any] = {"trace_id": "t1", "timestamp": 1, "answer": {"helpful": T
 class Server:
     """A live endpoint with an agent behind it that does not process."""
 
-    def __init__(self, instrument: EmbeddedAgent, session: aiohttp.ClientSession, url: str) -> None:
-        self.instrument = instrument
+    def __init__(self, running: EmbeddedAgent, session: aiohttp.ClientSession, url: str) -> None:
+        self.running = running
         self.session = session
         self.url = url
 
@@ -37,8 +37,8 @@ class Server:
 async def serving(tmp_path: Path, body_limit: int = 10_000) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths, "feedback": {"waiting": 10}})
-    instrument = EmbeddedAgent(settings, [])
-    endpoint = FeedbackEndpoint(instrument, BodyReader(body_limit))
+    running = EmbeddedAgent(settings, [])
+    endpoint = FeedbackEndpoint(running, BodyReader(body_limit))
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()
@@ -47,10 +47,10 @@ async def serving(tmp_path: Path, body_limit: int = 10_000) -> AsyncIterator[Ser
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     async with aiohttp.ClientSession() as session:
-        yield Server(instrument, session, f"http://127.0.0.1:{port}/v1/feedback")
+        yield Server(running, session, f"http://127.0.0.1:{port}/v1/feedback")
     await runner.cleanup()
     await endpoint.stop()
-    instrument._store.close()
+    running._store.close()
 
 
 def run(tmp_path: Path, test: Callable[[Server], Awaitable[None]], **changes: Any) -> None:
@@ -91,7 +91,7 @@ def test_bad_items_are_named_and_the_good_ones_kept(tmp_path: Path) -> None:
         status, reply = await server.post(b"{}")
         assert (status, reply["accepted"]) == (400, 0)
         key = ("ragmeter_dead_letters_total", (("reason", "invalid_feedback"),))
-        assert dict(server.instrument.counters.items())[key] == 2
+        assert dict(server.running.counters.items())[key] == 2
 
     run(tmp_path, test)
 

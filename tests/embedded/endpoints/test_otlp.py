@@ -246,9 +246,9 @@ def test_spans_that_cannot_be_read_are_told_and_the_others_kept(tmp_path: Path) 
         message.resource_spans[0].scope_spans[0].spans[0].trace_id = b"short"
         answer = await server.post(message.SerializeToString())
         assert answer.status == 200
-        told = ExportTraceServiceResponse.FromString(answer.body).partial_success
-        assert told.rejected_spans == 1
-        assert told.error_message
+        notified = ExportTraceServiceResponse.FromString(answer.body).partial_success
+        assert notified.rejected_spans == 1
+        assert notified.error_message
         assert server.spans() == 1
         body = json.loads(in_json(1, 7, 8))
         body["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"] = "0" * 32
@@ -268,8 +268,8 @@ def test_what_a_full_trace_does_not_take_is_told(
 ) -> None:
     async def test(server: Server) -> None:
         answer = await server.post(request(1, 1, 2, 3))
-        told = ExportTraceServiceResponse.FromString(answer.body).partial_success
-        assert (told.rejected_spans, told.error_message) == (1, "1 over_limit")
+        notified = ExportTraceServiceResponse.FromString(answer.body).partial_success
+        assert (notified.rejected_spans, notified.error_message) == (1, "1 over_limit")
 
     monkeypatch.setattr("ragmeter.ingest.assembler.BOUNDS", AssemblyBounds(trace_spans=2))
     run(tmp_path, test)

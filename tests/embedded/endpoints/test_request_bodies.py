@@ -44,7 +44,7 @@ def test_a_body_of_very_many_items_is_refused_as_a_whole(tmp_path: Path) -> None
             status, reply = await server.post(gzip.compress(body), **{"Content-Encoding": "gzip"})
             assert status == 413
             assert "more than 100000 items" in reply["error"]
-        assert not server.instrument.counters.get(
+        assert not server.running.counters.get(
             "ragmeter_dead_letters_total", (("reason", "invalid_trace"),)
         )
 
@@ -59,7 +59,7 @@ def test_bad_items_beyond_those_named_are_counted_by_reason(tmp_path: Path) -> N
         assert len(reply["errors"]) == 100
         for reason in ("invalid_trace", "invalid_json"):
             labels = (("reason", reason),)
-            counted = server.instrument.counters.get("ragmeter_dead_letters_total", labels)
+            counted = server.running.counters.get("ragmeter_dead_letters_total", labels)
             assert counted == 500
 
     run(tmp_path, test)
@@ -67,7 +67,7 @@ def test_bad_items_beyond_those_named_are_counted_by_reason(tmp_path: Path) -> N
 
 def test_bad_items_beyond_those_named_keep_no_bytes(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
-        endpoint = TracesEndpoint(server.instrument, BodyReader(BODY_LIMIT), TRACE_LIMIT)
+        endpoint = TracesEndpoint(server.running, BodyReader(BODY_LIMIT), TRACE_LIMIT)
         items = endpoint._decode(b"nonsense\n" * 300 + trace_line(1))
         assert len({id(item) for item in items}) == 102
         assert not any(item.raw for item in items if isinstance(item, DecodeFailure))

@@ -25,8 +25,8 @@ TRACE_LIMIT = 20_000
 class Server:
     """A live endpoint with an agent behind it that does not process: the queue only fills."""
 
-    def __init__(self, instrument: EmbeddedAgent, session: aiohttp.ClientSession, url: str) -> None:
-        self.instrument = instrument
+    def __init__(self, running: EmbeddedAgent, session: aiohttp.ClientSession, url: str) -> None:
+        self.running = running
         self.session = session
         self.url = url
 
@@ -35,7 +35,7 @@ class Server:
             return reply.status, await reply.json()
 
     def dead(self, reason: str) -> float:
-        return self.instrument.counters.get("ragmeter_dead_letters_total", (("reason", reason),))
+        return self.running.counters.get("ragmeter_dead_letters_total", (("reason", reason),))
 
 
 @asynccontextmanager
@@ -44,8 +44,8 @@ async def serving(
 ) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths, "limits": {"queue": queue}})
-    instrument = EmbeddedAgent(settings, [])
-    endpoint = TracesEndpoint(instrument, BodyReader(body_limit, read_seconds), TRACE_LIMIT)
+    running = EmbeddedAgent(settings, [])
+    endpoint = TracesEndpoint(running, BodyReader(body_limit, read_seconds), TRACE_LIMIT)
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()
@@ -55,10 +55,10 @@ async def serving(
     await site.start()
     port = runner.addresses[0][1]
     async with aiohttp.ClientSession() as session:
-        yield Server(instrument, session, f"http://127.0.0.1:{port}/v1/rag/traces")
+        yield Server(running, session, f"http://127.0.0.1:{port}/v1/rag/traces")
     await runner.cleanup()
     await endpoint.stop()
-    instrument._store.close()
+    running._store.close()
 
 
 def run(tmp_path: Path, test: Callable[[Server], Awaitable[None]], **changes: Any) -> None:
@@ -79,7 +79,7 @@ def run(tmp_path: Path, test: Callable[[Server], Awaitable[None]], **changes: An
 def test_traces_are_durable_when_answered(tmp_path: Path, body: bytes) -> None:
     async def test(server: Server) -> None:
         assert await server.post(body) == (200, {"accepted": 2, "duplicates": 0, "rejected": 0})
-        queued = server.instrument._store.take(0, 10)
+        queued = server.running._store.take(0, 10)
         assert [json.loads(item.body)["trace_id"] for item in queued] == ["t1", "t2"]
 
     run(tmp_path, test)
@@ -186,7 +186,7 @@ def test_a_full_queue_asks_to_come_back(tmp_path: Path) -> None:
         async with server.session.post(server.url, data=trace_line(9)) as reply:
             assert reply.status == 429
             assert int(reply.headers["Retry-After"]) > 0
-        assert server.instrument._store.depth == 3
+        assert server.running._store.depth == 3
 
     run(tmp_path, test, queue=3)
 
@@ -197,7 +197,7 @@ def test_duplicates_are_counted_and_change_nothing(tmp_path: Path) -> None:
         status, reply = await server.post(trace_line(1))
         assert (status, reply["accepted"], reply["duplicates"]) == (200, 0, 1)
         labels = (("source", "http"),)
-        counters = server.instrument.counters
+        counters = server.running.counters
         assert counters.get("ragmeter_traces_received_total", labels) == 2
         assert counters.get("ragmeter_traces_duplicate_total", labels) == 1
 
@@ -218,9 +218,9 @@ def test_requests_at_once_each_get_their_own_answer(tmp_path: Path) -> None:
 def test_a_timestamp_from_the_future_is_set_to_its_arrival_and_counted(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         await server.post(trace_line(1, timestamp="2199-01-01T00:00:00Z"))
-        (queued,) = server.instrument._store.take(0, 1)
+        (queued,) = server.running._store.take(0, 1)
         assert queued.timestamp == queued.received
-        skewed = server.instrument.counters.get("ragmeter_clock_skew_total", (("source", "http"),))
+        skewed = server.running.counters.get("ragmeter_clock_skew_total", (("source", "http"),))
         assert skewed == 1
 
     run(tmp_path, test)
@@ -228,12 +228,12 @@ def test_a_timestamp_from_the_future_is_set_to_its_arrival_and_counted(tmp_path:
 
 def test_a_state_that_cannot_be_written_is_a_503(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
-        server.instrument._store._db.execute("PRAGMA max_page_count=1")
+        server.running._store._db.execute("PRAGMA max_page_count=1")
         async with server.session.post(server.url, data=trace_line(1) * 1) as reply:
             first = reply.status
         big = trace_line(2, answer="x" * 15_000)
         statuses = [(await server.post(big))[0] for _ in range(3)]
         assert 503 in [first, *statuses]
-        assert not server.instrument.health().ready
+        assert not server.running.health().ready
 
     run(tmp_path, test)

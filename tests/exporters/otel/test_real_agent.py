@@ -62,12 +62,12 @@ def request() -> bytes:
 async def urls(agent: asyncio.subprocess.Process) -> tuple[str, str]:
     """Where the agent takes traces and shows its metrics, as it says itself."""
     assert agent.stderr is not None
-    said = ""
-    while "status page" not in said:
+    reported = ""
+    while "status page" not in reported:
         line = await asyncio.wait_for(agent.stderr.readline(), PATIENCE)
-        assert line, said
-        said += line.decode()
-    found = re.findall(r"http://[\d.]+:\d+", said)
+        assert line, reported
+        reported += line.decode()
+    found = re.findall(r"http://[\d.]+:\d+", reported)
     return found[0], found[-1]
 
 

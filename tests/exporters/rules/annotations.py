@@ -58,7 +58,7 @@ def _pairs(text: str) -> dict[str, str]:
     return {name: json.loads(value) for name, value in _PAIR.findall(text)}
 
 
-def filled(document: dict[str, Any], said: str) -> dict[str, Any]:
+def filled(document: dict[str, Any], reported: str) -> dict[str, Any]:
     """The tests with the annotations of what promtool `said` that it got, where its labels are
     those that are expected."""
     tests = {
@@ -66,7 +66,7 @@ def filled(document: dict[str, Any], said: str) -> dict[str, Any]:
         for group in document["tests"]
         for test in group.get("alert_rule_test", [])
     }
-    for case in _CASE.finditer(said):
+    for case in _CASE.finditer(reported):
         got = [
             (_pairs(labels), _pairs(words))
             for labels, words in _FOUND.findall(case["body"].partition("got:")[2])

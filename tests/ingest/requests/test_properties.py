@@ -180,13 +180,13 @@ def test_the_work_does_not_grow_with_the_depth() -> None:
     every call looks up its ancestors."""
 
     def spans(depth: int) -> list[Span]:
-        told: dict[str, Any] = {KIND: "LLM", "llm.token_count.prompt": 1, "output.value": "A"}
+        notified: dict[str, Any] = {KIND: "LLM", "llm.token_count.prompt": 1, "output.value": "A"}
         chain = [
             Span("a" * 32, f"{n:016x}", f"{n - 1:016x}" if 1 < n <= depth else "", start=T0, end=T0)
             for n in range(1, 2_001)
         ]
         return chain + [
-            Span("a" * 32, f"{n:016x}", f"{depth:016x}", start=T0, end=T0 + 9, attributes=told)
+            Span("a" * 32, f"{n:016x}", f"{depth:016x}", start=T0, end=T0 + 9, attributes=notified)
             for n in range(2_001, 4_001)
         ]
 

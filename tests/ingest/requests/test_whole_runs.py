@@ -182,7 +182,7 @@ def test_the_question_is_the_users_and_not_what_the_model_asks_a_tool() -> None:
 def test_a_message_that_goes_on_after_its_first_line_tells_of_a_timeout() -> None:
     # as Haystack's pipeline wraps what a component raises
     run = Run(scope=OI + "haystack")
-    said = (
+    reported = (
         "The following component failed to run:\nComponent name: 'llm'\nError: Request timed out."
     )
     root = run.span(
@@ -191,7 +191,7 @@ def test_a_message_that_goes_on_after_its_first_line_tells_of_a_timeout() -> Non
         (0, 9),
         {KIND: "CHAIN", "input.value": "Q"},
         status=2,
-        events=[exception("haystack.core.errors.PipelineRuntimeError", said)],
+        events=[exception("haystack.core.errors.PipelineRuntimeError", reported)],
     )
     run.span("Retriever", root, (0, 1), {KIND: "RETRIEVER", **documents(A)})
     run.span("l", root, (1, 9), {KIND: "LLM", **messages("Q")}, status=2)
@@ -240,8 +240,8 @@ def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:
             "langfuse.trace.output": '"A"',
         },
     )
-    said = {"langfuse.observation.output": '{"role": "assistant", "content": "raw"}'}
-    run.span("call", root, (1, 3), {"langfuse.observation.type": "generation", **said})
+    reported = {"langfuse.observation.output": '{"role": "assistant", "content": "raw"}'}
+    run.span("call", root, (1, 3), {"langfuse.observation.type": "generation", **reported})
     trace = only(run)
     assert (trace.query, trace.answer) == ("Q", "A")
     assert [p.id for p in trace.passages or []] == ["a"]

@@ -168,9 +168,9 @@ class Pool:
 
     @staticmethod
     def _last_words(worker: Worker) -> str:
-        said = [line for line in worker.log.splitlines() if "the worker stopped" in line]
-        said += [line for line in worker.log.splitlines()[-400:] if "stalled;" in line]
-        return (said or worker.log.splitlines() or ["nothing"])[-1].strip()[:300]
+        reported = [line for line in worker.log.splitlines() if "the worker stopped" in line]
+        reported += [line for line in worker.log.splitlines()[-400:] if "stalled;" in line]
+        return (reported or worker.log.splitlines() or ["nothing"])[-1].strip()[:300]
 
     @property
     def settled(self) -> bool:

@@ -179,7 +179,7 @@ class _Run:
         report.differences += alarm_differences(received, truth, at_most, once=(RISE,))
 
     def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
-        acted = looked = said = moved = time.monotonic()
+        acted = looked = reported = moved = time.monotonic()
         due, most = list(faults), 0.0
         while due or producing.is_alive() or not pool.settled:
             now = time.monotonic()
@@ -190,8 +190,8 @@ class _Run:
                 if counted > most:
                     producing.counted = most = counted
                     moved = now
-                if now - said > SAY_SECONDS:
-                    said = now
+                if now - reported > SAY_SECONDS:
+                    reported = now
                     self.say(f"{producing.sent} are sent, {counted:.0f} counted")
                 if due and now - moved > self.plan.patience:
                     self.report.differences.append(
@@ -213,7 +213,7 @@ class _Run:
     def _drain(self, pool: Pool, expected: int) -> None:
         """Until all is counted while every worker is ready, so that no rebalance is still to come
         in which a partition is nobody's; or until nothing has moved for long."""
-        last, moved, said = -1.0, time.monotonic(), time.monotonic()
+        last, moved, reported = -1.0, time.monotonic(), time.monotonic()
         while time.monotonic() - moved < self.plan.patience:
             pool.tend()
             calm = pool.settled and len(pool.ready()) == len(pool.workers)
@@ -222,8 +222,8 @@ class _Run:
                 break
             if counted != last:
                 last, moved = counted, time.monotonic()
-            if time.monotonic() - said > 20:
-                said = time.monotonic()
+            if time.monotonic() - reported > 20:
+                reported = time.monotonic()
                 self.say(f"{counted:.0f} of {expected} are counted")
             time.sleep(1)
         else:

@@ -73,10 +73,10 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
         state = {"path": f"{folder}/state.db", "dead_letters": f"{folder}/dead.jsonl"}
         parsed = Settings.model_validate({**settings, "state": state})
         senders = AlertSenders(parsed.alerts)
-        instrument = EmbeddedAgent(
+        running = EmbeddedAgent(
             parsed, load_configured_rules(parsed), live=False, outputs=AgentOutputs(senders.notify)
         )
-        instrument.start()
+        running.start()
         ids = set()
         try:
             lines = [body for number, body in messages(total, seed) if number >= 0]
@@ -86,17 +86,17 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
                     item.trace.trace_id for item in batch if not isinstance(item, DecodeFailure)
                 }
                 numbered = list(zip(batch, range(first, first + len(batch)), strict=True))
-                instrument.accept(numbered, "chaos", written=set())
-                instrument.wait_idle()
-            text = PrometheusExporter(instrument).render().decode()
+                running.accept(numbered, "chaos", written=set())
+                running.wait_idle()
+            text = PrometheusExporter(running).render().decode()
             # one of a key at a time
             received = Received()
-            while items := instrument.outbox.due(2e12, 100):
+            while items := running.outbox.due(2e12, 100):
                 for item in items:
                     received.take(json.loads(item.body))
-                    instrument.outbox.done(item.id)
+                    running.outbox.done(item.id)
         finally:
-            instrument.stop(10)
+            running.stop(10)
     return Oracle(samples(text), received.fired(), ids)
 
 

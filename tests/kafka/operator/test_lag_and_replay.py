@@ -106,9 +106,9 @@ def test_a_file_is_sent_keyed_by_trace_id_and_the_lag_says_so(
 
     parts = [TopicPartition(settings.kafka.topics.traces, n) for n in range(2)]
     set_offset(settings, parts[0], 3)
-    told = CliRunner().invoke(kafka_app, ["lag", "-c", str(config), "-f", "json"])
-    assert told.exit_code == 0, told.output
-    report = json.loads(told.output)
+    notified = CliRunner().invoke(kafka_app, ["lag", "-c", str(config), "-f", "json"])
+    assert notified.exit_code == 0, notified.output
+    report = json.loads(notified.output)
     assert report["lag"] == 47
     by_part = {(row["topic"], row["partition"]): row for row in report["partitions"]}
     assert by_part[parts[0]]["committed"] == 3

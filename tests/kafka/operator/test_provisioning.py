@@ -58,8 +58,8 @@ def test_what_differs_is_told_and_only_harmless_changes_are_made(
     producer.send(topics.scores, b"x").get(10)
     producer.close()
     other = with_changes(settings, partitions=3, retention_hours=100)
-    told = {(row.topic, row.key): row.safe for row in run(other).differ}
-    assert told == {
+    notified = {(row.topic, row.key): row.safe for row in run(other).differ}
+    assert notified == {
         (topics.traces, "partitions"): True,
         (topics.traces, "retention.ms"): True,
         (topics.spans, "partitions"): False,
@@ -69,7 +69,9 @@ def test_what_differs_is_told_and_only_harmless_changes_are_made(
         (topics.feedback, "partitions"): True,
     }
     done = run(other, apply=True)
-    assert {(row.topic, row.key) for row in done.applied} == {k for k, safe in told.items() if safe}
+    assert {(row.topic, row.key) for row in done.applied} == {
+        k for k, safe in notified.items() if safe
+    }
     left = [(topics.spans, "partitions"), (topics.scores, "partitions")]
     assert [(row.topic, row.key) for row in run(other).differ] == left
     shorter = with_changes(settings, partitions=3, retention_hours=1)

@@ -170,10 +170,10 @@ def test_what_cannot_be_sent_again_stays(settings: Settings, call: Callable[...,
         producer.send(topics.dead, b"", headers=[*place, *more]).get(10)
     producer.send(topics.dead, b"no letter").get(10)
     producer.close()
-    assert "0 sent" in (said := call("dlq", "redrive").output), said
-    assert "3 cannot be" in said
+    assert "0 sent" in (reported := call("dlq", "redrive").output), reported
+    assert "3 cannot be" in reported
     for why in ("only their place", "spans: ", "not one of these settings"):
-        assert f"not sent, {why}" in said.replace("of a topic that is ", "")
+        assert f"not sent, {why}" in reported.replace("of a topic that is ", "")
     assert sent(settings) == []
     assert "1 other records" in call("dlq", "list").output
 

@@ -38,13 +38,13 @@ def test_redrives_begun_at_once_send_each_letter_once(place: Place, tmp_path: Pa
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(REDRIVES)
     ]
-    said = [process.communicate(timeout=PATIENCE)[0] for process in running]
-    for process, text in zip(running, said, strict=True):
+    reported = [process.communicate(timeout=PATIENCE)[0] for process in running]
+    for process, text in zip(running, reported, strict=True):
         if process.returncode:
             assert process.returncode == 1, text
             assert "another redrive was begun" in text
         # one that waited for the others finds nothing left
-    assert any(process.returncode == 0 for process in running), said
+    assert any(process.returncode == 0 for process in running), reported
     found = Counter(record.value for record in place.records(place.traces))
     assert found == {b"%d" % number: 1 for number in range(LETTERS)}
 

@@ -19,7 +19,7 @@ from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import OutRecord
 
-from tests.aggregate.test_feedback_join import said
+from tests.aggregate.test_feedback_join import reported
 from tests.kafka.messages import message
 from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import Owned, record, state_of
@@ -107,7 +107,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     def fails(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    broken = Broken(KeyError("not raised"), label(1, said(3)))
+    broken = Broken(KeyError("not raised"), label(1, reported(3)))
     monkeypatch.setattr("ragmeter.aggregate.feedback_join.label_scores", fails)
     assert broken.count(trace(3)) == []
     assert outcomes(broken.state) == {"internal_error": 1}

@@ -33,7 +33,7 @@ from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.pending import NewFeedback
 from ragmeter.store.sqlite import SqliteStore
 
-from tests.aggregate.test_feedback_join import agent, said
+from tests.aggregate.test_feedback_join import agent, reported
 from tests.kafka.state.partition import (
     SCORER,
     apply,
@@ -94,7 +94,7 @@ def applied(*log: bytes, **tree: Any) -> PartitionState:
 
 
 def test_a_label_meets_its_trace_in_any_order() -> None:
-    yes, no = said(1), said(2, answer={"helpful": False})
+    yes, no = reported(1), reported(2, answer={"helpful": False})
     first = applied(trace(1), trace(2), label(1, yes), label(2, no))
     last = applied(label(1, yes), label(2, no), trace(1), trace(2))
     mixed = applied(trace(2), label(1, yes), trace(1), label(2, no))
@@ -105,16 +105,16 @@ def test_a_label_meets_its_trace_in_any_order() -> None:
 
 
 def test_a_label_of_another_service_waits() -> None:
-    state = applied(trace(1), label(1, said(1), service="shop"))
+    state = applied(trace(1), label(1, reported(1), service="shop"))
     assert (counted(state), waiting(state)) == ({}, 1)
 
 
 def test_a_repetition_is_counted_once_and_a_correction_in_its_place() -> None:
     log = [
         trace(1),
-        label(1, said(1)),
-        label(2, said(1)),
-        label(3, said(1, at=9, answer={"helpful": False})),
+        label(1, reported(1)),
+        label(2, reported(1)),
+        label(3, reported(1, at=9, answer={"helpful": False})),
     ]
     state = applied(*log)
     assert counted(state) == {"joined": 2, "repeated": 1}
@@ -124,7 +124,7 @@ def test_a_repetition_is_counted_once_and_a_correction_in_its_place() -> None:
 def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
     tree = {"feedback": {"horizon": "1h"}}
     state, rows = state_of(settings_of(**tree)), dict[bytes, bytes]()
-    apply(state, [decode_scores_message(one) for one in (trace(1), label(1, said(7)))])
+    apply(state, [decode_scores_message(one) for one in (trace(1), label(1, reported(7)))])
     commit(state, rows)
     again = reloaded(rows, settings=settings_of(**tree))
     assert waiting(again) == 1
@@ -141,14 +141,14 @@ def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
 def test_a_trace_is_forgotten_after_its_horizon_and_for_want_of_room() -> None:
     tree = {"feedback": {"horizon": "1h", "traces": 2}}
     state = applied(*(trace(n, timestamp=START + n) for n in (1, 2, 3)), **tree)
-    apply(state, [decode_scores_message(label(n, said(n))) for n in (1, 2, 3)])
+    apply(state, [decode_scores_message(label(n, reported(n))) for n in (1, 2, 3)])
     assert (counted(state), waiting(state)) == ({"joined": 2}, 1)
     shed = state.aggregator.counters.get("ragmeter_feedback_traces_shed_total")
     assert shed == 1
     rows = dict[bytes, bytes]()
     commit(state, rows)
     apply(state, [decode_scores_message(trace(4, timestamp=START + 4000))])
-    apply(state, [decode_scores_message(label(9, said(2, at=5)))])
+    apply(state, [decode_scores_message(label(9, reported(2, at=5)))])
     assert counted(state) == {"joined": 2, "unmatched": 1}
     commit(state, rows)
     again = reloaded(rows, settings=settings_of(**tree))
@@ -160,14 +160,14 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     state, rows = state_of(settings_of()), dict[bytes, bytes]()
-    apply(state, [decode_scores_message(label(1, said(1)))])
+    apply(state, [decode_scores_message(label(1, reported(1)))])
     commit(state, rows)
     module = "ragmeter.aggregate.feedback_join.label_scores"
     monkeypatch.setattr(module, lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         apply(state, [decode_scores_message(trace(1))])
     again = reloaded(rows, settings=settings_of())
-    decoded_label = decode_scores_message(label(2, said(1)))
+    decoded_label = decode_scores_message(label(2, reported(1)))
     assert isinstance(decoded_label, NewFeedback)
     assert again.give_up_feedback(decode_score(trace(1)))
     assert not again.give_up_feedback(decode_score(trace(1)))
@@ -187,7 +187,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     ],
 )
 def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> None:
-    data = label(1, said(1))
+    data = label(1, reported(1))
     decode_scores_message(data)
     with pytest.raises(BadRecord) as found:
         decode_scores_message(data.replace(*change))
@@ -204,14 +204,14 @@ def story() -> tuple[list[tuple[str, Any]], list[bytes]]:
         at = START + 45 * n
         came.append(("trace", good(n, model="ab"[n % 2], timestamp=at)[0]))
         if n == 100:  # more for nobody than may wait
-            came += [("label", said(900 + one, at=45 * n)) for one in range(20)]
+            came += [("label", reported(900 + one, at=45 * n)) for one in range(20)]
         for _ in range(rng.choice([0, 1, 1, 2])):
             about = n - rng.choice([0, 0, 1, 5, 40, -2, -30, 500])
             answer = {"helpful": rng.random() < 0.6}
             fields: dict[str, Any] = {"answer": answer, "scorer": rng.choice(["human", "team"])}
             if rng.random() < 0.3:
                 fields["passages"] = {"kb-1": {"evidence_sufficient": rng.random() < 0.5}}
-            item = said(about, at=45 * n + rng.choice([0, 0, -60]), **fields)
+            item = reported(about, at=45 * n + rng.choice([0, 0, -60]), **fields)
             came += [("label", item)] * rng.choice([1, 1, 1, 2])
     offsets = {"trace": 0, "label": 0}
     log: list[bytes] = []

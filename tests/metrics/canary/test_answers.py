@@ -69,11 +69,11 @@ def test_phrases_with_numbers_match_as_phrases() -> None:
 
 
 def test_given_keywords_win_over_those_of_the_answer() -> None:
-    said = SearchableAnswer("The Rate Change is small.")
-    assert keyword_coverage(said, "Nothing else", ["rate change", "large", "!"]) == 1 / 2
-    assert keyword_coverage(said, "Nothing else", ["!"]) == absent("no_keywords")
-    assert keyword_coverage(said, "It is so.", []) == absent("no_keywords")
-    assert keyword_coverage(said, None, []) == absent("no_keywords")
+    reported = SearchableAnswer("The Rate Change is small.")
+    assert keyword_coverage(reported, "Nothing else", ["rate change", "large", "!"]) == 1 / 2
+    assert keyword_coverage(reported, "Nothing else", ["!"]) == absent("no_keywords")
+    assert keyword_coverage(reported, "It is so.", []) == absent("no_keywords")
+    assert keyword_coverage(reported, None, []) == absent("no_keywords")
 
 
 def test_number_match_of_the_example() -> None:
@@ -109,20 +109,22 @@ Not an item * neither
 
 def test_list_coverage() -> None:
     assert list_items(LIST) == ["Rule C-1: Limits", "Deductibles", "Multi-Policy Discount"]
-    said = SearchableAnswer("1. **deductibles** 2. Rule C-1 (limits)")
-    assert list_coverage(said, LIST, []) == pytest.approx(2 / 3)
-    assert list_coverage(said, LIST, ["Deductibles"]) == 1.0
-    assert list_coverage(said, "no list", []) == absent("no_list")
+    reported = SearchableAnswer("1. **deductibles** 2. Rule C-1 (limits)")
+    assert list_coverage(reported, LIST, []) == pytest.approx(2 / 3)
+    assert list_coverage(reported, LIST, ["Deductibles"]) == 1.0
+    assert list_coverage(reported, "no list", []) == absent("no_list")
 
 
 def test_fact_coverage_is_by_content_words_and_numbers() -> None:
-    said = SearchableAnswer("Once the warehouse has received your parcel, refunding takes 14 days.")
+    reported = SearchableAnswer(
+        "Once the warehouse has received your parcel, refunding takes 14 days."
+    )
     facts = ["refund takes 14 days", "after the parcel was received", "takes 15 days"]
-    assert fact_coverage(said, facts[:1]) == 1.0
-    assert fact_coverage(said, facts) == pytest.approx(2 / 3)
-    assert fact_coverage(said, ["O(1) operations"]) == 0.0
-    assert fact_coverage(said, ["?", ""]) == absent("no_facts")
-    assert fact_coverage(said, []) == absent("no_facts")
+    assert fact_coverage(reported, facts[:1]) == 1.0
+    assert fact_coverage(reported, facts) == pytest.approx(2 / 3)
+    assert fact_coverage(reported, ["O(1) operations"]) == 0.0
+    assert fact_coverage(reported, ["?", ""]) == absent("no_facts")
+    assert fact_coverage(reported, []) == absent("no_facts")
 
 
 def test_correctness_is_the_example_of_rag_guardian() -> None:
@@ -144,9 +146,9 @@ def test_correctness_with_an_unknown_part_is_unknown() -> None:
 def test_hostile_references_are_bounded() -> None:
     before = time.process_time()
     for text in ("Aa " * 100_000, "* a\n" * 100_000, "A" * 300_000, "1 " * 150_000):
-        said = SearchableAnswer(text)
-        keyword_coverage(said, text, [])
-        list_coverage(said, text, [])
-        number_match(said, text)
-        fact_coverage(said, [text[:600]] * 500)
+        reported = SearchableAnswer(text)
+        keyword_coverage(reported, text, [])
+        list_coverage(reported, text, [])
+        number_match(reported, text)
+        fact_coverage(reported, [text[:600]] * 500)
     assert time.process_time() - before < 10

@@ -50,27 +50,27 @@ def test_a_phrase_is_held_word_by_word(phrase: str, held: bool | None) -> None:
 
 
 def test_signs_between_words_and_the_ends_of_a_text_part_no_phrase() -> None:
-    said = SearchableAnswer("Not, alas: available\n  today")
-    assert said.holds("not alas available today") is said.holds("TODAY") is True
+    reported = SearchableAnswer("Not, alas: available\n  today")
+    assert reported.holds("not alas available today") is reported.holds("TODAY") is True
 
 
 def test_text_without_spaces() -> None:
-    said = SearchableAnswer("请重置您的密码。")
-    assert [said.holds(one) for one in ("密码", "重置您的", "密", "码密")] == [
+    reported = SearchableAnswer("请重置您的密码。")
+    assert [reported.holds(one) for one in ("密码", "重置您的", "密", "码密")] == [
         True,
         True,
         True,
         False,
     ]
-    assert said.length > 1
+    assert reported.length > 1
     assert SearchableAnswer("three short words").length == 3
 
 
 def test_hostile_texts_are_bounded() -> None:
     before = time.process_time()
-    said = SearchableAnswer("-1," * 400_000)
-    assert said.holds("word " * 400_000) is False
-    assert said.numbers
+    reported = SearchableAnswer("-1," * 400_000)
+    assert reported.holds("word " * 400_000) is False
+    assert reported.numbers
     assert time.process_time() - before < 3
 
 

@@ -39,9 +39,9 @@ def shown(
     capfd: pytest.CaptureFixture[str], *files: Path, settings: Settings = SETTINGS, **more: Any
 ) -> tuple[str, list[str]]:
     """What goes to stdout, and what is said."""
-    said: list[str] = []
-    run_report(ReportOptions(files, **more), settings, said.append, render_report)
-    return capfd.readouterr().out, said
+    reported: list[str] = []
+    run_report(ReportOptions(files, **more), settings, reported.append, render_report)
+    return capfd.readouterr().out, reported
 
 
 def numbers(capfd: pytest.CaptureFixture[str], *files: Path, **more: Any) -> dict[str, Any]:
@@ -52,12 +52,12 @@ def numbers(capfd: pytest.CaptureFixture[str], *files: Path, **more: Any) -> dic
 def test_two_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first = scores(tmp_path / "old.jsonl", [0.1 * n for n in range(8)])
     second = scores(tmp_path / "new.jsonl", [0.1 * n + 0.2 for n in range(8)])
-    out, said = shown(capfd, first, second)
+    out, reported = shown(capfd, first, second)
     assert "old: 8 traces, 2025-10-09; new: 8 traces, 2025-10-09" in out
     assert "+0.200" in out
     assert "better" in out
     assert "Fisher" in out
-    assert said == []
+    assert reported == []
     found = numbers(capfd, first, second)
     (compared,) = found["comparisons"]
     assert (compared["method"], compared["pairs"], compared["verdict"]) == ("paired", 8, "better")
@@ -358,9 +358,9 @@ def test_texts_are_redacted_or_not_shown(tmp_path: Path, capfd: pytest.CaptureFi
     assert "Hello" in out
     assert "ann@example.com" not in out
     nothing = load_settings(environ={}, overrides={"privacy": {"content": "none"}})
-    out, said = shown(capfd, file, traces=asked, settings=nothing)
+    out, reported = shown(capfd, file, traces=asked, settings=nothing)
     assert "Hello" not in out
-    assert any("privacy.content" in line for line in said)
+    assert any("privacy.content" in line for line in reported)
 
 
 def foreign(path: Path, answer: str) -> Path:
@@ -533,16 +533,16 @@ def test_open_rag_eval_columns_out_and_in_again(
     more: dict[str, Any] = {"scorer": "umbrela", "detail": {"grades": [3, 1]}}
     lines = [line_dict(n, result("relevance", 2.0, **more)) for n in range(3)]
     file.write_text("\n".join(map(json.dumps, lines)))
-    said: list[str] = []
+    reported: list[str] = []
     asked = traces(tmp_path / "t.jsonl", 3)
-    convert_to_open_rag_eval(ReportOptions([file], traces=asked), out, SETTINGS, said.append)
+    convert_to_open_rag_eval(ReportOptions([file], traces=asked), out, SETTINGS, reported.append)
     with out.open(newline="") as written:
         rows = list(csv.DictReader(written))
     assert list(rows[0]) == ["query_id", "query", *(f"run_1_{name}" for name in COLUMNS)]
     assert [row["query_id"] for row in rows] == ["t0", "t1", "t2"]
     assert json.loads(rows[0]["run_1_retrieval_score_umbrela_scores"]) == {"[1]": 3, "[2]": 1}
     assert rows[0]["run_1_generated_answer"]
-    assert any("without a value" in line and "hallucination" in line for line in said)
+    assert any("without a value" in line and "hallucination" in line for line in reported)
     (series,) = [s for s in numbers(capfd, out)["runs"][0]["series"] if s["samples"]]
     assert (series["metric"], series["value"]) == ("relevance", 2.0)
     with pytest.raises(UsageError):

@@ -24,8 +24,8 @@ Post = Callable[..., Awaitable[tuple[int, dict[str, Any]]]]
 
 
 class Agent:
-    def __init__(self, instrument: EmbeddedAgent, client: httpx.AsyncClient, urls: tuple[str, str]):
-        self.instrument, self.client = instrument, client
+    def __init__(self, running: EmbeddedAgent, client: httpx.AsyncClient, urls: tuple[str, str]):
+        self.running, self.client = running, client
         self.traces, self.page = urls
 
     async def post(self, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
@@ -54,18 +54,18 @@ def run(
     )
 
     async def body() -> None:
-        instrument = EmbeddedAgent(settings, [], parts=PARTS)
-        instrument.start()
+        running = EmbeddedAgent(settings, [], parts=PARTS)
+        running.start()
         try:
             async with (
-                serve_agent(instrument, settings) as urls,
+                serve_agent(running, settings) as urls,
                 httpx.AsyncClient(trust_env=False, timeout=60) as client,
             ):
-                await test(Agent(instrument, client, urls))
+                await test(Agent(running, client, urls))
         finally:
             if killed:
-                instrument._store.close()  # the worker finds nothing to write to any more
-            await asyncio.to_thread(instrument.stop, 5)
+                running._store.close()  # the worker finds nothing to write to any more
+            await asyncio.to_thread(running.stop, 5)
 
     asyncio.run(body())
 
@@ -119,8 +119,8 @@ def test_bad_events_are_named_counted_and_cost_no_others(tmp_path: Path) -> None
 def test_a_time_from_the_future_is_that_of_arrival(tmp_path: Path) -> None:
     async def test(agent: Agent) -> None:
         await agent.post(event_line(1, timestamp="2199-01-01T00:00:00Z"))
-        with agent.instrument.lock():
-            (found,) = agent.instrument.part_pages()
+        with agent.running.lock():
+            (found,) = agent.running.part_pages()
         (version,) = found.context["versions"]
         assert version.build.last < 4e9
 
@@ -157,7 +157,7 @@ def test_windows_can_be_compared_across_index_versions(tmp_path: Path) -> None:
         ]
         url = f"{agent.traces}/v1/rag/traces"
         assert (await agent.client.post(url, content=b"\n".join(lines))).status_code == 200
-        await asyncio.to_thread(agent.instrument.wait_idle)
+        await asyncio.to_thread(agent.running.wait_idle)
         text = await agent.text()
         for version in ("v1", "v2"):
             assert f'rag_grounding_mean{{service="bot",index_version="{version}",' in text
@@ -168,10 +168,10 @@ def test_windows_can_be_compared_across_index_versions(tmp_path: Path) -> None:
 
 def test_an_agent_that_has_ended_takes_nothing(tmp_path: Path) -> None:
     async def test(agent: Agent) -> None:
-        agent.instrument._worker.ended = True
+        agent.running._worker.ended = True
         status, reply = await agent.post(event_line(1))
         assert (status, list(reply)) == (503, ["error"])
-        agent.instrument._worker.ended = False
+        agent.running._worker.ended = False
 
     run(tmp_path, test)
 

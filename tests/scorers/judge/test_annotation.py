@@ -29,8 +29,10 @@ def reply(*passages: str, answer: str = "") -> dict[str, Any]:
     """The named labels are yes, all others no."""
     return {
         "passages": {
-            str(number): {name: "yes" if name in said.split() else "no" for name in PASSAGE_LABELS}
-            for number, said in enumerate(passages, 1)
+            str(number): {
+                name: "yes" if name in reported.split() else "no" for name in PASSAGE_LABELS
+            }
+            for number, reported in enumerate(passages, 1)
         },
         "answer": {name: "yes" if name in answer.split() else "no" for name in ANSWER_LABELS},
     }

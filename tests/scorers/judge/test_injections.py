@@ -217,14 +217,14 @@ def test_every_prompt_has_all_text_of_a_trace_in_its_fences(
     )
     labels = {"annotation": lambda asked: reply_to(asked.schema, obeys=True)}
     _, judge, _ = judge_trace(trace, FakeJudge(labels), metrics=FAMILIES)
-    told = {name: text.split()[0] for name, text in OF_TRACE.items()}
+    notified = {name: text.split()[0] for name, text in OF_TRACE.items()}
     seen: dict[str, set[str]] = {}
     outside = set()
     for asked in judge.asked:
         name = asked.prompt.partition("@")[0]
         lower = asked.user.casefold()
-        seen.setdefault(name, set()).update(one for one, word in told.items() if word in lower)
+        seen.setdefault(name, set()).update(one for one, word in notified.items() if word in lower)
         bare = by_code(asked.user).casefold() + asked.system.casefold()
-        outside |= {word for word in told.values() if word in bare}
+        outside |= {word for word in notified.values() if word in bare}
     assert seen == READ
     assert bool(outside) is broken

@@ -122,17 +122,17 @@ def test_every_metric_has_the_judges_value_or_a_reason(server: LlamaServer, per_
         server.base_url, traces, passages_per_call=per_call, temperature=1.0
     )
     seen = Counter[tuple[str, str]]()
-    for scores, said, cost in zip(found, heard, costs, strict=True):
+    for scores, reported, cost in zip(found, heard, costs, strict=True):
         for score in scores.values():
-            check(score, said)
+            check(score, reported)
             seen[base_name(score.metric), str(score.state)] += 1
-        grades = _grades(said)
+        grades = _grades(reported)
         assert sorted(scores["relevance"].detail["grades"]) == sorted(grades)  # type: ignore[index]
         relevant = sum(grade >= 2 for grade in grades)
         assert scores["precision_at_k:3"].value == pytest.approx(relevant / 3)
-        (attempt,) = said.verdicts["attempted"]
+        (attempt,) = reported.verdicts["attempted"]
         assert scores["answered"].value == float(attempt != "none")
-        supports = said.verdicts["citation-support"]
+        supports = reported.verdicts["citation-support"]
         assert scores["citation_precision"].value == pytest.approx(sum(supports) / 3)
         assert cost.requests >= 1 + 3 / per_call + 3
         assert cost.input_tokens > cost.output_tokens > 0
@@ -142,9 +142,9 @@ def test_every_metric_has_the_judges_value_or_a_reason(server: LlamaServer, per_
     assert not any(state == "unscored" for name, state in seen if not name.startswith("nugget"))
 
 
-def _grades(said: Heard) -> list[int]:
-    batches = said.verdicts.get("umbrela-batch", [])
-    return [*said.verdicts.get("umbrela", []), *(grade for batch in batches for grade in batch)]
+def _grades(reported: Heard) -> list[int]:
+    batches = reported.verdicts.get("umbrela-batch", [])
+    return [*reported.verdicts.get("umbrela", []), *(grade for batch in batches for grade in batch)]
 
 
 def test_claims_facts_and_recall_are_written_by_their_schemas(server: LlamaServer) -> None:
@@ -154,13 +154,13 @@ def test_claims_facts_and_recall_are_written_by_their_schemas(server: LlamaServe
     traces = [trace(1, reference=reference)]
     families = ["claims", "facts", "context", "context_recall"]
     found, heard, _ = judged(server.base_url, traces, metrics=families, temperature=1.0)
-    for scores, said in zip(found, heard, strict=True):
+    for scores, reported in zip(found, heard, strict=True):
         for score in scores.values():
-            check(score, said)
-        assert scores["context_relevancy"].value == pytest.approx(sum(_grades(said)) / 9)
-        (held,) = said.verdicts["context-recall"]
+            check(score, reported)
+        assert scores["context_relevancy"].value == pytest.approx(sum(_grades(reported)) / 9)
+        (held,) = reported.verdicts["context-recall"]
         assert scores["context_recall"].value == sum(held) / 2
-        for answer in said.verdicts.get("claims", []):
+        for answer in reported.verdicts.get("claims", []):
             most = answer.groundedness if answer.claims else -1
             assert (scores["groundedness_grade"].value or 0) <= max(most, 0)
             assert scores["correctness_grade"].value == answer.correctness
@@ -181,11 +181,11 @@ def test_a_passage_over_the_context_loses_what_rests_on_it_and_no_more(server: L
     normal = trace(2)
     passages = [passage.model_dump() for passage in normal.passages or []]
     passages[1]["text"] = "long " * 6_000
-    ((scores,), (said,), _) = judged(
+    ((scores,), (reported,), _) = judged(
         server.base_url, [trace(2, passages=passages)], metrics=["relevance", "answered"]
     )
-    assert said.reasons == {"umbrela": ["too_long"]}
-    assert len(said.verdicts["umbrela"]) == 2
+    assert reported.reasons == {"umbrela": ["too_long"]}
+    assert len(reported.verdicts["umbrela"]) == 2
     lost = scores["precision_at_k:3"]
     assert (lost.state, lost.reason, lost.value) == (ScoreState.UNSCORED, "too_long", None)
     detail = scores["relevance"].detail
@@ -201,8 +201,8 @@ def test_a_server_that_is_gone_gives_no_metric_a_value(
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 0.0)
     gone = server.base_url.replace(str(server.port), "9")  # the port of `discard`: no one listens
     found, heard, _ = judged(gone, [trace(n) for n in range(3)], retries=0)
-    for scores, said in zip(found, heard, strict=True):
-        assert not said.verdicts
+    for scores, reported in zip(found, heard, strict=True):
+        assert not reported.verdicts
         for name, score in scores.items():
             assert score.state is ScoreState.UNSCORED, name
             assert score.reason in ("judge_error", "judge_unavailable"), name

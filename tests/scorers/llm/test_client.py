@@ -336,9 +336,9 @@ def test_neither_key_nor_trace_stands_in_logs_and_errors(
         asked = Asked(script(reply), api_key="sk-secret", structured="schema", retries=0)
         with pytest.raises(JudgeFailed) as caught:
             asyncio.run(asked.client.ask(question("private words"), ScoringCost()))
-        told = str(caught.value) + repr(asked.client._server.key)
-        assert "private" not in told
-        assert "sk-secret" not in told
+        notified = str(caught.value) + repr(asked.client._server.key)
+        assert "private" not in notified
+        assert "sk-secret" not in notified
     ours = [record for record in caplog.records if record.name.startswith("ragmeter.")]
     assert ours
     for record in ours:

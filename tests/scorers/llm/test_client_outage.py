@@ -61,9 +61,9 @@ class Outage:
     async def all(self, number: int) -> Counter[Any]:
         calls = (self.asked.ask(question(str(n))) for n in range(number))
         running = asyncio.create_task(self.clock.run())
-        told = Counter(await asyncio.gather(*calls))
+        notified = Counter(await asyncio.gather(*calls))
         running.cancel()
-        return told
+        return notified
 
 
 @pytest.mark.parametrize("before", [0, 0.3, 3.0])
@@ -89,9 +89,9 @@ def test_an_outage_that_lasts_longer_fails_what_waits_and_then_at_once() -> None
     outage = Outage(1000, 5000)
 
     async def main() -> None:
-        told = await outage.all(100)
-        assert set(told) == {"judge_error", "judge_unavailable"}
-        assert told["judge_unavailable"] > 80
+        notified = await outage.all(100)
+        assert set(notified) == {"judge_error", "judge_unavailable"}
+        assert notified["judge_unavailable"] > 80
         now = outage.clock.now
         assert PATIENCE <= now - 1000 < PATIENCE + 5
         sent = len(outage.sent)
@@ -108,8 +108,8 @@ def test_a_mistake_in_the_settings_is_not_waited_out(status: int) -> None:
     asked = Asked(lambda *_: status)
 
     async def main() -> None:
-        told = Counter(await asyncio.gather(*(asked.ask(question(str(n))) for n in range(50))))
-        assert told == {"judge_error": 1, "judge_unavailable": 49}
+        notified = Counter(await asyncio.gather(*(asked.ask(question(str(n))) for n in range(50))))
+        assert notified == {"judge_error": 1, "judge_unavailable": 49}
         assert asked.clock.slept == []
 
     asyncio.run(main())

@@ -101,19 +101,19 @@ def test_five_percent_of_malformed_replies_lose_nothing() -> None:
             client = JudgeClient(
                 JudgeSettings(model="asked-1", base_url=stub.base_url, concurrency=32)
             )
-            told: Counter[str] = Counter()
+            notified: Counter[str] = Counter()
 
             async def one(number: int) -> None:
                 try:
                     await client.ask(question(str(number)), ScoringCost())
-                    told["scored"] += 1
+                    notified["scored"] += 1
                 except Exception as failed:
-                    told[getattr(failed, "reason", repr(failed))] += 1
+                    notified[getattr(failed, "reason", repr(failed))] += 1
 
             await asyncio.gather(*(one(number) for number in range(600)))
             assert stub.calls > 610
             await client.aclose()
-            return told
+            return notified
 
     assert asyncio.run(main()) == {"scored": 600}
 
@@ -133,9 +133,9 @@ def test_a_dead_judge_is_left_alone_and_tried_again(monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         nonlocal alive
         asked.client._timing = replace(asked.client._timing, sleep=no_pause)
-        told = [await asked.ask() for _ in range(50)]
-        assert told[0] == "judge_error"
-        assert told[-1] == "judge_unavailable"
+        notified = [await asked.ask() for _ in range(50)]
+        assert notified[0] == "judge_error"
+        assert notified[-1] == "judge_unavailable"
         assert asked.client.is_down
         calls = asked.cost.requests
         assert calls < 25
@@ -218,9 +218,9 @@ def test_who_waits_during_a_pause_does_not_wait_on_when_the_breaker_opens() -> N
     )
 
     async def main() -> None:
-        told = Counter(await asyncio.gather(*(asked.ask() for _ in range(30))))
+        notified = Counter(await asyncio.gather(*(asked.ask() for _ in range(30))))
         # nine that fail, the tenth that opens it, and the trial that gives the judge up
-        assert told == {"judge_error": 11, "judge_unavailable": 19}
+        assert notified == {"judge_error": 11, "judge_unavailable": 19}
         assert asked.clock.now == 1000 + 10 * 60
 
     asyncio.run(main())
@@ -277,9 +277,9 @@ def test_a_hung_judge_holds_its_own_slots_and_no_others(monkeypatch: pytest.Monk
             begun = asyncio.get_running_loop().time()
             await asyncio.gather(*(second.ask(question(str(n)), ScoringCost()) for n in range(50)))
             assert asyncio.get_running_loop().time() - begun < 2
-            told = Counter(await asyncio.gather(*stuck))
-            assert set(told) == {"judge_timeout", "judge_unavailable"}
-            assert told["judge_unavailable"] > told["judge_timeout"]
+            notified = Counter(await asyncio.gather(*stuck))
+            assert set(notified) == {"judge_timeout", "judge_unavailable"}
+            assert notified["judge_unavailable"] > notified["judge_timeout"]
             assert first.limit < 4
             await first.aclose()
             await second.aclose()

@@ -219,14 +219,14 @@ def test_a_server_that_ignores_the_format_gets_the_schema_in_the_prompt() -> Non
     async def main() -> None:
         async with StubJudge(ignores_format=True) as stub:
             client = JudgeClient(JudgeSettings(base_url=stub.base_url, model="asked-1"))
-            told = []
+            notified = []
             for number in range(4):
                 try:
                     await client.ask(question(str(number)), ScoringCost())
-                    told.append("scored")
+                    notified.append("scored")
                 except Exception as failed:
-                    told.append(str(getattr(failed, "reason", failed)))
-            assert told == ["scored"] * 4
+                    notified.append(str(getattr(failed, "reason", failed)))
+            assert notified == ["scored"] * 4
             assert "response_format" not in stub.bodies[-1]
             calls = stub.calls
             await client.ask(question("5"), ScoringCost())

@@ -78,13 +78,13 @@ def names(folder: Path) -> set[str]:
 
 
 def test_both_files_come_whole(hub: Hub, tmp_path: Path) -> None:
-    said: list[str] = []
+    reported: list[str] = []
     out = tmp_path / "new" / "hhem"
-    fetch_model(out, said.append, f"{hub.url}/", FOUND)
+    fetch_model(out, reported.append, f"{hub.url}/", FOUND)
     assert names(out) == {"tokenizer.json", "model.safetensors"}
     assert (out / "model.safetensors").read_bytes() == WEIGHTS
     assert (out / "tokenizer.json").read_bytes() == TOKENIZER
-    assert "model.safetensors: 100 %" in said
+    assert "model.safetensors: 100 %" in reported
 
 
 def test_what_is_there_is_not_asked_for_again_unless_it_is_wrong(hub: Hub, tmp_path: Path) -> None:
@@ -131,12 +131,12 @@ def test_without_a_network_it_says_what_to_do_by_hand(tmp_path: Path) -> None:
         port = closed.getsockname()[1]
     with pytest.raises(ModelError) as caught:
         fetch_model(tmp_path, print, f"http://127.0.0.1:{port}")
-    told = str(caught.value)
+    notified = str(caught.value)
     for file in PUBLISHED_FILES:
-        assert f"/{file.repository}/resolve/{file.revision}/{file.name}" in told
-        assert file.sha256 in told
-    assert f"{PUBLISHED_FILES[1].size:,}" in told
-    assert f"python -m training.hhem convert {tmp_path}" in told
+        assert f"/{file.repository}/resolve/{file.revision}/{file.name}" in notified
+        assert file.sha256 in notified
+    assert f"{PUBLISHED_FILES[1].size:,}" in notified
+    assert f"python -m training.hhem convert {tmp_path}" in notified
     assert names(tmp_path) == set()
 
 
