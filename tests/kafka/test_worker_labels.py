@@ -13,7 +13,7 @@ from ragmeter.core.feedback import Feedback, Verdict
 from ragmeter.kafka import worker_view
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.sampling.labelling import PoolTrace
-from ragmeter_exporters.web import _LabelHandlers
+from ragmeter_exporters.label_desk import LabelDesk
 
 from tests.backends import Partition, settings_of
 from tests.kafka.cluster import Worker, workers
@@ -80,7 +80,7 @@ def test_labels_of_a_worker_are_durable_and_another_goes_on(place: Place) -> Non
 def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_path: Path) -> None:
     backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(0), trace_line(1)])
-    view, desk = backend.view, _LabelHandlers(backend.view, backend.view)
+    view, desk = backend.view, LabelDesk(backend.view, backend.view)
     state = view.state_of("bot")
     assert isinstance(state, PartitionState)
     state.labels.draw("bot", 2)
@@ -104,7 +104,7 @@ def test_a_label_that_kafka_does_not_take_is_not_said_to_be_lost(
     monkeypatch.setattr(worker_view, "COMMAND_PATIENCE", 0.1)
     backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(0)])
-    desk = _LabelHandlers(backend.view, backend.view)
+    desk = LabelDesk(backend.view, backend.view)
     backend.state.labels.draw("bot", 1)
     reported = desk._store("bot", "t0", Verdict(answered=False))
     assert reported.startswith("Not known to be stored: applied, but lost if this worker ends")
@@ -140,7 +140,7 @@ def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
     with monkeypatch.context() as patch:
         patch.setattr(backend, "_commit", lambda: None)
         backend.feed([trace_line(n) for n in range(12)])
-    pool, desk = backend.state.labels, _LabelHandlers(backend.view, backend.view)
+    pool, desk = backend.state.labels, LabelDesk(backend.view, backend.view)
     pool.draw("bot", 5)
     drawn = desk._left("bot")
     document = desk._document("bot", "24h")

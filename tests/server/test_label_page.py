@@ -21,7 +21,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.sampling.labelling import PoolTrace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
-from ragmeter_exporters.web import _LabelHandlers
+from ragmeter_exporters.label_desk import LabelDesk
 
 from tests.backends import Embedded, settings_of
 from tests.exporters.browser import browser
@@ -112,7 +112,7 @@ def test_two_people_who_ask_at_once_get_different_traces(
 ) -> None:
     backend = Embedded(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(number) for number in range(4)])
-    desk = _LabelHandlers(backend.view, backend.view)
+    desk = LabelDesk(backend.view, backend.view)
     desk._draw("bot", 4)
     entered, go_on = threading.Event(), threading.Event()
     texts, asked = desk._text, list[str]()
