@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
@@ -56,7 +57,7 @@ def export(folder: Path, lines: Sequence[bytes], rate: float) -> dict[str, float
     }
     parsed = Settings.model_validate(tree)
     tiers: dict[Tier, TierScorer] = {"judge": Fake()}
-    running = EmbeddedAgent(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers))
+    running = EmbeddedAgent(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers), parts=PARTS)
     running.start()
     try:
         items = [(decode_trace(line, 2**20), number) for number, line in enumerate(lines)]

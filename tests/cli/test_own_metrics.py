@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from ragmeter.alerts.rule_sets import load_default_rules
 from ragmeter.alerts.rules import RuleError
@@ -135,22 +134,6 @@ def test_traces_are_scored_by_it_and_what_was_not_captured_is_no_0(
     ]
     report = ragmeter(example, "report", out)
     assert "help_link" in report.stdout, report.stderr
-
-
-def test_its_rule_is_one_for_prometheus_and_a_file_of_rules_lies_over_it(
-    example: Path, tmp_path: Path
-) -> None:
-    def threshold(*options: str | Path) -> str:
-        done = ragmeter(example, "rules", "prometheus", *options)
-        assert done.returncode == 0, done.stderr
-        groups = yaml.safe_load(done.stdout)["groups"]
-        (rule,) = [r for g in groups for r in g["rules"] if r.get("alert") == "HelpLinksRare"]
-        return str(rule["expr"])
-
-    assert "rag_help_link_ci_upper" in threshold()
-    over = tmp_path / "rules.yaml"
-    over.write_text("rules: [{name: HelpLinksRare, threshold: 0.125}]")
-    assert "0.125" in threshold("--rules", over)
 
 
 def test_the_running_agent_publishes_it(example: Path, traces: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
@@ -82,6 +83,7 @@ def running(
         live=live,
         clocks=Clocks(clock, monotonic),
         outputs=AgentOutputs(notify),
+        parts=PARTS,
     )
     started.start()
     try:

@@ -55,15 +55,7 @@ def test_numbers_that_json_does_not_have() -> None:
     assert repr(read) == repr(values)
 
 
-def test_links_and_the_version_of_the_scope_that_an_older_version_stored_are_passed_over() -> None:
-    stored = b'["t","s","","n",1,2,3,0,"",{},[],[["a","b"]],"ot=th:8","scope","2",{"r":1},4]'
-    assert load_span(stored) == Span(
-        *("t", "s", "", "n", 1, 2, 3), trace_state="ot=th:8", scope="scope", resource={"r": 1},
-        dropped=4,
-    )  # fmt: skip
-
-
-def test_what_an_older_version_stored_has_defaults_for_the_rest() -> None:
+def test_what_is_left_out_has_defaults() -> None:
     assert load_span(b'["t","s","p"]') == Span("t", "s", "p")
 
 

@@ -228,7 +228,7 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [("gone", "any more"), ("pending", "moment"), ("crowded", "room")]
+    ("content", "words"), [("gone", "no more"), ("pending", "moment"), ("crowded", "room")]
 )
 def test_the_page_says_why_there_is_no_text(content: str, words: str) -> None:
     view = TraceView(cast(Any, None), "bot", "t1", {"trace_id": "t1", "content": content}, [])

@@ -42,7 +42,7 @@ class Broken:
         counters = Counters()
         dead = DeadLetterTopic("rag.dead", TracePreparer(settings_of(), counters), counters)
         tp = TopicPartition("rag.scores", 0)
-        self.owner = Owner(cast(Any, SimpleNamespace(dead=dead)), cast(Any, Owned()), tp)
+        self.owner = Owner(cast(Any, SimpleNamespace(dead=dead, kinds=())), cast(Any, Owned()), tp)
         self.begins = 0
 
     @property
@@ -138,7 +138,7 @@ def test_a_partition_whose_records_have_all_expired_has_a_state_nevertheless(
     async def begin() -> None:
         group = Group([], committed[-1] if committed else None, first=14460)
         group.lock = threading.RLock()  # type: ignore[attr-defined]
-        parts = SimpleNamespace(settings=settings_of())
+        parts = SimpleNamespace(settings=settings_of(), kinds=())
         owner = Keeps(cast(Any, parts), cast(Any, group), TopicPartition("rag.scores", 0))
         await owner._begin()
         assert owner.position == 14460
