@@ -254,7 +254,7 @@ def test_rules_link_to_where_the_runbooks_are_published() -> None:
     ]
     assert links
     assert all(link.startswith("https://wiki.test/rag/") for link in links)
-    assert "https://wiki.test/rag/errors.md" in links
+    assert "https://wiki.test/rag/error-budget.md" in links
 
 
 def test_dashboard_is_not_taken_for_a_template(tmp_path: Path) -> None:

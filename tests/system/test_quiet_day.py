@@ -19,6 +19,7 @@ import pytest
 import yaml
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
@@ -102,11 +103,16 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
 
     settings = load_settings(config, environ={})
     running = EmbeddedAgent(
-        settings, load_configured_rules(settings), live=False, outputs=AgentOutputs(notify)
+        settings,
+        load_configured_rules(settings),
+        live=False,
+        outputs=AgentOutputs(notify),
+        parts=PARTS,
     )
     running.start()
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))
+    names.add("rag_grounding_mean")  # RagScoresAbsent asks for any gauge of quality, by a pattern
     begin = time.monotonic()
     try:
         scrapes = list(day(running, names))
