@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
@@ -61,7 +62,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/d.jsonl"}
         settings = load_settings(environ={}, overrides={"state": paths})
-        instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
+        instrument = EmbeddedAgent(
+            settings, load_configured_rules(settings), live=False, parts=PARTS
+        )
         instrument.start()
         print(f"{'traces':>9} {'RSS MiB':>8} {'state MiB':>10} {'traces/s':>9}")
         begin, step = time.perf_counter(), options.traces // 10

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
@@ -90,7 +91,9 @@ def once(
         open_traces.MAX_COPY_BYTES = _COPY_BYTES if copies else 0
         settings = load_settings(environ={}, overrides={"state": paths} if durable else {})
         agent = (
-            EmbeddedAgent(settings, [], clocks=Clocks(clock.now, clock.now)) if durable else None
+            EmbeddedAgent(settings, [], clocks=Clocks(clock.now, clock.now), parts=PARTS)
+            if durable
+            else None
         )
         store: Any = OpenSpanTable(agent._store) if agent else Memory()
         assembly = (

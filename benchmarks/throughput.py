@@ -27,6 +27,7 @@ from pathlib import Path
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -102,7 +103,7 @@ def whole_agent(lines: Sequence[bytes], rules: Rules) -> None:
         file.write_bytes(b"\n".join(lines))
         paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/d.jsonl"}
         settings = load_settings(environ={}, overrides={"state": paths})
-        instrument = EmbeddedAgent(settings, rules, live=False)
+        instrument = EmbeddedAgent(settings, rules, live=False, parts=PARTS)
         instrument.start()
         import_traces(instrument, file, 2**21)
         instrument.wait_idle()

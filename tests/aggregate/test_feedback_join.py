@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.feedback import HUMAN, Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -31,7 +32,7 @@ def agent(folder: Path, start: bool = True, **feedback: Any) -> Iterator[Embedde
         "limits": {"min_samples": 1},
         "judge": {"k": [1, 2]},
     }
-    running = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False)
+    running = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False, parts=PARTS)
     if start:
         running.start()
     try:

@@ -15,6 +15,7 @@ from ragmeter.aggregate.feedback_records import (
     ModelSample,
     ScorerFeedback,
 )
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.feedback import PEOPLE, Feedback
@@ -124,6 +125,7 @@ def running(folder: Path, **sampling: float) -> Iterator[EmbeddedAgent]:
         [],
         live=False,
         tiers=lambda saved: SlowTiers({"model": Local()}),
+        parts=PARTS,
     )
     agent.start()
     try:
@@ -266,7 +268,7 @@ def test_no_model_no_change(tmp_path: Path) -> None:
         "sampling": {"people": 1},
         "models": {"cpu_share": 0},
     }
-    agent = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False)
+    agent = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False, parts=PARTS)
     agent.start()
     try:
         feed(agent, range(20))

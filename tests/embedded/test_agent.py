@@ -257,7 +257,7 @@ def test_time_follows_the_events_in_a_replay_and_the_clock_when_live(tmp_path: P
 
 
 def test_a_full_queue_refuses_and_nothing_is_lost(tmp_path: Path) -> None:
-    started = EmbeddedAgent(settings(tmp_path, queue=10), [])
+    started = EmbeddedAgent(settings(tmp_path, queue=10), [], parts=PARTS)
     started.accept([good(n) for n in range(8)], "test")
     with pytest.raises(QueueFull):
         started.accept([good(n) for n in range(8, 12)], "test")
@@ -325,11 +325,11 @@ def test_windows_that_make_no_sense_are_quarantined_not_half_used(
 
 
 def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> None:
-    started = EmbeddedAgent(settings(tmp_path), [])
+    started = EmbeddedAgent(settings(tmp_path), [], parts=PARTS)
     started.accept([good(1), good(2)], "test")
     started._store._db.execute("UPDATE inbox SET body = x'7b7d' WHERE seq = 1")
     started._store.close()  # a restart reads the bodies; until then the traces are in memory
-    started = EmbeddedAgent(settings(tmp_path), [])
+    started = EmbeddedAgent(settings(tmp_path), [], parts=PARTS)
     started.start()
     started.wait_idle()
     started.stop(10)
@@ -532,13 +532,13 @@ def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> N
     database.commit()
     database.close()
     with pytest.raises(StateError, match="version 99"):
-        EmbeddedAgent(settings(tmp_path), [])
+        EmbeddedAgent(settings(tmp_path), [], parts=PARTS)
     assert list(tmp_path.glob("*.corrupt-*")) == []
 
 
 def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
-    started = EmbeddedAgent(settings(tmp_path), [], clocks=Clocks(monotonic=clock))
+    started = EmbeddedAgent(settings(tmp_path), [], clocks=Clocks(monotonic=clock), parts=PARTS)
     assert started.health().ready
     started.check_stalled()
     for _ in range(12):  # a longer step would be taken for a process that stood still

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.score import ScoredTrace
@@ -41,7 +42,11 @@ def test_results_follow_the_commit_that_makes_them_durable(
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths})
     agent = EmbeddedAgent(
-        settings, [], clocks=Clocks(lambda: START), outputs=AgentOutputs(on_results=results)
+        settings,
+        [],
+        clocks=Clocks(lambda: START),
+        outputs=AgentOutputs(on_results=results),
+        parts=PARTS,
     )
     agent.start()
     try:

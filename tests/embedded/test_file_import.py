@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import ImportResult, import_traces
@@ -25,7 +26,9 @@ LIMIT = 100_000
 @contextmanager
 def running(folder: Path, dead_letters: str = "d.jsonl") -> Iterator[EmbeddedAgent]:
     paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / dead_letters)}
-    started = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [], live=False)
+    started = EmbeddedAgent(
+        load_settings(environ={}, overrides={"state": paths}), [], live=False, parts=PARTS
+    )
     started.start()
     try:
         yield started
@@ -158,7 +161,7 @@ def test_a_file_is_read_no_further_ahead_than_its_decoded_traces_are_kept(
 ) -> None:
     monkeypatch.setattr(sqlite, "_KEPT_TRACES", 2)
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
-    started = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [])
+    started = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [], parts=PARTS)
     started.accept([good(1), good(2)], "file")
     with pytest.raises(QueueFull):
         started.accept([good(3)], "file")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import QueueFull
@@ -51,7 +52,7 @@ def running(folder: Path, *, sources: bool = True, **more: Any) -> Iterator[Embe
     resolvers = {"sources": [source] if sources else [], **more.pop("resolvers", {})}
     paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
     tree = {"state": paths, "resolvers": resolvers, **more}
-    agent = EmbeddedAgent(load_settings(environ={}, overrides=tree), [])
+    agent = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], parts=PARTS)
     agent.start()
     try:
         yield agent

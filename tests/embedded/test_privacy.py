@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import ConfigError, dump_settings, load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -38,7 +39,7 @@ def settings(folder: Path, **privacy: Any) -> Settings:
 
 @contextmanager
 def running(folder: Path, **privacy: Any) -> Iterator[EmbeddedAgent]:
-    started = EmbeddedAgent(settings(folder, **privacy), [])
+    started = EmbeddedAgent(settings(folder, **privacy), [], parts=PARTS)
     started.start()
     try:
         yield started
@@ -140,7 +141,7 @@ def test_the_ports_take_in_redacted_and_the_page_says_what_is_not_kept(
 ) -> None:
     async def test() -> None:
         found = settings(tmp_path, redact=["email"], content="hash", hash_key="k")
-        agent = EmbeddedAgent(found, [])
+        agent = EmbeddedAgent(found, [], parts=PARTS)
         agent.start()
         try:
             async with serve_agent(agent, found) as (traces, page), httpx.AsyncClient() as client:

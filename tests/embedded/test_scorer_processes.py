@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.tiers import Tier, TierScorer
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -95,7 +96,7 @@ def agent(
     rules = load_configured_rules(settings)
     fakes: dict[Tier, TierScorer] = {"judge": judge, "model": NoModel(judge)} if judge else {}
     tiers = SlowTiers(fakes, replays={"model": ReplayBudget(0.2)})
-    made = EmbeddedAgent(settings, rules, live=live, tiers=lambda saved: tiers)
+    made = EmbeddedAgent(settings, rules, live=live, tiers=lambda saved: tiers, parts=PARTS)
     if waiting:  # so that every run has the same commits
         made.accept(waiting, "test", live=live)
     made.start()

@@ -16,6 +16,7 @@ import pytest
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.config.settings import Settings
@@ -78,6 +79,7 @@ def running(
         [],
         live=live,
         tiers=lambda saved: SlowTiers({"judge": fake} if fake else {}),
+        parts=PARTS,
     )
     started.start()
     try:
@@ -355,6 +357,7 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
         tiers=lambda saved: SlowTiers(
             {"judge": Fake()}, controllers={"judge": BudgetController(JudgeBudgetSettings())}
         ),
+        parts=PARTS,
     )
     started.start()
     try:
@@ -375,6 +378,7 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
         [],
         live=True,
         tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),
+        parts=PARTS,
     )
     started.start()
     try:
@@ -413,7 +417,7 @@ def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path:
     def tiers(saved: Any) -> SlowTiers:
         return SlowTiers({"judge": Fake()}, controllers={"judge": tight})
 
-    started = EmbeddedAgent(settings(tmp_path), [], live=False, tiers=tiers)
+    started = EmbeddedAgent(settings(tmp_path), [], live=False, tiers=tiers, parts=PARTS)
     started.start()
     try:
         started.accept([good(n) for n in range(50)], "test")
@@ -473,6 +477,7 @@ def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, cont
         live=False,
         tiers=lambda saved: SlowTiers({"model": Local()}),
         outputs=AgentOutputs(make_notifications=notify),
+        parts=PARTS,
     )
     started.start()
     try:

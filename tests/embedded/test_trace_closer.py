@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -51,7 +52,9 @@ class Bench:
         self.open()
 
     def open(self) -> None:
-        self.agent = EmbeddedAgent(self.settings, [], clocks=Clocks(self.now, self.now))
+        self.agent = EmbeddedAgent(
+            self.settings, [], clocks=Clocks(self.now, self.now), parts=PARTS
+        )
         self.rows = OpenSpanTable(self.agent._store)
         self.closer = self.agent._closer
         self.closer._extract = extract

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodeFailure, decode_trace
@@ -31,7 +32,7 @@ def embedded(folder: Path, lines: list[bytes]) -> dict[str, float]:
     state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
     settings = Settings.model_validate({**SETTINGS, "state": state})
     items = [decode_trace(line, 2**20) for line in lines]
-    running = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
+    running = EmbeddedAgent(settings, load_configured_rules(settings), live=False, parts=PARTS)
     running.start()
     try:
         running.accept(list(zip(items, range(len(items)), strict=True)), "test", written=set())

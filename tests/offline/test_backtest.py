@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule, parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -87,7 +88,7 @@ def moves(alerts: Sequence[Alert]) -> list[tuple[Any, ...]]:
 def replayed(path: Path, folder: Path) -> list[Alert]:
     """What fires and resolves in the running agent's replay of a file of traces, folded or not."""
     notified: list[Alert] = []
-    running = EmbeddedAgent(settings(folder, windows=SHORT), rules(), live=False)
+    running = EmbeddedAgent(settings(folder, windows=SHORT), rules(), live=False, parts=PARTS)
     items = [item for item in InputFile(path).read(2**21) if isinstance(item[0], DecodedTrace)]
     running.start()
     aggregator = running._worker.aggregator

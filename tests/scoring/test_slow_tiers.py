@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.scorers.hhem.model import ModelError
@@ -51,7 +52,7 @@ def running(
     }
     settings = load_settings(environ={}, overrides=tree)
     started = EmbeddedAgent(
-        settings, [], live=live, tiers=lambda saved: build_slow_tiers(settings, saved)
+        settings, [], live=live, tiers=lambda saved: build_slow_tiers(settings, saved), parts=PARTS
     )
     started.start()
     try:
@@ -328,7 +329,7 @@ def test_a_folder_of_your_own_scores_in_the_agent_within_its_share_of_a_core(
         built.append(build_slow_tiers(settings, saved))
         return built[-1]
 
-    started = EmbeddedAgent(settings, [], live=False, tiers=build)
+    started = EmbeddedAgent(settings, [], live=False, tiers=build, parts=PARTS)
     started.start()
     try:
         started.accept([good(n) for n in range(30)], "test")

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.sampling.labelling import PoolTrace
@@ -52,7 +53,7 @@ async def labelling(
         },
     )
     tiers = partial(build_slow_tiers, settings)  # with the embedded model
-    agent = EmbeddedAgent(settings, [], live=False, tiers=tiers)
+    agent = EmbeddedAgent(settings, [], live=False, tiers=tiers, parts=PARTS)
     agent.start()
     try:
         answers = (

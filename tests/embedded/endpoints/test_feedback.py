@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import FeedbackEndpoint
@@ -37,7 +38,7 @@ class Server:
 async def serving(tmp_path: Path, body_limit: int = 10_000) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths, "feedback": {"waiting": 10}})
-    running = EmbeddedAgent(settings, [])
+    running = EmbeddedAgent(settings, [], parts=PARTS)
     endpoint = FeedbackEndpoint(running, BodyReader(body_limit))
     app = web.Application()
     endpoint.add_to(app)

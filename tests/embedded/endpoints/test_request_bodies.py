@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from ragmeter.app.embedded_agent import serve_agent
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import json_items, request_bodies
@@ -277,7 +278,7 @@ def test_decoding_leaves_the_event_loop_its_turns(
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     ports = {"otlp_port": 0, "metrics_port": 0}
     settings = load_settings(environ={}, overrides={"state": paths, "http": ports})
-    agent = EmbeddedAgent(settings, [])
+    agent = EmbeddedAgent(settings, [], parts=PARTS)
 
     async def test() -> None:
         async with serve_agent(agent, settings) as (url, _):

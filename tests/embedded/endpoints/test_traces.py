@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
@@ -44,7 +45,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths, "limits": {"queue": queue}})
-    running = EmbeddedAgent(settings, [])
+    running = EmbeddedAgent(settings, [], parts=PARTS)
     endpoint = TracesEndpoint(running, BodyReader(body_limit, read_seconds), TRACE_LIMIT)
     app = web.Application()
     endpoint.add_to(app)

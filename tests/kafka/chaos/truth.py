@@ -15,6 +15,7 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
@@ -74,7 +75,11 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
         parsed = Settings.model_validate({**settings, "state": state})
         senders = AlertSenders(parsed.alerts)
         running = EmbeddedAgent(
-            parsed, load_configured_rules(parsed), live=False, outputs=AgentOutputs(senders.notify)
+            parsed,
+            load_configured_rules(parsed),
+            live=False,
+            outputs=AgentOutputs(senders.notify),
+            parts=PARTS,
         )
         running.start()
         ids = set()
