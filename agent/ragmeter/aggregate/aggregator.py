@@ -333,9 +333,9 @@ class Aggregator:
             moved = self._evaluate(at)
             self._next_step = self._following_step(at, now)
             yield moved
-        told = self.parts.advance(now)
-        if told:
-            yield told
+        events = self.parts.advance(now)
+        if events:
+            yield events
         self.windows.advance(now)
 
     def _following_step(self, at: float, now: float) -> float:

@@ -14,6 +14,7 @@ from ragmeter_exporters.timeline import render_timeline as render_backtest
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
+from ragmeter.parts.collection import check_parts
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.server.access import AccessPolicy
 
@@ -37,8 +38,7 @@ def check_settings(settings: Settings) -> int:
     ConfiguredTiers(settings, watched=True)
     ResultsExporter(settings.results_export)
     AccessPolicy(settings)
-    for part in PARTS:
-        part.check(settings)
+    check_parts(PARTS, settings)
     for endpoint in (settings.judge, settings.judge.second):
         if endpoint.api_key_file is not None:
             endpoint.api_key_file.read_text("ascii")
@@ -55,8 +55,7 @@ def prometheus_rules(settings: Settings, runbooks: str | None = None) -> str:
     Raises:
         ConfigError: An objective names an unknown metric or scorer.
     """
-    for part in PARTS:
-        part.check(settings)
+    check_parts(PARTS, settings)
     groups = rule_groups(
         settings.slos,
         windows=settings.windows,

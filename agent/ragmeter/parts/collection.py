@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import ScoredTrace
 from ragmeter.parts.contract import DocumentKind, Event, Part, PartContext
@@ -79,6 +80,16 @@ class Parts:
                     if name.startswith(prefix)
                 }
             )
+
+
+def check_parts(kinds: PartKinds, settings: Settings) -> None:
+    """Check what the types of the settings of parts cannot.
+
+    Raises:
+        ConfigError: A setting cannot work.
+    """
+    for kind in kinds:
+        kind.check(settings)
 
 
 def document_kinds(kinds: PartKinds) -> dict[str, DocumentKind]:
