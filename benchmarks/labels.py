@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 from ragmeter.core.feedback import Verdict
 from ragmeter.offline.whole_file import estimate_people
-from ragmeter.sampling.labelling import draw_chances, draw_slices
+from ragmeter.sampling.slices import draw_chances, draw_slices
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 
 from benchmarks.agreement import table

@@ -21,7 +21,7 @@ from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
-from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.windows.people_agreement import ScorerAgreement
 
 from ragmeter_exporters.page.rendering import label_page
 from ragmeter_exporters.page.traces import LabelView, trace_view

@@ -21,7 +21,7 @@ from ragmeter.offline.report.summary import (
     report_headline,
     report_title,
 )
-from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
+from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
 from ragmeter_exporters.page.numbers import clip, one_line

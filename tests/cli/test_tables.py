@@ -19,7 +19,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
 from ragmeter.offline.report.tables import agreement_table
-from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.windows.people_agreement import ScorerAgreement
 from rich.console import Console, RenderableType
 
 from tests.breakdown.traffic import busy

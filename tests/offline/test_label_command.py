@@ -10,7 +10,7 @@ import pytest
 from ragmeter.cli.main import app
 from ragmeter.core.feedback import Verdict
 from ragmeter.offline.whole_file import estimate_people
-from ragmeter.sampling.labelling import draw_slices
+from ragmeter.sampling.slices import draw_slices
 from typer.testing import CliRunner
 
 from tests.traces import trace_dict

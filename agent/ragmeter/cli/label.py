@@ -34,15 +34,15 @@ from ragmeter.core.score import Score, ScoredTrace, read_unsupported
 from ragmeter.ingest.files import InputFile, read_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.metrics.labelled import SORTED_BY
-from ragmeter.sampling.labelling import LABELS_PER_DRAW, draw_slices
-from ragmeter.sampling.people_agreement import (
+from ragmeter.sampling.slices import LABELS_PER_DRAW, draw_slices
+from ragmeter.trace import Trace
+from ragmeter.windows.people_agreement import (
     LabelledScores,
     Results,
     ScorerAgreement,
     compare_with_people,
     scorer_values,
 )
-from ragmeter.trace import Trace
 
 QUESTIONS = {
     "answered": "Does it attempt the question?",

@@ -101,7 +101,7 @@ def _compare_with_labels(folder: Path, labels: Path) -> Table:
     from ragmeter.core.score import BUILTIN_SCORER
     from ragmeter.offline.api import score
     from ragmeter.offline.report.tables import agreement_table
-    from ragmeter.sampling.people_agreement import (
+    from ragmeter.windows.people_agreement import (
         LabelledScores,
         compare_with_people,
         scorer_values,

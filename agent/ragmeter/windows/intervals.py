@@ -28,7 +28,7 @@ _MIN_CLASS, _MIN_CELL = 3.0, 6.0
 # classes: more of them cost width, and the cheap score tells hardly more by then.
 _RARE_PER_CLASS, _MAX_CLASSES = 8.0, 5
 
-# The same for traces drawn from slices of the cheap score (`ragmeter.sampling.labelling`): of every
+# The same for traces drawn from slices of the cheap score (`ragmeter.sampling.slices`): of every
 # class about as many are drawn as its part of the traffic, so that more classes cost less. With 30
 # labels of RAGTruth the interval is .86 as wide as that of a uniform draw, with 8 a class .90.
 _RARE_PER_SLICED_CLASS = 4.0

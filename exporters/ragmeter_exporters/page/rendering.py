@@ -21,8 +21,8 @@ from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
-from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 from ragmeter.server.client import label_path, quote_text, service_path, trace_path
+from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
 from ragmeter_exporters.page import numbers, tables

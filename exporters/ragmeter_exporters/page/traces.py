@@ -16,7 +16,7 @@ from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.metrics.text import NUMBER_PATTERN
-from ragmeter.sampling.people_agreement import ScorerAgreement
+from ragmeter.windows.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Estimate
 
 from ragmeter_exporters.page.numbers import (

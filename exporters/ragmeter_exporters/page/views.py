@@ -31,8 +31,8 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.labelled import PEOPLE_PAIRS
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
-from ragmeter.sampling.people_agreement import ScorerAgreement
 from ragmeter.trace import GUESSED_FIELDS
+from ragmeter.windows.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 

@@ -33,14 +33,14 @@ from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.consistency import AnswerConsistency, answer_consistency
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
-from ragmeter.sampling.people_agreement import (
+from ragmeter.windows.estimators import Interval
+from ragmeter.windows.intervals import estimate_interval, is_assisted
+from ragmeter.windows.people_agreement import (
     LabelledScores,
     ScorerAgreement,
     compare_with_people,
     labelled_scores,
 )
-from ragmeter.windows.estimators import Interval
-from ragmeter.windows.intervals import estimate_interval, is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import tie_break, worst_sign

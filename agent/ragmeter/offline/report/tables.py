@@ -23,7 +23,7 @@ from ragmeter.offline.report.summary import (
     format_p_value,
     metric_title,
 )
-from ragmeter.sampling.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE, ScorerAgreement
+from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE, ScorerAgreement
 
 SHOWN_REASONS = 3
 WORST_SHOWN = 3  # per metric and run: the HTML page lists more

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from ragmeter.sampling.people_agreement import (
+from ragmeter.windows.people_agreement import (
     LabelledScores,
     _Pair,
     auroc_interval,
