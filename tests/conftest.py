@@ -60,6 +60,12 @@ def _forked_processes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def httpserver_listen_address() -> tuple[str, int]:
+    """Of the stubs of pytest-httpserver: a number, for `localhost` may be ::1 first."""
+    return "127.0.0.1", 0
+
+
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """With the listeners of all protocols, for one of them costs as much to start as all."""
     with kafka_server(tmp_path_factory.mktemp("kafka"), secure=True) as server:

@@ -10,15 +10,14 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pytest_httpserver import HTTPServer
 from ragmeter.trace import Trace
 
 from benchmarks import make_example
@@ -27,7 +26,6 @@ from tests.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MAX_BYTES = 3_000_000  # a clone stays quick
-Received = list[tuple[dict[str, str], bytes]]
 
 
 @pytest.fixture(scope="module")
@@ -202,43 +200,17 @@ def test_main_writes_valid_lines(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "left out 1: finance" in capsys.readouterr().err
 
 
-@pytest.fixture
-def receiver() -> Iterator[tuple[str, Received]]:
-    """A local HTTP server that keeps what it is sent, and answers 200."""
-    received: Received = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            received.append(({**headers, "path": self.path}, body))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1/rag/traces", received
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_producer_sends_one_trace_and_a_gzipped_batch(receiver: tuple[str, Received]) -> None:
-    url, received = receiver
+def test_producer_sends_one_trace_and_a_gzipped_batch(httpserver: HTTPServer) -> None:
+    httpserver.expect_request("/v1/rag/traces", method="POST").respond_with_data(b"")
+    url = httpserver.url_for("/v1/rag/traces")
     command = [sys.executable, str(EXAMPLES / "producer.py"), url]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert result.returncode == 0, result.stderr
-    (one_headers, one), (batch_headers, batch) = received
-    assert one_headers["content-type"] == "application/json"
-    assert one_headers["path"] == "/v1/rag/traces"
-    assert batch_headers["content-encoding"] == "gzip"
-    lines = gzip.decompress(batch).splitlines()
-    sent = [Trace.model_validate_json(line) for line in [one, *lines]]
+    one, batch = (request for request, _ in httpserver.log)
+    assert one.headers["content-type"] == "application/json"
+    assert batch.headers["content-encoding"] == "gzip"
+    lines = gzip.decompress(batch.get_data()).splitlines()
+    sent = [Trace.model_validate_json(line) for line in [one.get_data(), *lines]]
     assert len({trace.trace_id for trace in sent}) == 4
     assert f"sent {len(sent)} traces" in result.stdout
 

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from werkzeug import Request, Response
+
 from tests.apps.shop import BROKEN, REQUESTS, SLOW
+from tests.http_stub import http_stub
 
 __all__ = ["Call", "Model", "model_server"]
 
@@ -58,24 +60,16 @@ class Model:
             self.calls.append(call)
         return call
 
-
-class Handler(BaseHTTPRequestHandler):
-    model: Model
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def take(self, request: Request) -> Response:
+        """Answer a request of either form."""
+        body = request.get_json(force=True)
         if "contents" in body:
-            self.generate_content(body)
-            return
+            return self._generate_content(request.path, body)
         if body["model"] == SLOW:
-            self.model.ended.wait(60)
-            return
+            self.ended.wait(60)
+            return Response()
         if body["model"] == BROKEN:
-            self.reply(500, {"error": {"message": "out of memory", "type": "server_error"}})
-            return
+            return _json(500, {"error": {"message": "out of memory", "type": "server_error"}})
         messages = body["messages"]
         prompt = "\n".join(text_of(message.get("content")) for message in messages)
         schemas = [tool["function"] for tool in body.get("tools") or ()]
@@ -83,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
             {schema["name"]: schema["parameters"] for schema in schemas},
             has_result=any(one["role"] in ("assistant", "tool") for one in messages),
         )
-        call = self.model.answer(prompt, body["model"], text=tool is None or not tool[1])
+        call = self.answer(prompt, body["model"], text=tool is None or not tool[1])
         usage = {
             "prompt_tokens": call.input_tokens,
             "completion_tokens": call.output_tokens,
@@ -99,26 +93,26 @@ class Handler(BaseHTTPRequestHandler):
             message = {"role": "assistant", "content": None, "tool_calls": [{"index": 0, **asked}]}
         if body.get("stream"):
             with_usage = (body.get("stream_options") or {}).get("include_usage")
-            self.stream(head, message, usage if with_usage else None)
-            return
+            parts = _streamed(head, message, usage if with_usage else None)
+            return Response(parts, content_type="text/event-stream")
         finish = "stop" if tool is None else "tool_calls"
         choice = {"index": 0, "message": message, "finish_reason": finish}
-        self.reply(200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+        return _json(
+            200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+        )
 
-    def generate_content(self, body: dict[str, Any]) -> None:
+    def _generate_content(self, path: str, body: dict[str, Any]) -> Response:
         """Reply as Gemini does; the model's name is in the path."""
-        name = self.path.rpartition("/")[2].partition(":")[0]
+        name = path.rpartition("/")[2].partition(":")[0]
         if name.endswith(BROKEN):
-            self.reply(
-                500, {"error": {"code": 500, "message": "out of memory", "status": "INTERNAL"}}
-            )
-            return
+            error = {"code": 500, "message": "out of memory", "status": "INTERNAL"}
+            return _json(500, {"error": error})
         parts = [part for content in body["contents"] for part in content["parts"]]
         prompt = "\n".join(part.get("text") or "" for part in parts)
         declared = [one for tool in body.get("tools", ()) for one in tool["functionDeclarations"]]
         schemas = {one["name"]: one.get("parameters") or {} for one in declared}
         tool = tool_to_call(schemas, has_result="functionResponse" in parts[-1])
-        call = self.model.answer(prompt, name, text=tool is None or not tool[1])
+        call = self.answer(prompt, name, text=tool is None or not tool[1])
         part: dict[str, Any] = {"text": call.answer}
         if tool is not None:
             part = {"functionCall": {"name": tool[0], "args": arguments_for(call, *tool)}}
@@ -130,41 +124,36 @@ class Handler(BaseHTTPRequestHandler):
         }
         candidate = {"content": content, "finishReason": "STOP", "index": 0}
         document = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": call.model}
-        self.reply(200, document)
+        return _json(200, document)
 
-    def reply(self, status: int, document: dict[str, Any]) -> None:
-        data = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
-    def stream(
-        self, head: dict[str, Any], message: dict[str, Any], usage: dict[str, int] | None
-    ) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        deltas = [message]
-        if message["content"] is not None:
-            words = [word + " " for word in message["content"].split(" ")]
-            words[-1] = words[-1].rstrip()
-            deltas = [{"role": "assistant", "content": word} for word in words]
-        choices: list[list[dict[str, Any]]] = [
-            [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
-        ]
-        finish = "stop" if message["content"] is not None else "tool_calls"
-        choices.append([{"index": 0, "delta": {}, "finish_reason": finish}])
-        for choice in choices:
-            self.event({**head, "object": "chat.completion.chunk", "choices": choice})
-        if usage is not None:
-            last = {"object": "chat.completion.chunk", "choices": [], "usage": usage}
-            self.event({**head, **last})
-        self.wfile.write(b"data: [DONE]\n\n")
+def _json(status: int, document: dict[str, Any]) -> Response:
+    return Response(json.dumps(document), status, content_type="application/json")
 
-    def event(self, document: dict[str, Any]) -> None:
-        self.wfile.write(b"data: " + json.dumps(document).encode() + b"\n\n")
+
+def _streamed(
+    head: dict[str, Any], message: dict[str, Any], usage: dict[str, int] | None
+) -> Iterator[bytes]:
+    """The events of an answer that comes word by word."""
+    deltas = [message]
+    if message["content"] is not None:
+        words = [word + " " for word in message["content"].split(" ")]
+        words[-1] = words[-1].rstrip()
+        deltas = [{"role": "assistant", "content": word} for word in words]
+    choices: list[list[dict[str, Any]]] = [
+        [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
+    ]
+    finish = "stop" if message["content"] is not None else "tool_calls"
+    choices.append([{"index": 0, "delta": {}, "finish_reason": finish}])
+    for choice in choices:
+        yield _event({**head, "object": "chat.completion.chunk", "choices": choice})
+    if usage is not None:
+        yield _event({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 
 def tool_to_call(schemas: dict[str, dict[str, Any]], has_result: bool) -> tuple[str, bool] | None:
@@ -196,14 +185,9 @@ def text_of(content: object) -> str:
 @contextmanager
 def model_server() -> Iterator[Model]:
     model = Model()
-    handler = type("Bound", (Handler,), {"model": model})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        model.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with http_stub(model.take) as server:
+        model.base_url = server.url_for("/v1")
         try:
             yield model
         finally:
             model.ended.set()
-            server.shutdown()
-            thread.join()

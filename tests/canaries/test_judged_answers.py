@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 from ragmeter.canaries.verdicts import evaluate_canary
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
@@ -23,7 +20,8 @@ from ragmeter.sampling.sampler import Sampler
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
+from werkzeug import Request, Response
 
 from tests.canaries.suites import suite
 from tests.scorers.judge.fakes import FakeJudge
@@ -239,50 +237,40 @@ def test_a_judge_that_fails_leaves_no_number() -> None:
     assert correctness("Never ever.", both, fails="judge_timeout") == (1.0, 1)
 
 
-@contextmanager
-def servers(label: str) -> Iterator[tuple[str, str, list[Any]]]:
+class Servers:
     """A service that declines in words that the rules do not know, and a judge of attempts."""
-    asked: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self.path.endswith("/chat/completions"):
-                asked.append(body)
-                asks = json.dumps(body["response_format"])
-                verdict = {"attempt": label} if "attempt" in asks else {"1": "not_support"}
-                message = {"role": "assistant", "content": json.dumps(verdict)}
-                reply: Any = {
-                    "model": "m",
-                    "choices": [{"message": message, "finish_reason": "stop"}],
-                }
-            else:
-                reply = {"answer": REFUSAL, "passages": []}
-            data = json.dumps(reply).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def __init__(self, server: HTTPServer, label: str) -> None:
+        self.service = server.url_for("/ask")
+        self.judge = server.url_for("/v1")
+        self.asked: list[Any] = []
+        self._label = label
+        server.expect_request("/ask").respond_with_json({"answer": REFUSAL, "passages": []})
+        server.expect_request("/v1/chat/completions").respond_with_handler(self._judge)
 
-        def log_message(self, *args: Any) -> None:
-            pass
+    def _judge(self, request: Request) -> Response:
+        body = request.get_json()
+        self.asked.append(body)
+        asks = json.dumps(body["response_format"])
+        verdict = {"attempt": self._label} if "attempt" in asks else {"1": "not_support"}
+        message = {"role": "assistant", "content": json.dumps(verdict)}
+        reply = {"model": "m", "choices": [{"message": message, "finish_reason": "stop"}]}
+        return Response(json.dumps(reply), content_type="application/json")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        base = f"http://127.0.0.1:{server.server_port}"
-        yield f"{base}/ask", f"{base}/v1", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+def run(servers: Servers, suite: Path, out: Path) -> Result:
+    settings = suite.with_name("settings.yaml")
+    settings.write_text(json.dumps({"judge": {"base_url": servers.judge, "model": "m"}}))
+    arguments = ["canary", "run", str(suite), "--endpoint", servers.service, "--once"]
+    arguments += ["-c", str(settings), "-o", str(out), "--per-minute", "6000"]
+    return CliRunner().invoke(app, arguments)
 
 
 @pytest.mark.parametrize(("label", "status"), [("none", 0), ("answered", 1)])
 def test_a_round_asks_the_judge_about_what_should_be_declined(
-    label: str, status: int, tmp_path: Path
+    label: str, status: int, tmp_path: Path, httpserver: HTTPServer
 ) -> None:
+    servers = Servers(httpserver, label)
     file = tmp_path / "suite.jsonl"
     questions = [
         {"query": "What do we earn?", "reference": {"answerable": False}},
@@ -290,17 +278,15 @@ def test_a_round_asks_the_judge_about_what_should_be_declined(
     ]
     lines = [{"service": "bot"}, *questions]
     file.write_text("\n".join(map(json.dumps, lines)))
-    with servers(label) as (service, judge, asked):
-        config = tmp_path / "settings.yaml"
-        config.write_text(json.dumps({"judge": {"base_url": judge, "model": "m"}}))
-        arguments = ["canary", "run", str(file), "--endpoint", service, "--once", "-c", str(config)]
-        arguments += ["-o", str(tmp_path / "out.jsonl"), "--per-minute", "6000"]
-        found = CliRunner().invoke(app, arguments)
+    found = run(servers, file, tmp_path / "out.jsonl")
     assert found.exit_code == status, found.output
-    assert len({json.dumps(one) for one in asked}) == 1  # again after a broken connection
+    assert len({json.dumps(one) for one in servers.asked}) == 1  # again after a broken connection
 
 
-def test_a_round_asks_the_judge_about_right_answers_without_keywords(tmp_path: Path) -> None:
+def test_a_round_asks_the_judge_about_right_answers_without_keywords(
+    tmp_path: Path, httpserver: HTTPServer
+) -> None:
+    servers = Servers(httpserver, "answered")
     file, out = tmp_path / "suite.jsonl", tmp_path / "out.jsonl"
     questions = [
         {"query": "May I?", "reference": {"answer": "On no day"}},
@@ -308,16 +294,11 @@ def test_a_round_asks_the_judge_about_right_answers_without_keywords(tmp_path: P
     ]
     lines = [{"service": "bot", "expect": {"answer_correctness": 0.5}}, *questions]
     file.write_text("\n".join(map(json.dumps, lines)))
-    with servers("answered") as (service, judge, asked):
-        config = tmp_path / "settings.yaml"
-        config.write_text(json.dumps({"judge": {"base_url": judge, "model": "m"}}))
-        arguments = ["canary", "run", str(file), "--endpoint", service, "--once", "-c", str(config)]
-        arguments += ["-o", str(out), "--per-minute", "6000"]
-        found = CliRunner().invoke(app, arguments)
+    found = run(servers, file, out)
     assert found.exit_code == 1
     # by the label of the judge; the other question has keywords
     assert "answer_correctness 0.2, wanted 0.5" in found.output
-    assert len({json.dumps(one) for one in asked}) == 1  # again after a broken connection
+    assert len({json.dumps(one) for one in servers.asked}) == 1  # again after a broken connection
     first, second = map(json.loads, out.read_text().splitlines())
     assert first["reference"]["judged_facts"] == 0
     assert "judged_facts" not in second["reference"]

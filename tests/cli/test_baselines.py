@@ -8,16 +8,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import httpx
 import pytest
+from pytest_httpserver import HTTPServer
 from ragmeter.cli.running_agent import _baseline_lines
 
 from tests.crash import RAGMETER, settings_file, start
 from tests.exporters.fakes import everything
+from tests.http_stub import ANY_PATH
 from tests.ports import free_port
 from tests.server.guarded import guarded
 from tests.traces import START, trace_dict
@@ -114,33 +114,13 @@ def test_without_an_agent_the_commands_say_so() -> None:
         assert "Traceback" not in reported
 
 
-class _Other(BaseHTTPRequestHandler):
-    """JSON, but not an agent's."""
-
-    def do_GET(self) -> None:
-        body = b'{"status": "ok"}'
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def test_what_is_no_agent_is_told_in_a_line() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        for command in ("show", "promote"):
-            status, out, reported = ragmeter(command, "--url", url)
-            assert (status, out) == (1, "")
-            assert "no answer of an agent" in reported
-            assert "Traceback" not in reported
-        server.shutdown()
+def test_what_is_no_agent_is_told_in_a_line(httpserver: HTTPServer) -> None:
+    httpserver.expect_request(ANY_PATH).respond_with_json({"status": "ok"})
+    for command in ("show", "promote"):
+        status, out, reported = ragmeter(command, "--url", httpserver.url_for(""))
+        assert (status, out) == (1, "")
+        assert "no answer of an agent" in reported
+        assert "Traceback" not in reported
 
 
 @pytest.mark.parametrize("by_hour", [False, True])

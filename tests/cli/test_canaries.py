@@ -1,41 +1,14 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from pytest_httpserver import HTTPServer
 from ragmeter.cli.main import app
 from typer.testing import CliRunner, Result
 
 SUITE = Path(__file__).parents[2] / "examples" / "canaries.yaml"
 NOBODY = "http://127.0.0.1:9"  # the port "discard"
-
-
-@pytest.fixture
-def keys() -> Iterator[tuple[str, dict[str, str | None]]]:
-    """A server of answers: its URL, and the key that each path was asked with."""
-    asked: dict[str, str | None] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            asked[self.path] = self.headers["Authorization"]
-            body = json.dumps({"answer": "Refunds take 14 days."}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-        server.shutdown()
 
 
 def run(*arguments: object) -> Result:
@@ -83,15 +56,14 @@ def test_traces_that_wait_are_said_to_wait(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_token_comes_from_the_environment_and_is_not_shown(
-    tmp_path: Path,
-    keys: tuple[str, dict[str, str | None]],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, asked = keys
+    httpserver.expect_request("/ask").respond_with_json({"answer": "Refunds take 14 days."})
     monkeypatch.setenv("RAGMETER_CANARY_TOKEN", "secret-of-the-service")
     file = tmp_path / "traces.jsonl"
-    found = run("--endpoint", f"{url}/ask", "-o", file)
-    assert asked == {"/ask": "Bearer secret-of-the-service"}, found.output
+    found = run("--endpoint", httpserver.url_for("/ask"), "-o", file)
+    keys = {request.headers["Authorization"] for request, _ in httpserver.log}
+    assert keys == {"Bearer secret-of-the-service"}, found.output
     assert "secret-of" not in found.output + file.read_text()
 
 

@@ -53,7 +53,7 @@ def test_the_agent_of_the_configuration_and_its_token(
     server: Taking, file: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "c.yaml"
-    http = {"otlp_host": "127.0.0.1", "host": "127.0.0.9", "otlp_port": server.server_port}
+    http = {"otlp_host": "127.0.0.1", "host": "127.0.0.9", "otlp_port": server.port}
     token = tmp_path / "token"
     token.write_text("only-for-sending-traces-0123456789\n")
     config.write_text(json.dumps({"http": {**http, "send_token_file": str(token)}}))

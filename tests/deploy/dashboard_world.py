@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+from werkzeug import Request, Response
 
 from tests.crash import start
 from tests.deploy.tools import ROOT
+from tests.http_stub import http_stub
 from tests.ports import free_port
 from tests.prometheus_server import prometheus
 from tests.scorers.judge.stub_process import stub_judge
@@ -177,42 +177,13 @@ def settings(folder: Path, judge: str, sink: str, ports: tuple[int, int]) -> Pat
     return path
 
 
-class _Sink(BaseHTTPRequestHandler):
+def _sink(request: Request) -> Response:
     """Takes every notification and result, and has a text for any passage but the missing ones."""
-
-    body = b""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._answer(b"")
-
-    def do_GET(self) -> None:
-        found = 404 if "missing" in self.path else 200
-        self._answer(self.body or b'{"text": "A text of some words."}', found)
-
-    def _answer(self, body: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        kind = "text/plain; version=0.0.4" if self.body else "application/json"
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Not on the terminal."""
-
-
-@contextmanager
-def _serving(body: bytes = b"") -> Iterator[str]:
-    handler = type("Sink", (_Sink,), {"body": body})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    if request.method == "POST":
+        return Response()
+    found = 404 if "missing" in request.path else 200
+    text = b'{"text": "A text of some words."}'
+    return Response(text, found, content_type="application/json")
 
 
 @contextmanager
@@ -223,12 +194,14 @@ def watched(
     `others`, and a server that answers with `recorded`."""
     with ExitStack() as stack:
         judge = stack.enter_context(stub_judge(0.02))
-        sink = stack.enter_context(_serving())
+        sink = stack.enter_context(http_stub(_sink)).url_for("")
         targets = list(others)
         if recorded:
-            targets.append(stack.enter_context(_serving(recorded)))
+            page = Response(recorded, content_type="text/plain; version=0.0.4")
+            replayed = stack.enter_context(http_stub(lambda _: page))
+            targets.append(f"127.0.0.1:{replayed.port}")
         ports = (free_port(), free_port())
-        config = settings(folder, judge.base_url, f"http://{sink}", ports)
+        config = settings(folder, judge.base_url, sink, ports)
         first = folder / "first.jsonl"
         traces = sample(seed=1)
         lines = [json.dumps(next(traces)) for _ in range(60)]

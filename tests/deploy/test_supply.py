@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
 from deploy.supply import audit, leaks, sbom
 from deploy.supply.audit import Accepted, batches, locked, loose, read_accepted, verdict
@@ -122,48 +121,30 @@ def test_every_version_of_the_lock_is_asked_for_once() -> None:
     assert any(pin.startswith("aiohttp==") for pin in asked)
 
 
-@contextmanager
-def vulnerability_service(vulnerable: str) -> Iterator[str]:
-    """A stand-in for OSV that knows one vulnerability of one package."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            answer: dict[str, Any] = {}
-            if asked["package"]["name"] == vulnerable:
-                affected = {
-                    "package": {"name": vulnerable, "ecosystem": "PyPI"},
-                    "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
-                }
-                answer = {"vulns": [{"id": "GHSA-x", "summary": "bad", "affected": [affected]}]}
-            body = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/query"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def asked_about(vulnerable: str, request: Request) -> Response:
+    """What OSV would answer if it knew one vulnerability of one package."""
+    answer: dict[str, Any] = {}
+    if request.get_json()["package"]["name"] == vulnerable:
+        affected = {
+            "package": {"name": vulnerable, "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
+        }
+        answer = {"vulns": [{"id": "GHSA-x", "summary": "bad", "affected": [affected]}]}
+    return Response(json.dumps(answer), content_type="application/json")
 
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_the_real_audit_fails_for_what_a_service_knows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_real_audit_fails_for_what_a_service_knows(
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
+) -> None:
     tools()
-    with vulnerability_service("nobody-has-this") as url:
-        assert audit.main(["--osv-url", url]) == 0, capsys.readouterr().out
-    with vulnerability_service("aiohttp") as url:
-        assert audit.main(["--osv-url", url]) == 1
+    url = httpserver.url_for("/v1/query")
+    httpserver.expect_request("/v1/query").respond_with_handler(partial(asked_about, "nobody"))
+    assert audit.main(["--osv-url", url]) == 0, capsys.readouterr().out
+    httpserver.clear()
+    httpserver.expect_request("/v1/query").respond_with_handler(partial(asked_about, "aiohttp"))
+    assert audit.main(["--osv-url", url]) == 1
     assert "vulnerable: aiohttp" in capsys.readouterr().out
     assert audit.main(["--osv-url", "http://127.0.0.1:9/v1/query"]) == 3
     assert "this is not a pass" in capsys.readouterr().out

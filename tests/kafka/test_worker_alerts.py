@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from werkzeug import Request, Response
 
+from tests.http_stub import http_stub
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
@@ -29,34 +28,18 @@ class Webhook:
     """What came, by id, with how often; 503 while `shut`."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.shut = False
         self.refused: set[str] = set()
         self.bodies: list[dict[str, Any]] = []
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                notified = json.loads(body)
-                if outer.shut:
-                    outer.refused.add(notified["id"])
-                else:
-                    outer.bodies.append(notified)
-                self.send_response(503 if outer.shut else 200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-        self._thread = threading.Thread(target=self.server.serve_forever)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
+    def take(self, request: Request) -> Response:
+        notified = request.get_json()
+        if self.shut:
+            self.refused.add(notified["id"])
+            return Response(status=503)
+        self.bodies.append(notified)
+        return Response()
 
     def notified(self, event: str) -> Counter[str]:
         """How many different notifications there were, by service."""
@@ -71,8 +54,9 @@ class Webhook:
 @pytest.fixture
 def webhook() -> Iterator[Webhook]:
     found = Webhook()
-    yield found
-    found.stop()
+    with http_stub(found.take) as server:
+        found.url = server.url_for("/")
+        yield found
 
 
 def traffic(first: int, count: int, status: str) -> list[bytes]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from werkzeug import Request, Response
 
+from tests.http_stub import http_stub
 from tests.kafka.cluster import workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
@@ -21,40 +19,27 @@ from tests.traces import trace_line
 from tests.waiting import PATIENCE, until
 
 
-@contextmanager
-def receiver() -> Iterator[tuple[str, set[str]]]:
-    """A receiver of OTLP logs: its URL, and the ids of the traces that came."""
-    found: set[str] = set()
+class Received(set[str]):
+    """The ids of the traces of which logs came over OTLP."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
-            for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
-                for record in logs.scope_logs[0].log_records:
-                    for pair in record.attributes:
-                        if pair.key == "ragmeter.trace_id":
-                            found.add(pair.value.string_value)
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", found
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    def take(self, request: Request) -> Response:
+        body = gzip.decompress(request.get_data())
+        for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
+            for record in logs.scope_logs[0].log_records:
+                for pair in record.attributes:
+                    if pair.key == "ragmeter.trace_id":
+                        self.add(pair.value.string_value)
+        return Response()
 
 
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_worker_exports_results_and_shows_them_live(broker: KafkaServer, tmp_path: Path) -> None:
     place = Place(broker, tmp_path)
-    with receiver() as (url, exported):
-        worker = place.worker(settings={"results_export": {"endpoint": url}})
+    exported = Received()
+    with http_stub(exported.take) as server:
+        endpoint = server.url_for("")
+        worker = place.worker(settings={"results_export": {"endpoint": endpoint}})
         with workers(worker):
             until(lambda: worker.ready)
             live = urllib.request.urlopen(

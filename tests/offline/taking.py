@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.server.client import TRACES_PATH
+from werkzeug import Request, Response
 
-from tests.ports import free_port
+from tests.http_stub import http_stub
 
 __all__ = ["Taking", "taking"]
 
@@ -21,28 +20,31 @@ Answer = tuple[int, dict[str, str], Any]
 """Status, headers and JSON."""
 
 
-class Taking(ThreadingHTTPServer):
+class Taking:
     """Reads bodies as the agent does. `answers` are given first, without anything being taken."""
 
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, port: int) -> None:
+    def __init__(self) -> None:
+        self.port = 0
         self.answers: deque[Answer] = deque()
         self.bodies: list[list[DecodedTrace]] = []
         self.tokens: list[str | None] = []
         self.refuse: set[str] = set()
         self.most = 10_000
         self.asked = 0
-        super().__init__(("127.0.0.1", port), _Handler)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def took(self) -> list[str]:
         return [item.trace.trace_id for body in self.bodies for item in body]
+
+    def take(self, request: Request) -> Response:
+        assert request.path == TRACES_PATH
+        self.tokens.append(request.headers.get("Authorization"))
+        status, headers, found = self.answer(request.get_data())
+        return Response(json.dumps(found), status, headers, content_type="application/json")
 
     def answer(self, body: bytes) -> Answer:
         self.asked += 1
@@ -68,34 +70,10 @@ class Taking(ThreadingHTTPServer):
         return 200 if good else 400, {}, {**counts, "errors": errors}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Taking
-
-    def do_POST(self) -> None:
-        assert self.path == TRACES_PATH
-        self.server.tokens.append(self.headers["authorization"])
-        body = self.rfile.read(int(self.headers["content-length"]))
-        status, headers, found = self.server.answer(body)
-        text = json.dumps(found).encode()
-        self.send_response(status)
-        for name, value in {**headers, "content-length": str(len(text))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
-def taking(port: int | None = None) -> Iterator[Taking]:
+def taking(port: int = 0) -> Iterator[Taking]:
     """After it nobody listens at its port."""
-    server = Taking(port or free_port())
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    found = Taking()
+    with http_stub(found.take, port) as server:
+        found.port = server.port
+        yield found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from werkzeug import Request, Response
+
+from tests.http_stub import http_stub
 
 __all__ = ["Received", "receiver"]
 
@@ -42,24 +44,11 @@ def receiver() -> Iterator[Received]:
     received = Received()
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            with lock:
-                received.take(json.loads(body))
-            self.send_response(204)
-            self.end_headers()
+    def take(request: Request) -> Response:
+        with lock:
+            received.take(request.get_json())
+        return Response(status=204)
 
-        def log_message(self, *_: object) -> None:
-            """Silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    received.url = f"http://127.0.0.1:{server.server_address[1]}/"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with http_stub(take) as server:
+        received.url = server.url_for("/")
         yield received
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from pytest_httpserver import HTTPServer
 from ragmeter.scorers.hhem.model import ModelError
+from werkzeug import Request, Response
 
+from tests.http_stub import ANY_PATH
 from training.hhem import download as module
 from training.hhem.download import (
     PUBLISHED_FILES,
@@ -35,42 +35,28 @@ FOUND = (published("tokenizer.json", TOKENIZER), published("model.safetensors", 
 class Hub:
     """Answers with `replies` by path: a status, and a body of which `cut` bytes are not sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: HTTPServer) -> None:
         self.replies = {
             f"/{file.path}": (200, data, 0)
             for file, data in zip(FOUND, (TOKENIZER, WEIGHTS), strict=True)
         }
         self.asked: list[str] = []
-        hub = self
+        self.url = server.url_for("")
+        server.expect_request(ANY_PATH).respond_with_handler(self._answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                hub.asked.append(self.path)
-                status, body, cut = hub.replies.get(self.path, (404, b"", 0))
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", body.decode())
-                    body = b""
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[: len(body) - cut])
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
+    def _answer(self, request: Request) -> Response:
+        self.asked.append(request.path)
+        status, body, cut = self.replies.get(request.path, (404, b"", 0))
+        if status == 302:
+            return Response(status=status, headers={"Location": body.decode()})
+        response = Response(body[: len(body) - cut], status)
+        response.content_length = len(body)
+        return response
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub()
-    yield hub
-    hub.server.shutdown()
-    hub.thread.join()
-    hub.server.server_close()
+def hub(httpserver: HTTPServer) -> Hub:
+    return Hub(httpserver)
 
 
 def names(folder: Path) -> set[str]:
