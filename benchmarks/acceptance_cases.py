@@ -19,7 +19,7 @@ from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.registry import metric_specs
 
-from benchmarks.devdata import rows, to_trace
+from training.devdata import rows, to_trace
 
 __all__ = [
     *("MEAN_SIZES", "RATE_SIZES", "Case", "Floats", "Generator", "Population", "Traffic"),

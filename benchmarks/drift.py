@@ -26,7 +26,6 @@ from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 from ragmeter.windows.windows import Windows
 
-from benchmarks.devdata import TASKS, rows, to_trace
 from benchmarks.drift_acceptance import (
     Case,
     counterexample,
@@ -37,6 +36,7 @@ from benchmarks.drift_acceptance import (
 )
 from benchmarks.drift_acceptance import table as _table
 from benchmarks.drift_streams import NULLS, SHIFTS, Minutes, null, shifted
+from training.devdata import TASKS, rows, to_trace
 
 __all__ = ["main"]
 

@@ -20,7 +20,7 @@ from ragmeter.drift.series import DetectorSpec, DriftSeries, SeriesAlarm, milest
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.windows import Windows
 
-from benchmarks.devdata import Floats
+from training.devdata import Floats
 
 __all__ = ["counterexample", "flapping", "installation", "speed", "table", "weekends"]
 

@@ -35,11 +35,11 @@ from ragmeter.offline.whole_file import estimate_people
 from ragmeter.sampling.slices import draw_chances, draw_slices
 from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 
-from benchmarks.agreement import table
-from benchmarks.devdata import Floats, grounding_rows
-from benchmarks.fit_grounding import FOLDS, calibrate, cross_validate, matrix
-from benchmarks.fitting import fit_logistic, sigmoid
+from training.agreement import table
+from training.devdata import Floats, grounding_rows
 from training.fit import Table, apply, fit_rule, read_answers, score_lexical, score_model
+from training.fit_grounding import FOLDS, calibrate, cross_validate, matrix
+from training.fitting import fit_logistic, sigmoid
 
 SETS = {
     "RAGTruth": ("RAGTruth Summary", "RAGTruth QA", "RAGTruth Data2txt"),

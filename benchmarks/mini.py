@@ -12,28 +12,19 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from ragmeter.scorers.mini.model import BUNDLED_FOLDER, AnswerRows, TokenModel, load_model
+from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace, draw_passages, grade_by_words
 from ragmeter.trace import Trace
 
-from benchmarks.devdata import grounding_rows
+from training.devdata import grounding_rows
+from training.fit import read_windows
 
-__all__ = ["main", "read_windows"]
+__all__ = ["main"]
 
 ROUNDS = 15
-
-
-def read_windows(model: TokenModel, query: str, passages: Sequence[str], answer: str) -> AnswerRows:
-    """Score every row that is needed."""
-    prepared = model.read(query, passages, answer)
-    while rows := prepared.next_rows():
-        for row in rows:
-            model.score_window(prepared, *row)
-    return prepared
 
 
 def score(model: TokenModel, trace: Trace) -> int:

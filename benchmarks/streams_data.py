@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 
-from benchmarks.devdata import TASKS, Floats, rows, to_trace
+from training.devdata import TASKS, Floats, rows, to_trace
 
 __all__ = ["SIGNALS", "SWAPS", "Pools", "Streams", "Swap", "draw", "pools"]
 

@@ -14,7 +14,7 @@ from ragmeter.drift.detectors import DriftStream, ScorePart
 from ragmeter.drift.score_histograms import SCORE_CELLS
 from ragmeter.drift.series_monitors import SharesMonitor
 
-from benchmarks.devdata import Floats
+from training.devdata import Floats
 
 __all__ = ["BUCKET", "OURS", "PLAIN", "Alarms", "Method"]
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.devdata import rows
+from training.devdata import rows
 
 __all__ = ["main", "make_traces"]
 

@@ -20,8 +20,7 @@ import yaml
 from pytest_httpserver import HTTPServer
 from ragmeter.trace import Trace
 
-from benchmarks import make_example
-from examples import demo
+from examples import demo, mtrag
 from tests.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -80,8 +79,8 @@ def test_trace_ids_are_unique(traces: list[Trace]) -> None:
 def test_timestamps_rise_strictly_within_one_hour(traces: list[Trace]) -> None:
     times = [trace.timestamp for trace in traces]
     assert all(before < after for before, after in pairwise(times))
-    assert times[-1] == make_example.END
-    assert times[0] > make_example.END - timedelta(hours=1)
+    assert times[-1] == mtrag.END
+    assert times[0] > mtrag.END - timedelta(hours=1)
 
 
 def test_no_quantity_is_made_up(traces: list[Trace]) -> None:
@@ -113,7 +112,7 @@ def test_wikipedia_passages_name_their_article(traces: list[Trace]) -> None:
 
 
 def test_conversion_keeps_texts_whole_and_adds_nothing() -> None:
-    converted = make_example.convert(row(), "mtrag-chat", make_example.END)
+    converted = mtrag.convert(row(), "mtrag-chat", mtrag.END)
     assert converted == {
         "trace_id": "mtrag_human:1:gpt-4o",
         "service": "mtrag-chat",
@@ -137,7 +136,7 @@ def test_conversion_keeps_texts_whole_and_adds_nothing() -> None:
 
 def test_unlabelled_faithfulness_is_no_tag() -> None:
     labels = {"answerability": "UNANSWERABLE", "normalized": {"abstained": True}}
-    tags = make_example.convert(row(labels=labels), "s", make_example.END)["tags"]
+    tags = mtrag.convert(row(labels=labels), "s", mtrag.END)["tags"]
     assert "human_faithful" not in tags
 
 
@@ -150,7 +149,7 @@ def test_unlabelled_faithfulness_is_no_tag() -> None:
     ],
 )
 def test_clear_terms_are_kept(kept: dict[str, Any]) -> None:
-    assert make_example.doubtful(kept) is None
+    assert mtrag.doubtful(kept) is None
 
 
 @pytest.mark.parametrize(
@@ -164,20 +163,20 @@ def test_clear_terms_are_kept(kept: dict[str, Any]) -> None:
     ],
 )
 def test_doubtful_rows_are_dropped_with_a_reason(dropped: dict[str, Any], reason: str) -> None:
-    assert reason in (make_example.doubtful(dropped) or "")
+    assert reason in (mtrag.doubtful(dropped) or "")
 
 
 def test_unknown_collection_is_an_error() -> None:
     with pytest.raises(ValueError, match="unknown collection 'banking'"):
-        make_example.doubtful(row(meta={"collection": "banking"}))
+        mtrag.doubtful(row(meta={"collection": "banking"}))
 
 
 def test_schedule_depends_on_the_ids_alone() -> None:
     names = [f"t{i}" for i in range(50)]
-    plan = make_example.schedule(names)
-    assert plan == make_example.schedule(reversed(names))
+    plan = mtrag.schedule(names)
+    assert plan == mtrag.schedule(reversed(names))
     assert list(plan) != names
-    assert max(plan.values()) == make_example.END
+    assert max(plan.values()) == mtrag.END
 
 
 def test_main_writes_valid_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +190,7 @@ def test_main_writes_valid_lines(tmp_path: Path, capsys: pytest.CaptureFixture[s
         with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt", encoding="utf-8") as out:
             out.writelines(json.dumps(item) + "\n" for item in rows)
     out_file = tmp_path / "out.jsonl"
-    assert make_example.main(["--data", str(tmp_path), "--out", str(out_file)]) == 0
+    assert mtrag.main(["--data", str(tmp_path), "--out", str(out_file)]) == 0
     written = [Trace.model_validate_json(line) for line in out_file.read_bytes().splitlines()]
     assert {(trace.trace_id, trace.service) for trace in written} == {
         ("mtrag_human:1:gpt-4o", "mtrag-chat"),

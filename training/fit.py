@@ -20,6 +20,7 @@ import argparse
 import gzip
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -29,6 +30,7 @@ import numpy as np
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
     MANIFEST_NAME,
+    AnswerRows,
     Calibration,
     TokenModel,
     TokenRisk,
@@ -37,10 +39,9 @@ from ragmeter.scorers.mini.model import (
 from ragmeter.scorers.mini.tier import LexicalFacts, combine, lexical_facts, unsupported_spans
 from ragmeter.trace import Trace
 
-from benchmarks.devdata import Floats, Labelled, fold_of, grounding_rows
-from benchmarks.fit_grounding import FOLDS, Mask, calibrate, fit, matrix
-from benchmarks.fitting import fit_logistic, sigmoid
-from benchmarks.mini import read_windows
+from training.devdata import Floats, Labelled, fold_of, grounding_rows
+from training.fit_grounding import FOLDS, Mask, calibrate, fit, matrix
+from training.fitting import fit_logistic, sigmoid
 
 L2 = 1.0
 # Of the model in the evidence: set, not fitted. Shares that were fitted lay between 0.5 and 0.7
@@ -75,6 +76,15 @@ class Answer:
     model: float = 0.0  # log odds that it is grounded
     tokens: list[TokenRisk] | None = None
     value: float = 0.0  # out of fold
+
+
+def read_windows(model: TokenModel, query: str, passages: Sequence[str], answer: str) -> AnswerRows:
+    """Score every row that is needed."""
+    prepared = model.read(query, passages, answer)
+    while rows := prepared.next_rows():
+        for row in rows:
+            model.score_window(prepared, *row)
+    return prepared
 
 
 def read_answers(path: Path) -> list[Answer]:

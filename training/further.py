@@ -36,11 +36,10 @@ from ragmeter.scorers.mini.model import (
     load_model,
 )
 
-from benchmarks.devdata import Floats, auroc, fold_of, rows
-from benchmarks.fit_grounding import FOLDS
-from benchmarks.fitting import fit_logistic, sigmoid
-from benchmarks.mini import read_windows
-from training.fit import calibration_error
+from training.devdata import Floats, auroc, fold_of, rows
+from training.fit import calibration_error, read_windows
+from training.fit_grounding import FOLDS
+from training.fitting import fit_logistic, sigmoid
 
 JUDGED = ("NovelEval", "ClapNQ")
 OTHERS = 5  # passages of other conversations for each question of MTRAG

@@ -22,9 +22,8 @@ from ragmeter.scorers.mini.model import BUNDLED_FOLDER, TokenModel, load_model
 from ragmeter.scorers.mini.tier import conclude_trace, lexical_facts
 from ragmeter.trace import Trace
 
-from benchmarks.devdata import fold_of
-from benchmarks.mini import read_windows
-from training.fit import read_answers
+from training.devdata import fold_of
+from training.fit import read_answers, read_windows
 
 MOST = 45  # answers of a set and a kind of error
 _NUMBER = re.compile(r"(?<![\w.,-])\d(?:[\d,.]*\d)?(?![\w-])")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks import streams
-from benchmarks.devdata import Floats
 from benchmarks.streams import Plan, compare
 from benchmarks.streams_data import Swap, draw
 from benchmarks.streams_methods import BUCKET, OURS, PLAIN
 from benchmarks.streams_report import REPEATS, Row, report
+from training.devdata import Floats
 
 SWAP = Swap("made up", "good", "bad")
 RNG = np.random.default_rng(3)

@@ -30,7 +30,7 @@ MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 _MAX_DETAIL_ITEMS = 10
 # By the contradictions of an answer, in log odds. They are set and not fitted: in the labelled
 # sets such errors are rare, and yet an answer must lose by a false "not" or a wrong number. More
-# costs the agreement with people more than 0.005 (`python -m benchmarks.fit_grounding`).
+# costs the agreement with people more than 0.005 (`python -m training.fit_grounding`).
 CONTRADICTION_WEIGHTS = (0.45, 0.2, 0.35, 0.7, 0.7)
 _CLIP = 4.0  # standard deviations, as in fitting
 _Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragmeter.scorers.judge.passages import grade_question
 
-from benchmarks.injections import attempts
 from tests.scorers.judge.asking import Asked, completion, script
+from tests.scorers.judge.injections import attempts
 
 ATTEMPTS = [attempt.text for attempt in attempts()]
 FRAGMENTS = [

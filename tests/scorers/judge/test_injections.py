@@ -1,7 +1,7 @@
 """Attempts to force a verdict from within the data: what fences and cleaning keep them from.
 
 The judges here are models of weakness, each obeying all that reaches it outside of what it takes
-for data. How a real model behaves is measured with `benchmarks.injections`.
+for data. How a real model behaves is measured with `tests.scorers.judge.injections`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ from ragmeter.scorers.judge.prompts import CODE
 from ragmeter.scorers.llm.dialect import clean_text
 from ragmeter.scorers.llm.questions import JudgeQuestion, JudgeVerdict
 
-from benchmarks.injections import CANARY, CONTROL, Attempt, attempts, measure, question, report
 from tests.scorers.judge.fakes import FakeJudge, judge_trace
+from tests.scorers.judge.injections import (
+    CANARY,
+    CONTROL,
+    Attempt,
+    attempts,
+    measure,
+    question,
+    report,
+)
 from tests.traces import make_trace
 
 T = TypeVar("T")

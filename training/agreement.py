@@ -1,6 +1,6 @@
 """How well the built-in scorers agree with people, set by set.
 
-    python -m benchmarks.agreement --data DIR [--write docs/agreement.md]
+    python -m training.agreement --data DIR [--write docs/agreement.md]
 
 `--write` brings the tables in the `metrics.md` beside it up to date too.
 
@@ -23,7 +23,7 @@ from ragmeter.metrics.relevance import grade_passages
 from ragmeter.metrics.text import content_stems, tokenize
 from ragmeter.metrics.text_index import PassageIndex, find_positions
 
-from benchmarks.devdata import (
+from training.devdata import (
     Floats,
     Labelled,
     auroc,
@@ -33,8 +33,8 @@ from benchmarks.devdata import (
     kappa,
     rows,
 )
-from benchmarks.fit_grounding import calibrate, cross_validate, leave_one_set_out, matrix
-from benchmarks.fitting import sigmoid
+from training.fit_grounding import calibrate, cross_validate, leave_one_set_out, matrix
+from training.fitting import sigmoid
 
 __all__ = ["main"]
 
@@ -269,7 +269,7 @@ better on RAGTruth. It is no probability: watch its changes within one service, 
 as "30 % hallucinated". Abstentions are recognised with 93 to 99 % accuracy. Relevance is a rough
 order, and whether a citation supports its sentence is hardly recognised at all (AUROC .59).
 
-Made by `python -m benchmarks.agreement --data DIR --write docs/agreement.md`; do not edit by hand.
+Made by `python -m training.agreement --data DIR --write docs/agreement.md`; do not edit by hand.
 
 These are **development numbers**: the rules were written, and the grounding model fitted, with
 these labels in view. The fitted part is judged out of fold: five folds that never split a query or
@@ -333,7 +333,7 @@ judgement.
 RAGTruth (MIT; the selection of FaithJudge), ClapNQ and MTRAG human evaluations and MTRAG-UN (IBM,
 Apache-2.0), BEGIN (Google, CC BY 4.0), NovelEval (Apache-2.0), XSTest (CC BY 4.0), DelucionQA (CC
 BY 4.0), ExpertQA (MIT). The model was fitted on the first four; the background word frequencies
-(`benchmarks/background.py`) come from texts, without labels, of MTRAG, BEGIN, ExpertQA, XSTest and
+(`training/background.py`) come from texts, without labels, of MTRAG, BEGIN, ExpertQA, XSTest and
 DelucionQA.
 """
 

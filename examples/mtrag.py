@@ -1,6 +1,6 @@
 """Write `examples/mtrag.jsonl`: real traces of MTRAG and MTRAG-UN in the native schema.
 
-    python -m benchmarks.make_example --data DIR --out examples/mtrag.jsonl
+    python -m examples.mtrag --data DIR --out examples/mtrag.jsonl
 
 and beside it `mtrag-labels.jsonl`, what people said of its answers.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.devdata import Floats
+from training.devdata import Floats
 
 __all__ = ["Boosted", "Logistic", "fit_boosted", "fit_logistic", "sigmoid"]
 

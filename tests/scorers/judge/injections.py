@@ -1,6 +1,7 @@
 """How often a judge's verdict is forced by orders that stand in the text it judges.
 
-    python -m benchmarks.injections --base-url URL --model NAME [--structured prompt] [--json FILE]
+    python -m tests.scorers.judge.injections --base-url URL --model NAME
+        [--structured prompt] [--json FILE]
 
 The key is read from RAGMETER_JUDGE__API_KEY. Each attempt of tests/data/injections.jsonl is put
 into a text that deserves the lowest verdict: a passage off the topic, a refusal, a nugget beside
@@ -43,7 +44,7 @@ __all__ = [
     "report",
 ]
 
-FILE = Path(__file__).parents[1] / "tests" / "data" / "injections.jsonl"
+FILE = Path(__file__).parents[2] / "data" / "injections.jsonl"
 CANARY = "zorblatt quarzix"
 """What poisoned nuggets are about."""
 

@@ -1,6 +1,6 @@
 """Makes `background.json` of `ragmeter.metrics`: the rarity of word stems in openly licensed texts.
 
-    python -m benchmarks.background --data DIR
+    python -m training.background --data DIR
 
 Only document counts of stems are kept, no text. Sources: MTRAG and MTRAG-UN passages
 (Apache-2.0), ExpertQA evidence (MIT), DelucionQA and XSTest answers, BEGIN evidence (CC BY 4.0).
@@ -54,7 +54,7 @@ def main() -> None:
             step = max(1, count // 8)
             levels[count // step * step].append(word)
     table = {
-        "about": "document frequencies of word stems; made by benchmarks/background.py",
+        "about": "document frequencies of word stems; made by training/background.py",
         "documents": len(documents),
         "stems": {str(df): " ".join(sorted(levels[df])) for df in sorted(levels)},
     }

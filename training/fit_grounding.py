@@ -1,6 +1,6 @@
 """Fits the built-in grounding score and writes `grounding_model.json` of `ragmeter.metrics`.
 
-    python -m benchmarks.fit_grounding --data DIR [--dry-run]
+    python -m training.fit_grounding --data DIR [--dry-run]
 
 The model is the mean of two log odds over the features of `ragmeter.metrics.grounding_features`, a
 ridge logistic regression and boosted trees of depth two, plus a share of the log odds of its
@@ -30,8 +30,8 @@ from ragmeter.metrics.grounding import (
 )
 from ragmeter.metrics.grounding_features import ANSWER_FEATURES, SENTENCE_FEATURES
 
-from benchmarks.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
-from benchmarks.fitting import Boosted, Logistic, fit_boosted, fit_logistic, sigmoid
+from training.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
+from training.fitting import Boosted, Logistic, fit_boosted, fit_logistic, sigmoid
 
 __all__ = [
     "Fitted",
@@ -195,7 +195,7 @@ def write(model: Fitted, slope: float, intercept: float, sets: npt.NDArray[np.st
         trees.append([f, lf, rf, *rounded(cuts), *rounded(leaves)])
     assert model.sentences is not None
     document = {
-        "about": "fitted by benchmarks/fit_grounding.py; log odds of a hallucination",
+        "about": "fitted by training/fit_grounding.py; log odds of a hallucination",
         "trained_on": {name: int((sets == name).sum()) for name in sorted(set(sets.tolist()))},
         "features": list(ANSWER_FEATURES),
         "mean": rounded(logistic.mean),
