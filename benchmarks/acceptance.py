@@ -10,7 +10,7 @@ an exporter reads them and compared with the truth about all traffic of their wi
 handed in that the agent would not know: no history, slope or variance of the population.
 
 `--set heldout` draws the parameters of every population and every sampling rate from the seed.
-`--data` adds real answers with people's labels (benchmarks/devdata.py), `--process` a run of the
+`--data` adds real answers with people's labels (training/devdata.py), `--process` a run of the
 agent itself (benchmarks/acceptance_process.py). `--cells` prints a JSON line for each cell, and
 `--write` puts the table between the marks of a page. `--runs` multiplies the simulated windows.
 `--draws` is of services with bursts alone: shipped draws and estimates without the scoring stage

@@ -8,10 +8,10 @@ The judge is the stub of the tests: its verdicts are random, so the number of nu
 passages worth reading is that of a coin. Tokens are characters / 4. Prices are USD per million
 tokens. HHEM needs a converted model; the tiny one of the tests says nothing about speed.
 
-With `--stages` the built-in scorers alone, by stage, on the traces of a file, as
-`python -m benchmarks.workload` writes it. Figures are medians over chunks, also as a ratio to
-`json.loads` of the same lines just before and after: a busy machine is slower at both. Stages
-overlap: coverage, conflicts and sentence features are part of the features.
+With `--stages` the built-in scorers alone, by stage, on the traces of a file of JSON lines.
+Figures are medians over chunks, also as a ratio to `json.loads` of the same lines just before and
+after: a busy machine is slower at both. Stages overlap: coverage, conflicts and sentence features
+are part of the features.
 """
 
 from __future__ import annotations

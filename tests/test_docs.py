@@ -72,7 +72,7 @@ def test_pages_that_are_named_in_texts_exist() -> None:
             if path.suffix not in (".py", ".yaml", ".md", ".tpl", ".html", ".j2", ".json"):
                 continue
             for page in re.findall(
-                r"(?<![\w/.-])docs/(?:runbooks/)?[\w-]+\.md\b", path.read_text("utf-8")
+                r"(?<![\w/.-])docs/(?:runbooks/|decisions/)?[\w-]+\.md\b", path.read_text("utf-8")
             ):
                 if not (ROOT / page).is_file():
                     missing.add((str(path.relative_to(ROOT)), page))

@@ -1,4 +1,4 @@
-"""Benchmarks start only modules that `python -m` can run."""
+"""The programs are few: a make target runs each, and a page says what it asks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,45 @@ STARTED = sorted(
         for module in re.findall(r'"-m", "((?:ragmeter|benchmarks)[\w.]*)"', path.read_text())
     }
 )
+PROGRAMS = {
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if '__name__ == "__main__"' in path.read_text()
+}
+MADE = re.findall(r"-m benchmarks\.(\w+)", (ROOT / "Makefile").read_text())
+HELPERS = {"beside_app", "judge_reference", "judge_workload"}
+"""Started by `beside` and `judge` as processes of their own."""
+
+
+def test_a_make_target_runs_every_program() -> None:
+    assert set(MADE) == PROGRAMS - HELPERS
+
+
+def test_the_page_has_every_program_once() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == MADE
+
+
+def test_every_other_file_is_used_by_a_program() -> None:
+    texts = {path.stem: path.read_text() for path in (ROOT / "benchmarks").glob("*.py")}
+    modules = set(texts) - set(MADE) - {"__init__"}
+    idle = {
+        name
+        for name in modules
+        if not any(
+            re.search(rf"benchmarks\.{name}\b|import {name}\b|{name}\.py", text)
+            for other, text in texts.items()
+            if other != name
+        )
+    }
+    assert idle == set()
+
+
+def test_training_needs_no_benchmark() -> None:
+    texts = [path.read_text() for path in (ROOT / "training").rglob("*.py")]
+    assert [
+        text for text in texts if re.search(r"^\s*(?:from|import) benchmarks\b", text, re.M)
+    ] == []
 
 
 @pytest.mark.parametrize(("benchmark", "module"), STARTED)

@@ -1,4 +1,4 @@
-"""Against the output of rouge-score 0.1.2, recorded by benchmarks/peers.py, and by hand."""
+"""Against the output of rouge-score 0.1.2, recorded in tests/data/peers.json, and by hand."""
 
 from __future__ import annotations
 

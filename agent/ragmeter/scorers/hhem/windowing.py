@@ -31,8 +31,8 @@ MAX_PASSAGE_CHARS = 1_000_000
 # The point where HHEM's logits are equal; a sentence below it gets a second look.
 SUPPORTED_PROBABILITY = 0.5
 # Windows that a sentence is held against: the three that share most of its words, and the second
-# and third only with at least this part of what the first one shares. `benchmarks.hhem_windows`
-# has what that saves and what it changes.
+# and third only with at least this part of what the first one shares. What that saves and what it
+# changes: docs/decisions/hhem-windows.md.
 MAX_WINDOWS, MIN_SHARED = 3, 0.4
 # Weight of the words of the whole answer beside those of the sentence: "It opened in May." has few
 # words of its own, and its passage is the one that the sentences around it rest on.
