@@ -42,8 +42,9 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.builtin import PreparedTrace
+from ragmeter.parts.contract import Arrival
+from ragmeter.parts.control.traffic import ControlLearner
 from ragmeter.sampling.budget_controller import BudgetController
-from ragmeter.sampling.control import ControlLearner
 from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.scoring.scorer import Scorer, complete_results
 from ragmeter.trace import Trace
@@ -163,7 +164,7 @@ class Service:
         for number, value in enumerate(cheap.tolist()):
             at = START - 86400 + number * 3 * HOUR / len(cheap)
             scored = ScoredTrace(f"l{number}", SERVICE, at, "ok", [_score("grounding", value)])
-            self._learner.observe(scored, SERVICE)
+            self._learner.observe([Arrival(scored, ())], SERVICE)
         self._strata.apply_control(self._learner.record)
 
     def take(self, name: str, at: float, given: Sequence[Score], truth: Sequence[float]) -> None:

@@ -14,7 +14,7 @@ from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.collection import PartKinds, declared_families
 
 from ragmeter_exporters.exposition import FamilyType, MetricFamily
 
@@ -125,9 +125,7 @@ def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
 def part_families(parts: PartKinds) -> list[MetricFamily]:
     """Return the families that parts declare in their `families.yaml`."""
     return [
-        _declare(name, text)
-        for part in parts
-        for name, text in load_yaml(part.package, "families.yaml").items()
+        _declare(name, text) for part in parts for name, text in declared_families(part).items()
     ]
 
 

@@ -30,7 +30,7 @@ def test_parts_are_those_of_services_that_still_have_their_place() -> None:
         "drift.2": {"service": "gone"},
         "drift.12.3": [["c", 4]],
         "drift.0.7": [["a", 5]],
-        "control.0": {"service": "a"},
+        "other.0": {"service": "a"},
         "wall_time": 3.0,
     }
     assert list(places.saved_states(state, "drift")) == [("a", {"service": "a", "x": 1})]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.core.files import load_yaml
+from ragmeter.parts.collection import declared_families
 from ragmeter.parts.contract import Part
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def names(part: type[Part[Any]]) -> Iterator[str]:
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name
-    for declared in load_yaml(part.package, "families.yaml"):
+    for declared in declared_families(part):
         yield declared.partition("{")[0]
     if part.documents is not None:
         yield part.documents.path

@@ -31,8 +31,9 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, Parts
-from ragmeter.parts.contract import PartContext
-from ragmeter.sampling.control import ControlLearner, SamplingControl
+from ragmeter.parts.contract import Arrival, PartContext, ScoredBatch
+from ragmeter.parts.views import ControlSource
+from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.bucket_builder import group_scores
 from ragmeter.windows.state import BucketRow
@@ -98,7 +99,10 @@ class Aggregator:
         )
         self._accounting = ResultAccounting(self.counters, expected, canary_pairs)
         self._uncounted: list[ScoredTrace] = []
-        self._unobserved: list[ScoredTrace] = []  # by drift detection
+        # what parts and drift detection have not observed
+        self._unobserved: list[ScoredTrace] = []
+        self._arrivals: list[Arrival] = []
+        self._turn = 0
         self.waiting = self._accounting.pending
         self.engine = AlertEngine(rules, runbooks=settings.alerts.runbook_base)
         self.drift = DriftDetection(
@@ -117,7 +121,6 @@ class Aggregator:
         )
         self.parts = Parts(parts, PartContext(settings, self.counters, self._overflow))
         self._segments = settings.segments
-        self._learner = ControlLearner(settings.sampling)
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
 
@@ -129,15 +132,18 @@ class Aggregator:
         Args:
             scored: A trace that was never applied before; it is not changed.
             pending: The pairs whose results a slow tier will `finish`.
-            turn: The batch that the trace belongs to (see `ragmeter.sampling.control`).
+            turn: The stretch of the queue that the trace belongs to (see `ControlSource`).
         """
         alerts = [] if self.is_past(scored.timestamp) else self.advance(scored.timestamp)
         if scored.canary:
             return self._apply_canary(scored, pending, alerts)
-        trace, segments, late = self._add_to_windows(scored, turn)
+        if turn != self._turn:
+            self._observe()
+            self._turn = turn
+        trace, segments, late = self._add_to_windows(scored, traffic=True)
         self._accounting.count_pending(pending, late)
         if not late:
-            self._unobserved.append(trace)
+            self._arrivals.append(Arrival(trace, segments))
         self._count_later(trace)
         return AppliedTrace(trace, segments, alerts)
 
@@ -190,11 +196,10 @@ class Aggregator:
         segments: list[tuple[str, ...]] = [()] * len(run)
         if self._segments:
             segments = [self._bound_segments(one) for one in run]
-        columns = {pair: scores for pair, scores, _ in group_scores(run)}
-        for pair, scores in columns.items():
+        for pair, scores, _ in group_scores(run):
             self._accounting.count_column(pair, scores)
         self.windows.add_all(run, service, segments)
-        self._learner.observe_all(run, service, segments, columns)
+        self._arrivals += map(Arrival, run, segments)
         self._unobserved += run
         self._uncounted += run
         if len(self._uncounted) >= _MAX_UNCOUNTED:
@@ -260,11 +265,11 @@ class Aggregator:
         return True
 
     def _add_to_windows(
-        self, scored: ScoredTrace, turn: int | None = None
+        self, scored: ScoredTrace, traffic: bool = False
     ) -> tuple[ScoredTrace, tuple[str, ...], bool]:
         """Return the trace under its bounded names, its segments, and whether it is too late."""
         late = self.windows.too_late(scored.timestamp)
-        trace = self._bound_names(scored, late, None if turn is None else self.windows.now)
+        trace = self._bound_names(scored, late, self.windows.now if traffic else None)
         if late:
             self._accounting.count_late((score.metric, score.scorer) for score in trace.results)
             return trace, (), True
@@ -274,8 +279,6 @@ class Aggregator:
         if trace.partial:  # only slow tiers have fingerprints
             counted = trace._replace(results=[self._in_series(score) for score in trace.results])
         self.windows.add(counted, trace.service, segments)
-        if turn is not None:
-            self._learner.observe(counted, trace.service, segments, turn)
         return trace, segments, False
 
     def _bound_names(self, scored: ScoredTrace, late: bool, now: float | None) -> ScoredTrace:
@@ -306,6 +309,7 @@ class Aggregator:
     def _count_later(self, scored: ScoredTrace) -> None:
         """Count a trace at the next `settle`: many of them cost little more than one."""
         self._uncounted.append(scored)
+        self._unobserved.append(scored)
         if len(self._uncounted) >= _MAX_UNCOUNTED:
             self.settle()
 
@@ -366,7 +370,7 @@ class Aggregator:
         if expired:
             self.counters.forget("service", expired)
             self.drift.retain_services(services)
-            self._learner.retain_services(services)
+            self.parts.retain(services)
         for service in self._bounds.services_with_full_segments():
             self._bounds.retain_segments(service, self.windows.segments(service))
         if self._fingerprints.full:
@@ -392,16 +396,19 @@ class Aggregator:
 
     def control(self, turn: int) -> SamplingControl:
         """Return what the sampler should know in this turn, after all earlier ones."""
-        return self._learner.at(turn)
+        self._observe()
+        return self.parts.find(ControlSource).control(turn)
 
     @property
     def latest_control(self) -> SamplingControl:
         """What the sampler should know of all traces so far."""
-        return self._learner.record
+        self._observe()
+        return self.parts.find(ControlSource).latest_control
 
     def resample(self, settings: SamplingSettings) -> None:
-        """Replace the settings of the strata `low` and `rare`."""
-        self._learner.update(settings)
+        """Follow other rates and strata from the next trace on."""
+        self._observe()
+        self.parts.resample(settings)
 
     def settle(self) -> None:
         """Bring the counters up to date with what was applied, once for many traces.
@@ -412,15 +419,18 @@ class Aggregator:
         traces, self._uncounted = self._uncounted, []
         if traces:
             self._accounting.count_traces([scored for scored in traces if not scored.partial])
-            self.parts.observe(traces, self.windows.now)
         self._accounting.flush_counters()
         if ignored := self.windows.take_ignored_stages():
             self._overflow("stage", ignored)
 
     def _observe(self) -> None:
-        if self._unobserved:
-            self.drift.observe(self._unobserved)
-            self._unobserved = []
+        """Have drift detection and the parts observe what was applied."""
+        traces, self._unobserved = self._unobserved, []
+        arrivals, self._arrivals = self._arrivals, []
+        if arrivals:
+            self.drift.observe([arrival.trace for arrival in arrivals])
+        if traces:
+            self.parts.observe(ScoredBatch(traces, arrivals, self._turn), self.windows.now)
 
     def gauges(self) -> list[GaugeSample]:
         """Return the gauges of parts, drift detectors and refused alerts."""
@@ -437,10 +447,7 @@ class Aggregator:
     def drain(self) -> dict[str, Any]:
         """Return the large parts of the state that changed, by name; call it before `dump`."""
         self._observe()
-        return {
-            **self.drift.drain(),
-            **self._learner.drain(),
-        }
+        return self.drift.drain()
 
     def dump(self) -> dict[str, Any]:
         """Return the small part of the state, JSON-able; counters and windows are saved apart."""
@@ -449,7 +456,6 @@ class Aggregator:
             "labels": self._bounds.dump(),
             "fingerprints": self._fingerprints.dump(),
             "drift": self.drift.dump(),
-            "control": self._learner.dump(),
             "next_step": self._next_step,
         }
 
@@ -460,8 +466,7 @@ class Aggregator:
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._fingerprints.load(state["fingerprints"])
-        for part in (self.drift, self._learner):
-            part.load(state)
+        self.drift.load(state)
         self.parts.restore(state)
         self._next_step = state["next_step"]
 

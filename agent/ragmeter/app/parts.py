@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.control.part import ControlPart
 from ragmeter.parts.index.part import IndexPart
 from ragmeter.parts.objectives.part import ObjectivesPart
 
 PARTS: PartKinds = [
+    ControlPart,
     IndexPart,
     ObjectivesPart,
 ]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import ScoredTrace
@@ -87,19 +86,20 @@ class TierDraws(TierSampling):
     def live(self, value: bool) -> None:
         self._sampler.paced = self.tiers.probes.live = value
 
-    def sampling_terms(self, depth: int, aggregator: Aggregator) -> SamplingTerms:
+    def sampling_terms(self, depth: int, control: SamplingControl) -> SamplingTerms:
         """Return the terms of the built-in tier for the next traces of the queue.
 
         Args:
             depth: How many traces are in the queue.
-            aggregator: Where the last control record is.
+            control: The last control record.
         """
         settings = self.terms.settings
         old = self.terms
         scale = overload_scale(depth / self._queue) if self.live else 1.0
         rates = [settings.builtin, *(rates.builtin for rates in settings.services.values())]
         # where every trace is drawn, no stratum matters: the processes need no record
-        control = aggregator.latest_control if scale * min(rates) < 1 else SamplingControl()
+        if scale * min(rates) >= 1:
+            control = SamplingControl()
         new = SamplingTerms(settings, control, scale)
         if new != old:
             self.terms = new

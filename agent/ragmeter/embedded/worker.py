@@ -309,9 +309,7 @@ class Worker:
                 if not self.draws.live and self.draws.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
-                batch = self._ahead.take(
-                    after, lambda: self.draws.sampling_terms(self._store.depth, self.aggregator)
-                )
+                batch = self._ahead.take(after, self._sampling_terms)
                 if batch is not None:
                     rows = self._ahead.await_scores(batch, self._beat)
                     if rows is None:
@@ -340,6 +338,11 @@ class Worker:
             self.ended = True
             for commands in (self.promotions, self.documents):
                 commands.reject_pending(self.fatal or "the agent is stopping")
+
+    def _sampling_terms(self) -> SamplingTerms:
+        with self.lock:
+            control = self.aggregator.latest_control
+        return self.draws.sampling_terms(self._store.depth, control)
 
     def _probe_disk(self) -> None:
         """Probe the disk after a refused write.
@@ -433,7 +436,9 @@ class Worker:
         unreadable: list[tuple[DecodeFailure, int]] = []
         for turn, part in groupby(rows, lambda row: row[0].seq // _LOCK_SLICE):
             scored: list[tuple[QueuedTrace, TraceScores, CheapScores]] = []
-            self.draws.apply_control(self.aggregator.control(turn))
+            with self.lock:
+                control = self.aggregator.control(turn)
+            self.draws.apply_control(control)
             for queued, result in part:
                 scores = self._score(queued, result)
                 if isinstance(scores, DecodeFailure):  # queued by a version with another schema

@@ -10,7 +10,6 @@ its probability. So nothing waits for this topic.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,8 +38,7 @@ _WIRE = TypeAdapter(_ControlWire)
 
 def encode_control(control: SamplingControl) -> bytes:
     """Return a record as the value of a message."""
-    document = {"v": VERSION, "control": control.to_dict()}
-    return json.dumps(document, separators=(",", ":")).encode()
+    return _WIRE.dump_json(_ControlWire(VERSION, control))
 
 
 class ControlRecords:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from importlib.resources import files
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
+from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.score import ScoredTrace
-from ragmeter.parts.contract import DocumentKind, Event, Part, PartContext
+from ragmeter.core.files import load_yaml
+from ragmeter.parts.contract import DocumentKind, Event, Part, PartContext, ScoredBatch
+
+_V = TypeVar("_V")
 
 PartKinds = Sequence[type[Part[Any]]]
 """The parts that an agent has."""
@@ -38,7 +42,12 @@ class Parts:
     def __getitem__(self, name: str) -> Part[Any]:
         return self._parts[name]
 
-    def observe(self, run: Sequence[ScoredTrace], now: float | None) -> None:
+    def find(self, view: type[_V]) -> _V:
+        """Return the part that offers a view, or what holds without one: `ragmeter.parts.views`."""
+        offered = (part for part in self._parts.values() if isinstance(part, view))
+        return next(offered, None) or view()
+
+    def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Have every part count a run of scored traces."""
         for part in self._parts.values():
             part.observe(run, now)
@@ -46,6 +55,16 @@ class Parts:
     def advance(self, now: float) -> list[Event]:
         """Move the event time of every part, and return what they tell."""
         return [event for part in self._parts.values() for event in part.advance(now)]
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Have every part follow other rates and strata."""
+        for part in self._parts.values():
+            part.resample(settings)
+
+    def retain(self, services: Collection[str]) -> None:
+        """Have every part forget every other service."""
+        for part in self._parts.values():
+            part.retain(services)
 
     def samples(self) -> Iterator[GaugeSample]:
         """Yield the gauges of every part."""
@@ -90,6 +109,14 @@ def check_parts(kinds: PartKinds, settings: Settings) -> None:
     """
     for kind in kinds:
         kind.check(settings)
+
+
+def declared_families(kind: type[Part[Any]]) -> Mapping[str, str]:
+    """Return the help of each metric family of a part, by its name and labels."""
+    if not files(kind.package).joinpath("families.yaml").is_file():
+        return {}
+    declared: Mapping[str, str] = load_yaml(kind.package, "families.yaml")
+    return declared
 
 
 def document_kinds(kinds: PartKinds) -> dict[str, DocumentKind]:

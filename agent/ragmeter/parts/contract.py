@@ -9,14 +9,15 @@ two homes write the same rows into SQLite and into topics, and the exporters sho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic_core import from_json
 
 from ragmeter.alerts.alert import Alert
+from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.score import ScoredTrace
@@ -90,12 +91,35 @@ class PartContext:
     count_overflow: Callable[[str], None]
 
 
+class Arrival(NamedTuple):
+    """A trace that arrived in time and for the first time, and the segments it was counted in."""
+
+    trace: ScoredTrace
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBatch:
+    """Scored traces of any services, under bounded names, in the order in which they were counted.
+
+    Args:
+        traces: All of them, with those that came too late for every window, canaries, and results
+            that slow tiers have finished (`partial`).
+        arrivals: The traffic among them.
+        turn: The stretch of the queue that they belong to (see `ControlSource`).
+    """
+
+    traces: Sequence[ScoredTrace]
+    arrivals: Sequence[Arrival]
+    turn: int
+
+
 class Part(ABC, Generic[StateT]):
     """One feature of a service.
 
     Attributes:
         name: Its name, which no other part has; the rows of its state begin with it.
-        package: The package that holds its `families.yaml` and `page.html`.
+        package: The package that holds its `families.yaml` and `page.html`, where it has them.
         state: The type of a row of its state: what pydantic can validate and dump.
         documents: The kind of documents that it reads, None if it reads none.
     """
@@ -118,8 +142,8 @@ class Part(ABC, Generic[StateT]):
             ConfigError: A setting cannot work.
         """
 
-    def observe(self, run: Sequence[ScoredTrace], now: float | None) -> None:
-        """Count a run of scored traces of any services; `now` is the event time reached."""
+    def observe(self, run: ScoredBatch, now: float | None) -> None:
+        """Count a run of scored traces; `now` is the event time reached."""
 
     def advance(self, now: float) -> Sequence[Event]:
         """Move event time to `now`, and return what there is to tell."""
@@ -128,6 +152,12 @@ class Part(ABC, Generic[StateT]):
     def receive(self, document: Any, at: float) -> str:
         """Count a document at Unix time `at`, and return its outcome."""
         raise NotImplementedError(f"the part {self.name} reads no documents")
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Follow other rates and strata from the next trace on."""
+
+    def retain(self, services: Collection[str]) -> None:
+        """Forget every other service: they have left every window."""
 
     def samples(self) -> Iterable[GaugeSample]:
         """Return the gauges."""

@@ -75,14 +75,13 @@ def wire() -> list[bytes]:
 
 def content(rows: dict[bytes, bytes]) -> dict[bytes, Any]:
     """What must be the same to the byte whatever happened: all but evidence, which is what the
-    batches had named, and the parts of detectors and of control, which are numbered as they were
-    written."""
+    batches had named, and the parts of detectors, which are numbered as they were written."""
     kept: dict[bytes, Any] = {}
     for key, data in rows.items():
         if key == HEAD:
             continue
         kind, parts = split_row_key(key)
-        numbered = kind == "m" and parts[0].partition(".")[0] in ("drift", "control")
+        numbered = kind == "m" and parts[0].partition(".")[0] == "drift"
         if kind != "e" and not numbered:
             kept[key] = data
     return kept
@@ -95,7 +94,6 @@ def numbered(state: PartitionState) -> list[Any]:
         sorted(drift.baselines(), key=str),
         sorted(drift.gauges()),
         sorted(map(repr, (row for _, _, rows in drift.monitor.drain_scores() for row in rows))),
-        state.control.to_dict(),
     ]
 
 

@@ -10,8 +10,7 @@ from ragmeter.config.reporting import SloSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.counters import Counters
-from ragmeter.core.score import ScoredTrace
-from ragmeter.parts.contract import Part, PartContext
+from ragmeter.parts.contract import Part, PartContext, ScoredBatch
 from ragmeter.parts.objectives.events import check_objectives, objective_events
 
 
@@ -41,11 +40,11 @@ class ObjectivesPart(Part[None]):
         """Check the metrics and scorers of the objectives."""
         check_objectives(settings.slos)
 
-    def observe(self, run: Sequence[ScoredTrace], now: float | None) -> None:
+    def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count the events of scored traces, each with its weight."""
         events = Counter(
             (scored.service, event)
-            for scored in run
+            for scored in run.traces
             for event in objective_events(scored, self._slos)
         )
         for (service, event), number in events.items():

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
+from pydantic import TypeAdapter
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.sampling.control import (
+from ragmeter.parts.contract import Arrival
+from ragmeter.parts.control.traffic import (
     MAX_VALUES,
     MIN_TRACES,
     REVISE_SECONDS,
     ControlLearner,
-    SamplingControl,
+    ControlState,
+    ServiceTraffic,
 )
 
 HOUR = 3600.0
@@ -32,9 +34,28 @@ def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace
     return ScoredTrace("t", "bot", at, "ok", results, tags=tags)
 
 
-def saved(learner: ControlLearner, into: ControlLearner) -> None:
-    state = {**learner.drain(), "control": learner.dump()}
-    into.load(json.loads(json.dumps(state)))
+ROWS = TypeAdapter(dict[str, ControlState | None])
+
+
+def observe(
+    learner: ControlLearner,
+    scored: ScoredTrace,
+    service: str = "bot",
+    segments: Sequence[str] = (),
+    turn: int = 0,
+) -> None:
+    learner.observe([Arrival(scored, tuple(segments))], service, turn)
+
+
+def changes(learner: ControlLearner) -> dict[str, ControlState | None]:
+    """The rows that changed, through JSON."""
+    return ROWS.validate_json(ROWS.dump_json(learner.changes()))
+
+
+def restored(rows: dict[str, ControlState | None], **values: object) -> ControlLearner:
+    learner = ControlLearner(settings(**values))
+    learner.restore({name: row for name, row in rows.items() if row is not None})
+    return learner
 
 
 def taught(number: int = 2000, low_share: float = 0.2) -> ControlLearner:
@@ -42,8 +63,8 @@ def taught(number: int = 2000, low_share: float = 0.2) -> ControlLearner:
     learner = ControlLearner(settings(low=["grounding"], low_share=low_share))
     for n in range(number):
         tenant = "small" if n % 100 == 0 else "large"
-        learner.observe(trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
-    learner.observe(trace(2 * HOUR, 1.0), "bot")
+        observe(learner, trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
+    observe(learner, trace(2 * HOUR, 1.0), "bot")
     return learner
 
 
@@ -58,8 +79,8 @@ def test_the_low_cut_is_a_quantile_of_the_cheap_score(low_share: float) -> None:
 def test_the_share_is_divided_by_the_metrics() -> None:
     learner = ControlLearner(settings(low=["grounding", "relevance"], low_share=0.4))
     for n in range(1000):
-        learner.observe(trace(0, n / 1000), "bot")
-    learner.observe(trace(2 * HOUR), "bot")
+        observe(learner, trace(0, n / 1000), "bot")
+    observe(learner, trace(2 * HOUR), "bot")
     assert learner.record.low["bot"]["grounding"] == pytest.approx(0.2, abs=0.006)
 
 
@@ -71,8 +92,8 @@ def test_little_traffic_says_nothing() -> None:
 def test_of_a_score_that_is_mostly_the_worst_nothing_is_low() -> None:
     learner = ControlLearner(settings(low=["grounding"]))
     for n in range(1000):
-        learner.observe(trace(0, float(n % 3 == 0)), "bot")
-    learner.observe(trace(2 * HOUR), "bot")
+        observe(learner, trace(0, float(n % 3 == 0)), "bot")
+    observe(learner, trace(2 * HOUR), "bot")
     assert learner.record.low == {}
 
 
@@ -85,27 +106,27 @@ def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
     changed = []
     for n in range(8000):
         before = learner.record
-        learner.observe(trace(float(n)), "bot")
+        observe(learner, trace(float(n)), "bot")
         if learner.record is not before:
             changed.append(n)
     assert changed == [0, int(REVISE_SECONDS), 2 * int(REVISE_SECONDS)]
     before = learner.record
-    learner.observe(trace(8000.0, model="x"), "bot")
+    observe(learner, trace(8000.0, model="x"), "bot")
     after = learner.record
     assert after.version == before.version + 1
     assert after.first["bot"] == {"": 0.0, "model=x": 8000.0}
-    learner.observe(trace(8001.0, model="x"), "bot")
+    observe(learner, trace(8001.0, model="x"), "bot")
     assert learner.record is after
 
 
 def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
     learner = ControlLearner(settings())
-    learner.observe(trace(0.0), "bot", turn=3)
-    learner.observe(trace(1.0, model="x"), "bot", turn=3)
+    observe(learner, trace(0.0), "bot", turn=3)
+    observe(learner, trace(1.0, model="x"), "bot", turn=3)
     assert learner.at(3).version == 0
     assert learner.at(4) is learner.record
     assert learner.record.version == 2
-    learner.observe(trace(2.0, model="y"), "bot", turn=4)
+    observe(learner, trace(2.0, model="y"), "bot", turn=4)
     assert learner.at(4).version == 2
     assert learner.at(5).version == 3
 
@@ -113,8 +134,8 @@ def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
 def test_the_versions_longest_unseen_are_forgotten() -> None:
     learner = ControlLearner(settings())
     for n in range(MAX_VALUES + 10):
-        learner.observe(trace(float(n), model=f"m{n}"), "bot")
-        learner.observe(trace(float(n), model="m0"), "bot")
+        observe(learner, trace(float(n), model=f"m{n}"), "bot")
+        observe(learner, trace(float(n), model="m0"), "bot")
     first = learner.record.first["bot"]
     assert len(first) == MAX_VALUES + 1
     assert {"", "model=m0", f"model=m{MAX_VALUES + 9}"} <= first.keys()
@@ -122,40 +143,54 @@ def test_the_versions_longest_unseen_are_forgotten() -> None:
 
 
 def test_a_restart_changes_nothing() -> None:
-    learner, other = taught(), ControlLearner(settings(low=["grounding"]))
-    saved(learner, other)
+    learner = taught()
+    rows = changes(learner)
+    assert sorted(rows) == ["record", "service/bot"]
+    other = restored(rows, low=["grounding"])
     assert other.record == learner.record
-    assert other.dump() == learner.dump()
+    assert learner.changes() == {}
     for one in (learner, other):
         for n in range(3000):
-            one.observe(trace(2 * HOUR + 4 * n, n % 7 / 7, model="new"), "bot", ["tenant=new"])
-    assert other.dump() == learner.dump()
-    assert (
-        SamplingControl.from_dict(json.loads(json.dumps(learner.record.to_dict())))
-        == learner.record
-    )
+            observe(one, trace(2 * HOUR + 4 * n, n % 7 / 7, model="new"), "bot", ["tenant=new"])
+    assert ROWS.dump_json(other.changes()) == ROWS.dump_json(learner.changes())
 
 
 def test_old_counts_fade() -> None:
     learner = ControlLearner(settings(low=["grounding"]))
     for value, number in ((0.9, 15_000), (0.3, 60_000)):
         for n in range(number):
-            learner.observe(trace(0, value - n % 10 / 100), "bot")
-    learner.observe(trace(2 * HOUR), "bot")
+            observe(learner, trace(0, value - n % 10 / 100), "bot")
+    observe(learner, trace(2 * HOUR), "bot")
     assert 0.2 < learner.record.low["bot"]["grounding"] < 0.31
 
 
-def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
+@pytest.mark.parametrize("size", [1, 7, 400, 5000])
+def test_how_traces_are_divided_changes_nothing(size: int) -> None:
+    rng = random.Random(3)
+    arrivals = [
+        Arrival(trace(3.0 * n, rng.random(), model=f"m{n // 900}"), (f"tenant={n % 50}",))
+        for n in range(25_000)
+    ]
+    whole, parts = (ControlLearner(settings(low=["grounding"])) for _ in range(2))
+    for arrival in arrivals:
+        whole.observe([arrival], "bot")
+    for first in range(0, len(arrivals), size):
+        parts.observe(arrivals[first : first + size], "bot")
+    assert ROWS.dump_json(parts.changes()) == ROWS.dump_json(whole.changes())
+
+
+def test_a_service_that_is_gone_leaves_nothing() -> None:
     learner = ControlLearner(settings())
-    state: dict[str, Any] = {}
+    rows: dict[str, ControlState | None] = {}
     for n, name in enumerate(("a", "b", "c")):
         for _ in range(n + 1):
-            learner.observe(trace(float(n)), name)
-        state |= learner.drain()
-        learner.retain_services(["b", "c"])
-    assert sorted(state) == ["control.0", "control.1"]
-    assert [state[f"control.{place}"]["service"] for place in (0, 1)] == ["b", "c"]
-    other = ControlLearner(settings())
-    other.load({**state, "control": learner.dump()})
-    other.observe(trace(9.0), "c")
-    assert other.drain()["control.1"]["traces"] == 4
+            observe(learner, trace(float(n)), name)
+        rows |= changes(learner)
+        learner.retain(["b", "c"])
+    rows |= changes(learner)
+    assert rows["service/a"] is None
+    other = restored(rows)
+    observe(other, trace(9.0), "c")
+    row = other.changes()["service/c"]
+    assert isinstance(row, ServiceTraffic)
+    assert row.traces == 4

@@ -1,0 +1,1 @@
+"""What the sampler learns from traffic: low scores, new versions and rare segments."""
