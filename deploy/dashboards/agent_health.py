@@ -245,7 +245,7 @@ def _out() -> list[Panel]:
         lines(
             "Results sent to the tracing backend",
             "All but sent were dropped: scores are missing there, windows and alerts have them.",
-            {"{{signal}} {{result}}": rate("ragmeter_results_exported_total", by="signal, result")},
+            {"{{result}}": rate("ragmeter_results_exported_total", by="result")},
             unit="reqps", size=(6, 7), stacked=True, alerts=["RagmeterResultsExportDropped"],
         ),
         lines(

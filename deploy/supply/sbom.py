@@ -20,8 +20,8 @@ __all__ = ["OUT", "VARIANTS", "main", "requirements", "write"]
 
 OUT = ROOT / "dist"
 VARIANTS = {
-    "ragmeter": ("model",),
-    "ragmeter-kafka": ("model", "kafka"),
+    "ragmeter": ("model", "otel"),
+    "ragmeter-kafka": ("model", "otel", "kafka"),
 }
 """The extras of the project that each has."""
 VERSION = "1.6"  # of CycloneDX: the newest that scanners commonly read

@@ -57,13 +57,11 @@ class DeliveryOutcome:
         kind: `refused` is for good.
         reason: For the log; it holds no secret.
         after: Seconds that the target asks to wait before a retry.
-        rejected: Items of a sent batch that the target did not take.
     """
 
     kind: Literal["sent", "retry", "refused"]
     reason: str = ""
     after: float | None = None
-    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ async def post_once(
     classify: Callable[[httpx.Response], Awaitable[DeliveryOutcome]],
     limit: float = TIMEOUT,
 ) -> DeliveryOutcome:
-    """Send one POST of JSON, unless the headers say otherwise; network errors do not raise.
+    """Send one POST of JSON; network errors do not raise.
 
     `classify` judges the reply, whose body has not been read. `limit` is that of the whole request.
     """

@@ -22,14 +22,11 @@ def test_all_of_it_comes_from_the_environment() -> None:
     environ = {
         "RAGMETER_RESULTS_EXPORT__ENDPOINT": HERE,
         "RAGMETER_RESULTS_EXPORT__HEADERS": "authorization=Basic%20aHVzaA==,x-tenant=a",
-        "RAGMETER_RESULTS_EXPORT__SPANS": "true",
         "RAGMETER_RESULTS_EXPORT__TIERS": "model,judge",
-        "RAGMETER_RESULTS_EXPORT__METRICS": "grounding, relevance",
     }
     settings = load_settings(environ=environ)
     section = settings.results_export
-    assert (section.endpoint, section.spans, section.tiers) == (HERE, True, ["model", "judge"])
-    assert section.metrics == ["grounding", "relevance"]
+    assert (section.endpoint, section.tiers) == (HERE, ["model", "judge"])
     assert section.headers
     assert "aHVzaA" in section.headers.get_secret_value()
     assert "aHVzaA" not in dump_settings(settings)
@@ -54,9 +51,7 @@ def test_a_base_url_may_have_a_path() -> None:
         ({"headers": "a=hush"}, "endpoint"),
         ({"headers_file": "hush"}, "endpoint"),
         ({"endpoint": HERE, "headers": "a=hush", "headers_file": "f"}, "not both"),
-        ({"endpoint": HERE, "logs": False}, "logs or spans"),
         ({"endpoint": HERE, "tiers": ["gpu"]}, "tiers"),
-        ({"endpoint": HERE, "states": []}, "states"),
     ],
 )
 def test_what_makes_no_sense_together_is_a_mistake(section: dict[str, Any], word: str) -> None:

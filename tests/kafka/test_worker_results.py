@@ -50,6 +50,6 @@ def test_a_worker_exports_results_and_shows_them_live(broker: KafkaServer, tmp_p
             until(lambda: len(exported) == 40)
             shown = {json.loads(live.readline())["trace_id"] for _ in range(40)}
             live.close()
-            sent = 'ragmeter_results_exported_total{signal="logs",result="sent"}'
+            sent = 'ragmeter_results_exported_total{result="sent"}'
             until(lambda: worker.metrics().get(sent, 0) >= 40)
         assert exported == shown == {f"t{n}" for n in range(40)}

@@ -203,7 +203,7 @@ async def run_agent(
         ),
         parts=PARTS,
     )
-    await exporter.start(agent)
+    exporter.start(agent)
     collect_rarely()
     agent.start()
     watching = asyncio.create_task(_watch_for_stalls(agent))

@@ -110,7 +110,7 @@ async def run_worker(
             ),
             parts=PARTS,
         )
-        await exporter.start(view)
+        exporter.start(view)
         stack.push_async_callback(exporter.stop)
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()

@@ -11,7 +11,6 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from ragmeter.config.base import (
     BaseUrl,
     HttpUrl,
-    NameList,
     SettingsSection,
     SplitList,
     check_exclusive,
@@ -131,7 +130,10 @@ class ResultsExportSettings(SettingsSection):
 
     endpoint: BaseUrl | None = Field(
         None,
-        description="base URL of an OTLP/HTTP receiver, without `/v1/logs`; none: nothing is sent",
+        description=(
+            "base URL of an OTLP/HTTP receiver, without `/v1/logs`, for the extra `otel`; none: "
+            "nothing is sent"
+        ),
     )
     headers: SecretStr | None = Field(
         None, description="`name=value,name=value`, values percent-encoded; from the environment"
@@ -139,30 +141,15 @@ class ResultsExportSettings(SettingsSection):
     headers_file: Path | None = Field(
         None, description="file of `name: value` lines, read anew for each request"
     )
-    logs: bool = Field(True, description="send `gen_ai.evaluation.result` log events")
-    spans: bool = Field(
-        False, description="send OpenInference EVALUATOR spans for traces that name their span"
-    )
-    metrics: NameList = Field([], description="only these metrics; empty: all")
-    scorers: NameList = Field([], description="only these scorers; empty: all")
     tiers: SplitList[Literal["cheap", "model", "judge"]] = Field(
         [], description="only the scores of these tiers; empty: all"
-    )
-    states: SplitList[Literal["scored", "unscored", "not_applicable"]] = Field(
-        ["scored", "unscored"], min_length=1, description="results in these states"
-    )
-    explanation_chars: int = Field(
-        500,
-        ge=0,
-        le=10_000,
-        description="longest explanation; it may quote the trace. 0: none is sent",
     )
 
     @field_validator("endpoint")
     @classmethod
     def _check_endpoint(cls, value: str | None) -> str | None:
         if value is not None and re.search(r"/v1/(logs|traces|metrics)/*\Z", value):
-            raise ValueError("the base URL is needed: `/v1/logs` and `/v1/traces` are added")
+            raise ValueError("the base URL is needed: `/v1/logs` is added")
         return value
 
     @model_validator(mode="after")
@@ -170,6 +157,4 @@ class ResultsExportSettings(SettingsSection):
         if self.endpoint is None and (self.headers is not None or self.headers_file):
             raise ValueError("headers and headers_file need endpoint: without it nothing is sent")
         check_exclusive(self, "headers")
-        if self.endpoint is not None and not (self.logs or self.spans):
-            raise ValueError("endpoint needs logs or spans: with neither nothing is sent")
         return self

@@ -12,19 +12,13 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 __all__ = [
     "LOGS",
     "PROTOBUF",
-    "TRACES",
     "Collector",
     "Reply",
     "plain",
@@ -34,35 +28,27 @@ __all__ = [
 ]
 
 PROTOBUF = "application/x-protobuf"
-LOGS, TRACES = "/v1/logs", "/v1/traces"
+LOGS = "/v1/logs"
 
 
 @dataclass
 class Collector:
-    """What came in. `raw` are (path, uncompressed body) in order; `records` and `spans` those of
-    requests that were answered 200."""
+    """What came in. `raw` are (path, uncompressed body) in order; `records` those of requests that
+    were answered 200."""
 
     url: str = ""
     raw: list[tuple[str, bytes]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
     resources: list[Resource] = field(default_factory=list)
     scopes: list[str] = field(default_factory=list)
 
-    def take(self, path: str, body: bytes) -> None:
-        if path.endswith(LOGS):
-            for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
-                self.resources.append(logs.resource)
-                for scoped in logs.scope_logs:
-                    self.scopes.append(scoped.scope.name)
-                    self.records.extend(scoped.log_records)
-        else:
-            for traces in ExportTraceServiceRequest.FromString(body).resource_spans:
-                self.resources.append(traces.resource)
-                for inner in traces.scope_spans:
-                    self.scopes.append(inner.scope.name)
-                    self.spans.extend(inner.spans)
+    def take(self, body: bytes) -> None:
+        for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
+            self.resources.append(logs.resource)
+            for scoped in logs.scope_logs:
+                self.scopes.append(scoped.scope.name)
+                self.records.extend(scoped.log_records)
 
 
 Reply = Callable[[int], Awaitable[web.Response]]
@@ -85,15 +71,10 @@ async def taken(_: int) -> web.Response:
     return web.Response(body=b"", content_type=PROTOBUF)
 
 
-def rejecting(number: int, words: str, path: str = LOGS) -> web.Response:
+def rejecting(number: int, words: str) -> web.Response:
     """A partial success."""
-    reply: ExportLogsServiceResponse | ExportTraceServiceResponse
-    if path == LOGS:
-        reply = ExportLogsServiceResponse()
-        reply.partial_success.rejected_log_records = number
-    else:
-        reply = ExportTraceServiceResponse()
-        reply.partial_success.rejected_spans = number
+    reply = ExportLogsServiceResponse()
+    reply.partial_success.rejected_log_records = number
     reply.partial_success.error_message = words
     return web.Response(body=reply.SerializeToString(), content_type=PROTOBUF)
 
@@ -112,7 +93,7 @@ async def serve(reply: Reply = taken, port: int = 0) -> AsyncIterator[Collector]
         found.headers.append({name.lower(): text for name, text in request.headers.items()})
         answer = await reply(number)
         if answer.status == 200:
-            found.take(request.path, body)
+            found.take(body)
         return answer
 
     app = web.Application(client_max_size=64 * 2**20)

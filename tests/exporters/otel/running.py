@@ -11,7 +11,8 @@ from typing import Any
 
 from aiohttp import web
 from ragmeter.config.reporting import ResultsExportSettings
-from ragmeter_exporters.otel.exporter import ExportLimits, ResultsExporter
+from ragmeter_exporters.otel.exporter import ResultsExporter
+from ragmeter_exporters.otel.pipeline import ExportLimits
 
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
@@ -20,9 +21,7 @@ from tests.waiting import until_async
 __all__ = ["answering", "awaited", "exporting", "raw"]
 
 # A receiver that is well answers when the machine lets it: nothing is sent twice for that.
-FAST: dict[str, Any] = {
-    "linger_seconds": 0, "timeout_seconds": 60, "retry_seconds": 300, "batch": 10,
-}  # fmt: skip
+FAST: dict[str, Any] = {"linger_seconds": 0.01, "timeout_seconds": 60, "batch": 10}
 
 
 def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -45,7 +44,7 @@ async def exporting(
         ResultsExportSettings(endpoint=url, **settings),
         limits=ExportLimits(**{**FAST, **(limits or {})}),
     )
-    await exporter.start(agent)
+    exporter.start(agent)
     try:
         yield exporter, agent
     finally:

@@ -27,13 +27,14 @@ class Agent:
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
 
-    def counted(self, signal: str = "logs") -> dict[str, float]:
+    def counted(self) -> dict[str, float]:
         """How many results by how they ended."""
-        found = {}
-        for (name, labels), value in self.counters.items():
-            if name == EXPORTED_COUNTER and dict(labels)["signal"] == signal:
-                found[dict(labels)["result"]] = value
-        return found
+        with self.mutex:
+            return {
+                dict(labels)["result"]: value
+                for (name, labels), value in self.counters.items()
+                if name == EXPORTED_COUNTER
+            }
 
 
 def score(metric: str = "grounding", value: float | None = 0.25, **changes: Any) -> Score:

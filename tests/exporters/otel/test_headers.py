@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from ragmeter.config.loader import ConfigError
-from ragmeter_exporters.otel.exporter import ReceiverHeaders
+from ragmeter_exporters.otel.headers import ReceiverHeaders
 
 
 def of(text: str) -> dict[str, str]:

@@ -6,60 +6,40 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from ragmeter.config.inputs import OtlpSettings
-from ragmeter.config.reporting import ResultsExportSettings
-from ragmeter.ingest.otlp import decode_logs, decode_traces
-from ragmeter.ingest.requests.extraction import extract_requests
-from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
-from ragmeter_exporters.otel.encoding import (
-    ExportedResult,
-    ResultSelection,
-    encode_logs,
-    encode_spans,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from ragmeter.ingest.otlp import decode_logs
+from ragmeter.ingest.stored_spans import serialise_log_events
 
+from tests.exporters.otel.collector import serve
+from tests.exporters.otel.running import awaited, exporting
 from tests.exporters.otel.scores import done, score
+from tests.waiting import until_async
 
 
-def results() -> list[ExportedResult]:
-    scores = [score(), score("relevance", None), score("answered", 1.0, scorer="judge")]
-    selection = ResultSelection(ResultsExportSettings())
-    return [one for pair in done(*scores, number=3) for one in selection.of(*pair, 10**18)]
-
-
-def rewritten(*, resource: bool, scope: bool) -> bytes:
-    """Our spans after a collector that has given them other names."""
-    request = ExportTraceServiceRequest.FromString(encode_spans(results()))
-    for group in request.resource_spans:
+def rewritten(body: bytes, *, resource: bool, scope: bool) -> bytes:
+    """Our events after a collector that has given them other names."""
+    request = ExportLogsServiceRequest.FromString(body)
+    for group in request.resource_logs:
         if resource:
             group.resource.attributes[0].value.string_value = "checkout"
-        for inner in group.scope_spans:
+        for inner in group.scope_logs:
             if scope:
                 inner.scope.name = "otelcol/transform"
     return request.SerializeToString()
 
 
-@pytest.mark.parametrize(("resource", "scope"), [(False, False), (True, False), (False, True)])
-def test_our_spans_are_not_even_kept(resource: bool, scope: bool) -> None:
-    decoded = decode_traces(rewritten(resource=resource, scope=scope), json=False)
-    refused: Counter[str] = Counter()
-    assert len(decoded.spans) == 9
-    assert list(serialise_spans(decoded.spans, refused)) == []
-    assert refused == {"own": 9}
-    found = extract_requests(decoded.spans, OtlpSettings())
-    assert (found.traces, found.dropped) == ([], {"own": 9})
-
-
-def test_a_span_with_none_of_our_names_is_still_an_evaluator() -> None:
-    decoded = decode_traces(rewritten(resource=True, scope=True), json=False)
-    found = extract_requests(decoded.spans, OtlpSettings())
-    assert (found.traces, found.dropped) == ([], {"evaluator": 9})
-
-
-def test_our_events_join_no_span() -> None:
+@pytest.mark.parametrize(("resource", "scope"), [(False, False), (True, False), (True, True)])
+@awaited
+async def test_our_events_join_no_span(resource: bool, scope: bool) -> None:
     """They name the judged span: joined to it they would be content, or a late arrival."""
-    decoded = decode_logs(encode_logs(results()), json=False)
+    scores = [score(), score("relevance", None), score("answered", 1.0, scorer="judge")]
+    async with serve() as found, exporting(found.url) as (exporter, _):
+        exporter.put(done(*scores, number=3))
+        await until_async(lambda: len(found.records) == 9)
     refused: Counter[str] = Counter()
-    assert list(serialise_log_events(decoded.events, refused)) == []
-    assert decoded.ignored + refused["own"] == 9
+    ignored = 0
+    for _, body in found.raw:
+        decoded = decode_logs(rewritten(body, resource=resource, scope=scope), json=False)
+        assert list(serialise_log_events(decoded.events, refused)) == []
+        ignored += decoded.ignored
+    assert ignored + refused.total() == 9

@@ -15,11 +15,12 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from tests.exporters.otel.collector import PROTOBUF, TRACES, Collector, plain, serve
+from tests.exporters.otel.collector import LOGS, PROTOBUF, Collector, plain, serve
 from tests.exporters.otel.running import awaited
 from tests.exporters.otel.scores import SPAN, TRACE
 from tests.waiting import PATIENCE, until_async
 
+TRACES = "/v1/traces"
 START = time.time_ns() - 5 * 10**9
 
 
@@ -81,25 +82,21 @@ async def through(agent: asyncio.subprocess.Process, found: Collector) -> None:
     base, metrics = await urls(agent)
     async with httpx.AsyncClient(headers={"Content-Type": PROTOBUF}) as http:
         assert (await http.post(base + TRACES, content=request())).status_code == 200
-        await until_async(lambda: len(found.records) == len(found.spans) == 2)
-        for record, span in zip(found.records, found.spans, strict=True):
+        await until_async(lambda: bool(found.records))
+        for record in found.records:
             assert (record.trace_id.hex(), record.span_id.hex()) == (TRACE, SPAN)
-            (link,) = span.links
-            assert (link.trace_id, link.span_id) == (record.trace_id, record.span_id)
             assert plain(record.attributes)["ragmeter.service"] == "bot"
-        names = [plain(record.attributes)["gen_ai.evaluation.name"] for record in found.records]
-        assert names == ["answered", "grounding"]
+        names = {plain(record.attributes)["gen_ai.evaluation.name"] for record in found.records}
+        assert {"answered", "grounding"} <= names
 
         # the collector sends all that it has to all that it knows
         sent = list(found.raw)
         for path, body in sent:
+            assert path == LOGS
             assert (await http.post(base + path, content=body)).status_code == 200
-        own = 'ragmeter_otlp_spans_total{signal="traces",result="own"}'
-        async with asyncio.timeout(PATIENCE):
-            while await counted(http, metrics, own) < 2:  # noqa: ASYNC110 (a page of a moment ago)
-                await asyncio.sleep(0.05)
-        assert await counted(http, metrics, own) == 2
         await asyncio.sleep(1)  # many times the grace after which a trace is closed
+        kept = 'ragmeter_otlp_spans_total{signal="logs",result="accepted"'
+        assert await counted(http, metrics, kept) == 0
         assert await counted(http, metrics, "ragmeter_otlp_open_traces") == 0
         assert await counted(http, metrics, "rag_traces_total") == 1
         assert len(found.raw) == len(sent)
@@ -117,8 +114,7 @@ async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path
             "RAGMETER_OTLP__GRACE_SECONDS": "0.1",
             "RAGMETER_OTLP__LOGS_GRACE_SECONDS": "0.1",
             "RAGMETER_RESULTS_EXPORT__ENDPOINT": found.url,
-            "RAGMETER_RESULTS_EXPORT__SPANS": "true",
-            "RAGMETER_RESULTS_EXPORT__METRICS": "answered,grounding",
+            "RAGMETER_RESULTS_EXPORT__TIERS": "cheap",
         }
         agent = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ragmeter", "run"),
