@@ -90,7 +90,7 @@ class Worker:
         ended: Whether the thread has ended, so that no command is executed any more.
 
     Raises:
-        StateError: The state file was written by a newer version.
+        StateError: The state file was written by another version.
     """
 
     def __init__(
