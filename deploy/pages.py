@@ -63,7 +63,11 @@ def commands_page() -> str:
         "# Commands",
         mark("generated"),
         "What `ragmeter COMMAND --help` says. Settings come from `--config FILE` and the\n"
-        "environment ([settings](configuration.md)); results go to stdout, messages to stderr.",
+        "environment ([settings](configuration.md)); results go to stdout, messages to stderr.\n\n"
+        "Where a command says nothing else, its exit status is 0 if it did what it says, 2 if\n"
+        "what you wrote is mistaken (options, settings, rules or a suite), and 1 otherwise: a\n"
+        "file, a model or a topic that these name cannot be used, a service does not answer, or\n"
+        "nothing could be read.",
     ]
     for title, names in SECTIONS.items():
         parts.append(f"## {title}")

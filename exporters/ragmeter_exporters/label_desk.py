@@ -18,8 +18,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.service_state import ServiceState
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.sampling.labelling import LabelPool, PoolTrace
 from ragmeter.windows.people_agreement import ScorerAgreement
 
@@ -51,7 +51,7 @@ class LabelSource(Protocol):
         """Return the state with the traces that may be drawn; hold the lock of the agent."""
 
     def add_label(self, service: str, feedback: Feedback) -> None:
-        """Make labels durable; may raise `StateUnavailable` or `QueueFull`."""
+        """Make labels durable; may raise `Unavailable`."""
 
 
 def label_routes(desk: LabelDesk | None) -> list[web.RouteDef]:
@@ -223,7 +223,7 @@ class LabelDesk:
         )
         try:
             self._labels.add_label(service, feedback)
-        except (StateUnavailable, QueueFull) as error:
+        except Unavailable as error:
             return f"Not known to be stored: {error}"
         return ""
 

@@ -22,7 +22,7 @@ from ragmeter.breakdown.breakdown import (
 )
 from ragmeter.core.arithmetic import finite_values
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.metrics.registry import metric_specs
@@ -207,7 +207,7 @@ def _segment_json(
     return {"seen": seen, "metrics": metrics, "latency": latency}
 
 
-class InvalidSegmentsQuery(RagmeterError, ValueError):
+class InvalidSegmentsQuery(UsageError, ValueError):
     """A query that cannot be answered; the text says why."""
 
 

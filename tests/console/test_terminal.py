@@ -6,13 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from ragmeter.console.terminal import (
-    LogFormatter,
-    StderrHandler,
-    UsageError,
-    check_output_path,
-    escape_control,
-)
+from ragmeter.console.terminal import LogFormatter, StderrHandler, check_output_path, escape_control
+from ragmeter.core.errors import UsageError
 from ragmeter.ingest.files import STDIN
 
 

@@ -17,7 +17,8 @@ from ragmeter.offline.replay import (
     AWAY_SECONDS,
     BATCH,
     REMIND_SECONDS,
-    ReplayError,
+    AgentAway,
+    AgentRefused,
     ReplayState,
     TraceShift,
     replay_to_agent,
@@ -191,7 +192,7 @@ def test_one_that_does_not_come_back_is_given_up_and_the_place_is_known(sending:
 
         server.answer = last  # type: ignore[method-assign]
         sending.on_sleep = stack.close
-        with pytest.raises(ReplayError, match=r"refused.*, for 300 s"):
+        with pytest.raises(AgentAway, match=r"refused.*, for 300 s"):
             sending.run(url)
     assert AWAY_SECONDS < sending.hand.now < AWAY_SECONDS + 21
     sent = sending.done.sent
@@ -206,7 +207,7 @@ def test_one_that_does_not_come_back_is_given_up_and_the_place_is_known(sending:
 
 def test_one_that_was_never_there_is_said_at_once(sending: Sending) -> None:
     sending.write(0)
-    with pytest.raises(ReplayError, match=r"Connection refused; is `ragmeter run` up\?"):
+    with pytest.raises(AgentAway, match=r"Connection refused; is `ragmeter run` up\?"):
         sending.run(f"http://127.0.0.1:{free_port()}")
     assert sending.hand.slept == []
 
@@ -225,7 +226,7 @@ def test_what_never_becomes_better_ends_it(
 ) -> None:
     server.answers.append(answer)
     sending.write(0, 1)
-    with pytest.raises(ReplayError, match=why):
+    with pytest.raises(AgentRefused, match=why):
         sending.run(server.url)
     assert (server.asked, sending.done.sent, sending.done.position) == (1, 0, 0)
 

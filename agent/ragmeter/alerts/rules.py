@@ -26,7 +26,7 @@ from pydantic import (
 
 from ragmeter.alerts.alert import Severity, check_template
 from ragmeter.core.clocks import parse_duration
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
@@ -45,7 +45,7 @@ _KINDS = ("metric", "latency", "absence", "unscored")
 _KIND_KEYS = (*_KINDS, "scorer", "statistic", "op", "threshold", "relative_to")
 
 
-class RuleError(RagmeterError, ValueError):
+class RuleError(UsageError, ValueError):
     """A rule that cannot be used; the message names rule, key, value and what is allowed."""
 
 

@@ -26,7 +26,7 @@ from ragmeter.breakdown.segment_rows import (
     series_kind,
 )
 from ragmeter.breakdown.sources import BreakdownSource
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.core.metric_specs import METRIC_GROUPS, MetricSpec, base_name, display_rank, find_spec
 from ragmeter.core.series import series_labels
 from ragmeter.metrics.registry import metric_specs
@@ -46,7 +46,7 @@ class ComparedWith(StrEnum):
     REST = "rest"
 
 
-class NoPastError(RagmeterError, ValueError):
+class NoPastError(UsageError, ValueError):
     """A comparison with the past was requested and there is no past."""
 
 

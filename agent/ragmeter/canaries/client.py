@@ -26,9 +26,8 @@ from ragmeter.canaries.suite import (
     resolve_json_path,
     template_names,
 )
-from ragmeter.console.terminal import UsageError
 from ragmeter.core.clocks import parse_retry_after
-from ragmeter.core.errors import RagmeterError, describe_fault
+from ragmeter.core.errors import DataError, UsageError, describe_fault
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class CanaryAttempt:
     pause: float | None = None
 
 
-class _InvalidReply(RagmeterError, ValueError):
+class _InvalidReply(DataError, ValueError):
     """A reply that is too large, or has no answer at the path of the suite."""
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from ragmeter.core.clocks import backoff_seconds, parse_retry_after
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UnusableResource
 from ragmeter.core.files import replacing
 from ragmeter.server.client import TRACES_PATH, reply_object
 from ragmeter.trace import Trace
@@ -31,7 +31,7 @@ _FINAL_RETRY_SECONDS = 0.5  # between two attempts once the run has ended
 _PERMANENT_STATUSES = (400, 413, 415, 422)  # a retry of the same trace would fail again
 
 
-class SpoolError(RagmeterError, OSError):
+class SpoolError(UnusableResource, OSError):
     """The spool file cannot be read."""
 
 

@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.canary.checks import validate_pattern
 from ragmeter.metrics.registry import metric_specs
@@ -131,7 +131,7 @@ _NESTED: dict[str, type[BaseModel]] = {
 }
 
 
-class SuiteError(RagmeterError, ValueError):
+class SuiteError(UsageError, ValueError):
     """Mistakes in a suite, one a line, with file, line and field."""
 
 

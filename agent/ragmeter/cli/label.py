@@ -21,7 +21,6 @@ from ragmeter.cli.tables import NUMBER_COLUMN
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import (
-    UsageError,
     add_text_row,
     build_table,
     escape_control,
@@ -29,6 +28,7 @@ from ragmeter.console.terminal import (
     print_tables,
     stderr,
 )
+from ragmeter.core.errors import UsageError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.score import Score, ScoredTrace, read_unsupported
 from ragmeter.ingest.files import InputFile, read_feedback

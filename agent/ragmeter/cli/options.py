@@ -16,8 +16,8 @@ from rich.console import Console
 from ragmeter.config.loader import ConfigError, explicit_settings, load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import UsageError, escape_control, exit_error, print_message
-from ragmeter.core.errors import RagmeterError
+from ragmeter.console.terminal import escape_control, exit_error, print_message
+from ragmeter.core.errors import RagmeterError, UnusableResource, UsageError
 from ragmeter.core.label_bounds import excerpt
 
 ConfigOption = Annotated[
@@ -45,7 +45,9 @@ TableFormat = Literal["table", "json"]
 def exit_on_error(status: int = 1, *, model: str = "local model: ") -> Iterator[None]:
     """End the command with one line where the block fails on purpose or for the system.
 
-    Mistakes in options, settings, rules and suites end it with exit status 2.
+    A mistake in what the user wrote (options, settings, rules, suites) ends it with exit status 2,
+    whatever else with `status`: what these name cannot be used, a service does not answer, or
+    nothing could be read.
 
     Args:
         status: Exit status of other errors.
@@ -56,16 +58,11 @@ def exit_on_error(status: int = 1, *, model: str = "local model: ") -> Iterator[
     except BrokenPipeError:
         raise  # the reader has seen enough
     except (RagmeterError, OSError, UnicodeDecodeError) as error:
-        # late: most commands need none of them
-        from ragmeter.alerts.rules import RuleError
-        from ragmeter.breakdown.breakdown import NoPastError
-        from ragmeter.canaries.suite import SuiteError
-        from ragmeter.kafka.connection import KafkaSecurityError
-        from ragmeter.scorers.hhem.model import ModelError
+        from ragmeter.scorers.hhem.model import ModelError  # late: most commands need no model
 
-        if isinstance(error, ConfigError | KafkaSecurityError):
+        if isinstance(error, ConfigError):
             raise exit_error(f"configuration: {error}", 2) from None
-        if isinstance(error, UsageError | RuleError | NoPastError | SuiteError):
+        if isinstance(error, UsageError) and not isinstance(error, UnusableResource):
             raise exit_error(str(error), 2) from None
         if isinstance(error, OSError) and error.filename is not None:
             raise exit_error(f"{error.filename}: {error.strerror}", status) from None

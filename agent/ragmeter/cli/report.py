@@ -12,7 +12,8 @@ import typer
 from ragmeter.breakdown.breakdown import DEFAULT_FDR, BreakdownOptions, ComparedWith
 from ragmeter.cli import options
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import UsageError, exit_error, print_message
+from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.core.errors import UsageError
 
 if TYPE_CHECKING:
     from ragmeter.offline.report.gate import GateOptions

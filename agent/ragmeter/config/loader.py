@@ -27,7 +27,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from ragmeter.config.base import SettingsSection
 from ragmeter.config.settings import Settings
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 
 ENV_PREFIX = "RAGMETER_"
 
@@ -67,7 +67,7 @@ _TYPE_NAMES = {
 _BOUNDS = {"gt": "over {}", "ge": "at least {}", "lt": "under {}", "le": "at most {}"}
 
 
-class ConfigError(RagmeterError):
+class ConfigError(UsageError):
     """Mistakes in the configuration, one a line."""
 
 

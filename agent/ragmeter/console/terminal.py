@@ -28,7 +28,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.ingest.files import STDIN
 
@@ -37,10 +37,6 @@ stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 _HIDDEN_CATEGORIES = ("Cc", "Cf", "Zl", "Zp")  # control, format (bidi overrides), line separators
 _MAX_PROGRESS_NAME = 40  # characters of a file name beside the bar
 _TABLE_WIDTH = 140  # of a table in a file or pipe
-
-
-class UsageError(RagmeterError):
-    """A mistake in the options of a command."""
 
 
 def escape_control(text: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable
 
 T = TypeVar("T")
 
@@ -39,8 +39,10 @@ _M_ARENA_MAX = -8
 _ARENAS = 2
 
 
-class ChildCallFailed(RagmeterError):
+class ChildCallFailed(Unavailable):
     """The process was killed or ended without a result."""
+
+    retry_after = 5  # what ends a process, mostly memory, seldom recovers at once
 
 
 def call_in_child(

@@ -1,7 +1,13 @@
-"""The base of all exceptions, and batch processing that isolates the item behind a failure.
+"""The exceptions that ragmeter raises on purpose, by what the caller can do about them.
 
-A bad trace exposes a bug of ours. It must not stop the traces beside it, and without isolation its
-batch would be redone, and stop the agent again, at every restart.
+RagmeterError
+├── UsageError              mend what you gave: options, settings, a request (exit status 2)
+│   └── UnusableResource    mend what it names: a file, a model, a package, a topic (exit status 1)
+├── Unavailable             try again, after `retry_after` seconds where they are known
+└── DataError               go on without this item: it cannot be read, scored or kept
+
+Every other exception class descends from exactly one of the three and is defined beside the code
+that raises it. The exit statuses are those of a command that the exception ends.
 """
 
 from __future__ import annotations
@@ -22,15 +28,40 @@ class RagmeterError(Exception):
     """Base of every exception that ragmeter raises on purpose."""
 
 
-class StateError(RagmeterError):
+class UsageError(RagmeterError):
+    """What the caller gave cannot be used: options, settings, rules or a request.
+
+    The caller has to mend it; to try again is no use.
+    """
+
+
+class UnusableResource(UsageError):
+    """What the input names is not there or cannot be used: a file, a model, a package, a topic."""
+
+
+class Unavailable(RagmeterError):
+    """Something that is needed cannot serve now; the same call may succeed later.
+
+    Attributes:
+        retry_after: The seconds after which to try again; None: not known.
+    """
+
+    retry_after: float | None = None
+
+
+class DataError(RagmeterError):
+    """One item cannot be read, scored or kept and is lost; the others are not affected."""
+
+
+class StateError(UnusableResource):
     """A state file that cannot be used; the text says why."""
 
 
-class StateLostError(RagmeterError):
+class StateLostError(UnusableResource):
     """A state file that was moved or deleted while in use, so that writes to it are lost."""
 
 
-class UnknownVersion(RagmeterError, ValueError):
+class UnknownVersion(UnusableResource, ValueError):
     """State in the format of another version; it is sound, so it must not be discarded."""
 
 
@@ -54,6 +85,9 @@ def process_isolated(
         work: Processes items; it either has its whole effect or raises.
         reset: Undoes what a failed `work` left half done; called before anything else is done.
         give_up: Called with an item that fails alone, and its error.
+
+    A bad trace exposes a bug of ours. It must not stop the traces beside it, and without isolation
+    its batch would be redone, and stop the agent again, at every restart.
 
     Raises:
         Exception: Any error that no item is to blame for, see `is_item_fault`.
@@ -80,9 +114,12 @@ def process_isolated(
 def is_item_fault(error: Exception) -> bool:
     """Return whether an item may have caused the error.
 
-    Disk, memory and state file errors stop the work instead, and cost no item.
+    Errors of disk, memory and state file, and what is only unavailable now, stop the work instead
+    and cost no item.
     """
     if isinstance(error, sqlite3.Error):
         kinds = (sqlite3.DataError, sqlite3.ProgrammingError, sqlite3.IntegrityError)
         return isinstance(error, (*kinds, sqlite3.InterfaceError))
-    return not isinstance(error, OSError | MemoryError | StateLostError | UnknownVersion)
+    return not isinstance(
+        error, OSError | MemoryError | Unavailable | StateLostError | UnknownVersion
+    )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import DataError
 from ragmeter.core.files import load_yaml
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _BuiltinRule:
     back: int = 0
 
 
-class RedactionError(RagmeterError):
+class RedactionError(DataError):
     """A rule that could not be applied to a text.
 
     Args:

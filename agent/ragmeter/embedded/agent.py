@@ -379,7 +379,7 @@ class EmbeddedAgent(ServicesView):
             unread = self._worker.feedback.unread()
             # more at once than there is room for is taken where nothing else waits
             if rows and unread and unread + len(rows) > self._settings.feedback.waiting:
-                raise QueueFull
+                raise QueueFull("too much feedback waits to be counted")
             counts = count_failures(items)
             if rows:
                 counts["ragmeter_feedback_received_total", (("source", source),)] = len(rows)

@@ -15,7 +15,7 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.server.access import AccessPolicy
 
@@ -33,7 +33,7 @@ COMMAND_PATIENCE = 30.0
 _LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes")
 
 
-class UnknownService(RagmeterError):
+class UnknownService(UsageError):
     """There is no service of this name."""
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from ragmeter.aggregate.feedback_records import labels_at, trace_key
 from ragmeter.config.settings import LimitSettings
 from ragmeter.core.counters import CounterKey
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.feedback import Feedback
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
@@ -31,17 +31,14 @@ StateWriter = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
 _Accepted = tuple[AcceptedArrivals, Mapping[CounterKey, float]]
 
 
-class QueueFull(RagmeterError):
-    """Too many traces wait; try again after `retry_after` seconds."""
+class QueueFull(Unavailable):
+    """Too many items wait already; nothing was accepted."""
 
     retry_after = 2
 
 
-class StateUnavailable(RagmeterError):
-    """The state file cannot be written now; nothing was accepted.
-
-    Try again after `retry_after` seconds.
-    """
+class StateUnavailable(Unavailable):
+    """The state file cannot be written now; nothing was accepted."""
 
     retry_after = 5  # a full disk seldom recovers at once
 
@@ -133,10 +130,10 @@ class Intake:
         bad = [(item, position) for item, position in items if isinstance(item, DecodeFailure)]
         # a batch larger than the whole queue is taken when the queue is empty
         if good and self._store.depth and len(good) > self.room():
-            raise QueueFull
+            raise QueueFull("the queue is full")
         crowded = self._resolution.full
         if good and not live and (crowded or self._store.crowded):
-            raise QueueFull  # a file is read more slowly
+            raise QueueFull("the queue is full")  # a file is read more slowly
         durable: dict[CounterKey, float] = dict(counts or {})
         good = [self._redactor.trace(item, durable) for item in good]  # before it is anywhere
         arrivals = [self._make_arrival(item, now, live, crowded) for item in good]

@@ -107,7 +107,7 @@ class OpenTraces:
         stored = [part for batch in batches for part in batch.parts]
         with self._lock:
             if self._assembler.full:
-                raise QueueFull
+                raise QueueFull("too many open traces")
             plan = self._assembler.plan([part.part for part in stored], self.now())
             fates, counts = _count_fates(batches, plan)
             by_trace = {

@@ -26,7 +26,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.errors import (
-    RagmeterError,
+    DataError,
     StateError,
     StateLostError,
     UnknownVersion,
@@ -73,7 +73,7 @@ _LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more t
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
 
 
-class _Unscored(RagmeterError):
+class _Unscored(DataError):
     """A trace that no process could score."""
 
 

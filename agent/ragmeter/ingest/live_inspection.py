@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.requests.extraction import ExtractedRequests, FieldOrigin
@@ -25,7 +25,7 @@ _MAX_QUEUED_LINES = 256  # of a slow listener
 _MAX_RESULTS = 64  # traces of a commit whose scores are published: nobody reads more in a second
 
 
-class TooManyListeners(RagmeterError):
+class TooManyListeners(Unavailable):
     """A feed has `MAX_LISTENERS` listeners already."""
 
 
@@ -97,7 +97,7 @@ class LiveFeed:
         listener = _Listener(asyncio.get_running_loop())
         with self._mutex:
             if len(self._listeners) >= MAX_LISTENERS:
-                raise TooManyListeners
+                raise TooManyListeners(f"too many live readers: {MAX_LISTENERS} are connected")
             self._listeners = (*self._listeners, listener)
         try:
             yield listener

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UsageError
 from ragmeter.trace import Trace
 
 MAX_ITEMS = 100_000  # of one body; 20 MB of ordinary traces are 4,000
@@ -34,7 +34,7 @@ _MAX_REASON = 200  # characters
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
-class BodyLimitExceeded(RagmeterError):
+class BodyLimitExceeded(UsageError):
     """A body with too many items, lines or values; the text says which."""
 
 

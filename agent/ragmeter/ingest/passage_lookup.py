@@ -15,14 +15,14 @@ import httpx
 
 from ragmeter.config.base import parse_headers, read_headers
 from ragmeter.config.inputs import ID_PLACEHOLDER, ResolverSource
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import DataError, Unavailable
 
 _MAX_ID = 512  # characters
 _RETRIES = 1  # of a request that failed for a reason that may pass
 _RETRY_SECONDS = 0.05
 
 
-class LookupFailed(RagmeterError):
+class LookupFailed(DataError):
     """The text could not be looked up; whether there is one is unknown."""
 
 
@@ -32,10 +32,6 @@ class InvalidPassageId(LookupFailed):
 
 class PassageTooLarge(LookupFailed):
     """The text is over the limit of its source."""
-
-
-class _RetryLater(RagmeterError):
-    """A reply that may soon be a different one."""
 
 
 class PassageLookup(Protocol):
@@ -74,7 +70,7 @@ class HttpLookup:
                 return await self._get(url)
             except httpx.TimeoutException:
                 raise TimeoutError from None
-            except (httpx.TransportError, _RetryLater):
+            except (httpx.TransportError, Unavailable):
                 if attempt < _RETRIES:
                     await asyncio.sleep(_RETRY_SECONDS)
             except httpx.HTTPError:
@@ -94,7 +90,7 @@ class HttpLookup:
             if status in (401, 403):
                 self._headers = None  # the file may hold a new key
             if status in (401, 403, 429) or status >= 500:
-                raise _RetryLater
+                raise Unavailable(f"status {status}")
             if status != 200:
                 raise LookupFailed
             body = bytearray()

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ragmeter.config.kafka import KafkaSecurity, KafkaSettings
-from ragmeter.core.errors import RagmeterError
+from ragmeter.config.loader import ConfigError
+from ragmeter.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from faust.auth import Credentials
@@ -44,11 +45,11 @@ _TRANSIENT = frozenset(
 )
 
 
-class KafkaSecurityError(RagmeterError):
+class KafkaSecurityError(ConfigError):
     """A file that `kafka.security` names cannot be used; the text names key and file."""
 
 
-class BrokersUnreachable(RagmeterError):
+class BrokersUnreachable(Unavailable):
     """No broker accepts a connection; the text gives the cause for each of them in one line."""
 
 
@@ -232,7 +233,7 @@ class _RepeatFilter(logging.Filter):
         return lasting or record.msg not in _TRANSIENT
 
 
-class _ProbeFailed(RagmeterError):
+class _ProbeFailed(Unavailable):
     pass
 
 

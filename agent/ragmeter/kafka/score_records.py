@@ -20,7 +20,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import to_json
 
 from ragmeter.aggregate.feedback_records import FeedbackLabels
-from ragmeter.core.errors import RagmeterError, UnknownVersion
+from ragmeter.core.errors import DataError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.native import DecodeFailure
@@ -54,7 +54,7 @@ _STATES = tuple(ScoreState)  # in the order of the wire
 T = TypeVar("T")
 
 
-class BadRecord(RagmeterError, ValueError):
+class BadRecord(DataError, ValueError):
     """Data that is no record of ours; `failure` says why."""
 
     def __init__(self, failure: DecodeFailure) -> None:

@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError, ProducerFenced
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable, UnusableResource
 from ragmeter.kafka.connection import aiokafka_options
 
 log = logging.getLogger(__name__)
@@ -48,15 +48,15 @@ _READ_MS = 500  # longest wait of one read of a state topic
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
 
 
-# Errors of the brokers, or of the way to them: it is worth trying again.
-PASSING = (KafkaError, OSError, TimeoutError)
+# Errors of the brokers or of the way to them, and our own that say so: it is worth trying again.
+PASSING = (Unavailable, KafkaError, OSError, TimeoutError)
 
 
-class BeginAgain(RagmeterError):
+class BeginAgain(Unavailable):
     """What an owner has done since its last commit is to be done again."""
 
 
-class StateRefused(RagmeterError):
+class StateRefused(UnusableResource):
     """The state of a partition does not fit the offsets that are committed beside it."""
 
 
@@ -301,7 +301,7 @@ class PartitionOwner(ABC):
                 log.warning("%s/%d was given to another worker", *self.tp)
                 self.loaded = False
                 pause = _FENCED_PAUSE
-            except (*PASSING, BeginAgain) as error:
+            except PASSING as error:
                 if repr(error) != last:  # not every 15 s of an outage
                     log.warning("%s/%d begins again in %.1f s: %r", *self.tp, pause, error)
                 last = repr(error)

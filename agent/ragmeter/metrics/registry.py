@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UnusableResource
 from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.canary.specs import add_canary_scorers
@@ -22,7 +22,7 @@ from ragmeter.metrics.custom import CustomMetric
 ENTRY_POINT_GROUP = "ragmeter.metrics"
 
 
-class OwnMetricError(RagmeterError):
+class OwnMetricError(UnusableResource):
     """An installed entry point that is not a metric; the message names it and its package."""
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import LimitSettings, Settings
-from ragmeter.core.errors import RagmeterError, describe_fault
+from ragmeter.core.errors import UsageError, describe_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.metrics.registry import metric_catalogue
@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 
 
-class InvalidTraceError(RagmeterError, ValueError):
+class InvalidTraceError(UsageError, ValueError):
     """An item given to `score` that is not a trace; the text has its index and the mistake."""
 
 

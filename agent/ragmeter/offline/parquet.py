@@ -15,7 +15,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import IO, Any
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UnusableResource
 from ragmeter.core.metric_specs import base_name, name_at_cutoff, parse_cutoff
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import PARQUET
@@ -52,7 +52,7 @@ _JSON_COLUMNS = ("timings", "tags", "more", "detail")
 _NEEDED = ("number", "trace_id", "service", "timestamp", "metric", "scorer", "state", "value")
 
 
-class ParquetError(RagmeterError, OSError):
+class ParquetError(UnusableResource, OSError):
     """A Parquet file that cannot be read or written; the text says why."""
 
 

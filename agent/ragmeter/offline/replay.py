@@ -16,7 +16,7 @@ import httpx
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Pace, backoff_seconds, parse_duration, parse_retry_after
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable, UnusableResource
 from ragmeter.ingest.files import STDIN, InputFile, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.server.client import TRACES_PATH, reply_object
@@ -216,8 +216,12 @@ _STATUS_HINTS = {
 _BatchItem = tuple[bytes, int]  # the JSON of a trace on one line, and the position behind it
 
 
-class ReplayError(RagmeterError):
-    """The replay cannot go on; the text says why in one line."""
+class AgentAway(Unavailable):
+    """The agent does not answer, or not for too long; the text says why in one line."""
+
+
+class AgentRefused(UnusableResource):
+    """What answers is no agent, or does not take the traces; the text says why in one line."""
 
 
 def replay_to_agent(
@@ -242,7 +246,8 @@ def replay_to_agent(
     replay can resume.
 
     Raises:
-        ReplayError: The agent cannot be reached or does not take the traces.
+        AgentAway: The agent cannot be reached.
+        AgentRefused: It does not take the traces.
         OSError: The file cannot be read.
     """
     done = done or ReplayState()
@@ -339,7 +344,7 @@ class _Sender:
             else:
                 away_since = self._clock() if away_since is None else away_since
                 if self._clock() - away_since > AWAY_SECONDS:
-                    raise ReplayError(f"{self._url}: {why}, for {AWAY_SECONDS:.0f} s")
+                    raise AgentAway(f"{self._url}: {why}, for {AWAY_SECONDS:.0f} s")
             self._remind(why)
             self._sleep(backoff_seconds(attempt, self._rng) if pause is None else pause)
             attempt += 1
@@ -353,7 +358,7 @@ class _Sender:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = str(error) or type(error).__name__
             if not (self._reached and isinstance(error, httpx.TransportError)):
-                raise ReplayError(f"{self._url}: {why}; is `ragmeter run` up?") from None
+                raise AgentAway(f"{self._url}: {why}; is `ragmeter run` up?") from None
             return why
         self._reached = True
         return reply
@@ -367,7 +372,7 @@ class _Sender:
                 _count(document, name) for name in ("accepted", "duplicates", "rejected")
             )
             if new + known + refused != len(batch):
-                raise ReplayError(
+                raise AgentRefused(
                     f"{self._url}: answers for {new + known + refused} of {len(batch)} traces"
                 )
             self._done.sent += new + known
@@ -384,8 +389,8 @@ class _Sender:
         if status in (*_BUSY_STATUSES, *_AWAY_STATUSES):
             return False
         if status == 200:
-            raise ReplayError(f"{self._url}: no answer of an agent")
-        raise ReplayError(
+            raise AgentRefused(f"{self._url}: no answer of an agent")
+        raise AgentRefused(
             f"{self._url}: status {status}{_error_text(reply)}{_STATUS_HINTS.get(status, '')}"
         )
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import DataError
 from ragmeter.core.judging import read_judging
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
@@ -36,7 +36,7 @@ _NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
 _STATES = {str(state): state for state in ScoreState}
 
 
-class InvalidScoredLine(RagmeterError, ValueError):
+class InvalidScoredLine(DataError, ValueError):
     """A line that is not a scored trace; the text says why."""
 
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import FileProgress, UsageError, check_output_path
+from ragmeter.console.terminal import FileProgress, check_output_path
 from ragmeter.core.counters import Counts
+from ragmeter.core.errors import UsageError
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.files import replacing
 from ragmeter.core.judging import JudgingSummary, TraceJudging

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.scoring import SamplingSettings, ScorerSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer
@@ -279,7 +279,7 @@ class _Slice(NamedTuple):
         return [_Slice(whole, first, end) for first, end in again if first < end]
 
 
-class _ProcessEnded(RagmeterError):
+class _ProcessEnded(Unavailable):
     """A process has ended, or has to be ended; the text says why."""
 
 

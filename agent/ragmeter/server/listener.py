@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import UnusableResource
 from ragmeter.server.access import (
     AccessPolicy,
     AccessScope,
@@ -65,7 +65,7 @@ _BACKLOG = 1024
 _ACCEPT_REPORT_SECONDS = 60.0  # between two reports that there are no file descriptors left
 
 
-class ListenError(RagmeterError):
+class ListenError(UnusableResource):
     """An address that cannot be listened on; the text says why."""
 
 

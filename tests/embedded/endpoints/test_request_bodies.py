@@ -26,6 +26,7 @@ from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
     BodyReader,
     GroupCommit,
+    RequestDeferred,
     RequestRefused,
     gunzip,
 )
@@ -200,7 +201,7 @@ def test_a_peer_that_holds_more_than_its_share_gives_way() -> None:
                 one.advance(1_000 * (4 - number), now)
             mate = request_bodies._Transfer("192.0.2.1", now)
             bodies._transfers.add(mate)
-            with pytest.raises(RequestRefused, match="too many"):
+            with pytest.raises(RequestDeferred, match="too many"):
                 bodies._hold(mate, BODY_LIMIT)
             bodies._hold(request_bodies._Transfer("192.0.2.2", now), BODY_LIMIT)
             assert [one.evicted for one in crowd] == [False, False, False, True], "the slowest"

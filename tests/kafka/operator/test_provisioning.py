@@ -13,7 +13,7 @@ from kafka.errors import UnknownBrokerIdError
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import ProvisionResult, provision
-from ragmeter.kafka.operator.clients import KafkaCommandError, guarded
+from ragmeter.kafka.operator.clients import KafkaFailed, guarded
 from typer.testing import CliRunner
 
 from tests.kafka_server import KafkaServer
@@ -149,5 +149,5 @@ def test_a_controller_that_stays_unknown_is_an_error(
 
     monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
     settings = with_changes(settings_of(), timeout_seconds=1)
-    with pytest.raises(KafkaCommandError, match="UnknownBrokerIdError: 3"):
+    with pytest.raises(KafkaFailed, match="UnknownBrokerIdError: 3"):
         run(settings)

@@ -15,7 +15,13 @@ from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator import dead_letters as module
 from ragmeter.kafka.operator.administration import provision
-from ragmeter.kafka.operator.clients import KafkaCommandError, consumer, escape_record, guarded
+from ragmeter.kafka.operator.clients import (
+    KafkaCommandError,
+    KafkaFailed,
+    consumer,
+    escape_record,
+    guarded,
+)
 from ragmeter.kafka.operator.dead_letters import redrive
 from typer.testing import CliRunner
 
@@ -195,7 +201,7 @@ def test_nobody_reads_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(clients, "QUIET_SECONDS", 0.5)
     with guarded(settings.kafka), consumer(settings.kafka) as reader:
         part = module.dead_letter_partition(reader, settings.kafka)
-        with pytest.raises(KafkaCommandError, match="nothing more was read"):
+        with pytest.raises(KafkaFailed, match="nothing more was read"):
             list(clients.records_between(reader, part, 0, 10))
 
 

@@ -15,7 +15,7 @@ import pytest
 from ragmeter.app.exports import render_report
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import UsageError
+from ragmeter.core.errors import UsageError
 from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 from ragmeter.offline.report.open_rag_eval import COLUMNS
 from ragmeter.offline.scoring import score_file

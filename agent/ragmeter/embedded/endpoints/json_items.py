@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from aiohttp import web
 
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
@@ -23,10 +24,10 @@ from ragmeter.embedded.endpoints.request_bodies import (
     GroupCommit,
     RequestRefused,
     defer_continue,
-    error_response,
+    defer_request,
     refuse_request,
 )
-from ragmeter.embedded.intake import QueueFull, StateUnavailable, count_failures
+from ragmeter.embedded.intake import QueueFull, count_failures
 from ragmeter.ingest.files import decode_feedback_body
 from ragmeter.ingest.native import (
     MAX_ITEMS,
@@ -55,7 +56,6 @@ _DocumentItem = Document | DecodeFailure
 
 class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
     path: str
-    full_message: ClassVar[str]  # of a 429
 
     def __init__(self, agent: EmbeddedAgent, bodies: BodyReader) -> None:
         self._agent = agent
@@ -75,18 +75,17 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
     @abstractmethod
     def _reply(self, items: list[_ItemT | DecodeFailure], result: _ResultT) -> web.Response: ...
 
-    def _has_room(self, items: list[_ItemT | DecodeFailure]) -> bool:
-        return True
+    def _check_room(self, items: list[_ItemT | DecodeFailure]) -> None:
+        """Raise `QueueFull` if the items have to come later."""
 
     def add_to(self, app: web.Application) -> None:
         """Add the route to an application."""
         app.router.add_post(self.path, self.handle, expect_handler=defer_continue)
 
     async def _refuse(self, refused: RequestRefused) -> web.Response:
-        if refused.retry_after is None:  # its items are lost
-            failure = DecodeFailure.of_whole(_REFUSALS[refused.status], str(refused), b"")
-            with suppress(QueueFull, StateUnavailable):
-                await self._group.commit([failure], 0)
+        failure = DecodeFailure.of_whole(_REFUSALS[refused.status], str(refused), b"")
+        with suppress(Unavailable):
+            await self._group.commit([failure], 0)
         return refuse_request(refused)
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -102,18 +101,15 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
                     items = self._decode(body)
                 else:
                     items = await self._bodies.decode(self._decode, body)
-                if not self._has_room(items):
-                    raise QueueFull
+                self._check_room(items)
                 result = await self._group.commit(items, len(items))
         except BodyLimitExceeded as error:
             error.__traceback__ = None  # its frames hold the body as long as a thread's future it
             return await self._refuse(RequestRefused(413, str(error)))
         except RequestRefused as refused:
             return await self._refuse(refused)
-        except QueueFull:
-            return error_response(429, self.full_message, QueueFull.retry_after)
-        except StateUnavailable as error:
-            return error_response(503, str(error), StateUnavailable.retry_after)
+        except Unavailable as error:
+            return defer_request(error)
         return self._reply(items, result)
 
 
@@ -121,14 +117,14 @@ class TracesEndpoint(_JsonItemsEndpoint[DecodedTrace, tuple[bool, ...]]):
     """The endpoint for traces of at most `trace_limit` bytes."""
 
     path = TRACES_PATH
-    full_message = "the queue is full"
 
     def __init__(self, agent: EmbeddedAgent, bodies: BodyReader, trace_limit: int) -> None:
         super().__init__(agent, bodies)
         self._trace_limit = trace_limit
 
-    def _has_room(self, items: list[_TraceItem]) -> bool:
-        return self._agent.room() > len(self._group)
+    def _check_room(self, items: list[_TraceItem]) -> None:
+        if self._agent.room() <= len(self._group):
+            raise QueueFull("the queue is full")
 
     def _decode(self, body: bytes) -> list[_TraceItem]:
         """Decode a body. Only the reason is kept of failures that the reply does not name."""
@@ -163,7 +159,6 @@ class FeedbackEndpoint(_JsonItemsEndpoint[Feedback, None]):
     """The endpoint for labels."""
 
     path = "/v1/feedback"
-    full_message = "too much feedback waits to be counted"
 
     def _decode(self, body: bytes) -> list[_FeedbackItem]:
         return list(decode_feedback_body(body))
@@ -188,8 +183,6 @@ class DocumentsEndpoint(_JsonItemsEndpoint[Document, list[str]]):
         kind: Its kind of documents.
     """
 
-    full_message = "too many documents at a time"
-
     def __init__(
         self, agent: EmbeddedAgent, bodies: BodyReader, part: str, kind: DocumentKind
     ) -> None:
@@ -201,8 +194,9 @@ class DocumentsEndpoint(_JsonItemsEndpoint[Document, list[str]]):
     def _decode(self, body: bytes) -> list[_DocumentItem]:
         return list(self._kind.decode_body(body))
 
-    def _has_room(self, items: list[_DocumentItem]) -> bool:
-        return len(self._group) + len(items) <= self._kind.max_waiting
+    def _check_room(self, items: list[_DocumentItem]) -> None:
+        if len(self._group) + len(items) > self._kind.max_waiting:
+            raise QueueFull("too many documents at a time")
 
     def _write(self, requests: Sequence[list[_DocumentItem]]) -> list[list[str]]:
         """Return for each request the outcomes of its good documents."""

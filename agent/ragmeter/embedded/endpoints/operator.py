@@ -8,16 +8,17 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from ragmeter.core.errors import Unavailable
 from ragmeter.embedded.commands import UnknownService
 from ragmeter.embedded.endpoints.request_bodies import (
     READ_SECONDS,
     BodyReader,
     RequestRefused,
+    defer_request,
     error_response,
     refuse_request,
 )
-from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.ingest.live_inspection import MAX_LISTENERS, LiveFeed, TooManyListeners
+from ragmeter.ingest.live_inspection import LiveFeed
 
 _BASELINES_PATH = "/v1/baselines"
 INSPECT_PATH, RESULTS_PATH = "/v1/inspect", "/v1/results"
@@ -72,8 +73,8 @@ class BaselinesEndpoint:
             return refuse_request(refused)
         except UnknownService as error:
             return error_response(404, str(error))
-        except StateUnavailable as error:
-            return error_response(503, str(error))
+        except Unavailable as error:
+            return defer_request(error)
 
 
 class LiveEndpoint:
@@ -108,8 +109,8 @@ class LiveEndpoint:
                         listener.missed = 0
                     await response.write(line)
                 return response
-        except TooManyListeners:
-            return error_response(503, f"too many live readers: {MAX_LISTENERS} are connected")
+        except Unavailable as error:
+            return defer_request(error)
         except ConnectionError:
             return web.Response()  # the client has gone
 

@@ -22,14 +22,16 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from pydantic_core import to_json
 
+from ragmeter.core.errors import Unavailable
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
     BodyReader,
     GroupCommit,
     RequestRefused,
     defer_continue,
+    deferral_status,
+    finish_deferral,
 )
-from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
 from ragmeter.ingest.assembler import PartFate
 from ragmeter.ingest.otlp.json_format import is_json_body
@@ -96,12 +98,15 @@ class OtlpEndpoint:
                 return await self._store(form, batch, broken)
         except RequestRefused as refused:
             return await self._refuse(_PATHS[request.path], form or "protobuf", refused)
+        except Unavailable as error:
+            response = failure(form or "protobuf", deferral_status(error), str(error))
+            finish_deferral(response, error)
+            return response
 
     async def _refuse(self, signal: str, form: BodyForm, refused: RequestRefused) -> web.Response:
-        if refused.retry_after is None:  # its spans are lost
-            with suppress(QueueFull, StateUnavailable):
-                await self._group.commit(SpanBatch(signal, [], {"undecodable": 1}), 0)
-        response = failure(form, refused.status, str(refused), refused.retry_after)
+        with suppress(Unavailable):
+            await self._group.commit(SpanBatch(signal, [], {"undecodable": 1}), 0)
+        response = failure(form, refused.status, str(refused))
         response.force_close()  # the rest of the body is not read
         return response
 
@@ -124,13 +129,8 @@ class OtlpEndpoint:
         self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
     ) -> web.Response:
         fates: Counter[PartFate] = Counter()
-        try:
-            for part in _split(batch):
-                fates += await self._group.commit(part, len(part.parts))
-        except QueueFull:
-            return failure(form, 429, "too many open traces", QueueFull.retry_after)
-        except StateUnavailable as error:
-            return failure(form, 503, str(error), StateUnavailable.retry_after)
+        for part in _split(batch):
+            fates += await self._group.commit(part, len(part.parts))
         if broken is not None:
             return failure(form, 413 if broken.too_large else 400, str(broken))
         rejected = Counter(batch.refused)
@@ -183,23 +183,16 @@ def success(
     return _response(form, 200, reply)
 
 
-def failure(
-    form: BodyForm, status: int, message: str, retry_after: int | None = None
-) -> web.Response:
+def failure(form: BodyForm, status: int, message: str) -> web.Response:
     """Return a response of that HTTP status, with a google.rpc.Status."""
     reply = Status(code=_CODES.get(status, 2), message=message[:MAX_MESSAGE])
-    return _response(form, status, reply, retry_after)
+    return _response(form, status, reply)
 
 
-def _response(
-    form: BodyForm, status: int, reply: Message, retry_after: int | None = None
-) -> web.Response:
+def _response(form: BodyForm, status: int, reply: Message) -> web.Response:
     body = reply.SerializeToString() if form == "protobuf" else to_json(MessageToDict(reply))
     kind = "application/x-protobuf" if form == "protobuf" else "application/json"
-    headers = {hdrs.CONTENT_TYPE: kind}
-    if retry_after is not None:
-        headers[hdrs.RETRY_AFTER] = str(retry_after)
-    return web.Response(status=status, body=body, headers=headers)
+    return web.Response(status=status, body=body, headers={hdrs.CONTENT_TYPE: kind})
 
 
 def parse_content_type(header: str | None) -> BodyForm | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import threading
 import zlib
@@ -16,9 +17,9 @@ import aiohttp
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from ragmeter.core.child_call import ChildCallFailed, call_in_child, trim_memory
-from ragmeter.core.errors import RagmeterError
-from ragmeter.embedded.intake import QueueFull, StateUnavailable
+from ragmeter.core.child_call import call_in_child, trim_memory
+from ragmeter.core.errors import Unavailable, UsageError
+from ragmeter.embedded.intake import QueueFull
 
 READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
 _IN_FLIGHT = 4  # bodies of the largest size in memory at a time, over all requests
@@ -31,6 +32,7 @@ _SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies the rest at a me
 _SHORT_BODY = 64 * 2**10
 _UNPACKERS = 2
 _STOP_SECONDS = 5.0  # for the last commit
+_RETRY_SECONDS = 2  # after which a body that was too slow, or one too many, is sent again
 
 # A body of traces up to this size is decoded where it was read: a thread would take 0.2 ms more,
 # ten times what a trace of 5 KB takes to decode. Of empty objects it holds the loop for 50 ms.
@@ -51,26 +53,55 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class RequestRefused(RagmeterError):
-    """A request is answered with `status` and not read on."""
+class RequestRefused(UsageError):
+    """A request that its sender has to mend; it is answered with `status` and not read on."""
 
-    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RequestDeferred(Unavailable):
+    """A request to send again later; it is answered with `status` and not read on."""
+
+    def __init__(self, status: int, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
 
 
-def error_response(status: int, message: str, retry_after: int | None = None) -> web.Response:
+def error_response(status: int, message: str) -> web.Response:
     """Return a JSON response with an error message."""
-    headers = {} if retry_after is None else {hdrs.RETRY_AFTER: str(retry_after)}
-    return web.json_response({"error": message}, status=status, headers=headers)
+    return web.json_response({"error": message}, status=status)
 
 
 def refuse_request(refused: RequestRefused) -> web.Response:
-    """Return the JSON response to a refused request."""
-    response = error_response(refused.status, str(refused), refused.retry_after)
+    """Return the JSON response to a request that its sender has to mend."""
+    response = error_response(refused.status, str(refused))
     response.force_close()  # the rest of the body is not read
     return response
+
+
+def defer_request(error: Unavailable) -> web.Response:
+    """Return the JSON response to a request to send again later."""
+    response = error_response(deferral_status(error), str(error))
+    finish_deferral(response, error)
+    return response
+
+
+def deferral_status(error: Unavailable) -> int:
+    """Return the HTTP status of a request to send again later."""
+    if isinstance(error, RequestDeferred):
+        return error.status
+    return 429 if isinstance(error, QueueFull) else 503
+
+
+def finish_deferral(response: web.Response, error: Unavailable) -> None:
+    """Have a response say when to send the request again, and close if it was not read whole."""
+    if error.retry_after is not None:
+        response.headers[hdrs.RETRY_AFTER] = str(math.ceil(error.retry_after))
+    if isinstance(error, RequestDeferred):
+        response.force_close()  # the rest of the body is not read
 
 
 async def defer_continue(request: web.Request) -> None:
@@ -173,7 +204,8 @@ class BodyReader:
         Of large bodies one at a time is given, so that what they are decoded to is in memory once.
 
         Raises:
-            RequestRefused: The body is broken, too large or too slow.
+            RequestRefused: The body is broken or too large.
+            RequestDeferred: It is too slow, or there are too many others.
         """
         if request.content_length is not None and request.content_length > self._limit:
             raise self._too_large(f"{request.content_length} bytes are")
@@ -198,7 +230,7 @@ class BodyReader:
                 return
             async with self._large:
                 if request.transport is None:  # the client has gone while it waited
-                    raise RequestRefused(503, "the connection is closed", 1)
+                    raise RequestDeferred(503, "the connection is closed", 1)
                 try:
                     yield text
                 finally:
@@ -226,20 +258,20 @@ class BodyReader:
             text = f"no whole body within {self._seconds:g} seconds"
             if now() < end:
                 text = f"fewer than {_STRIDE} bytes of the body within {_STRIDE_SECONDS:g} seconds"
-            raise RequestRefused(503, text, QueueFull.retry_after) from None
+            raise RequestDeferred(503, text, _RETRY_SECONDS) from None
         except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
             if request.transport is None:
-                raise RequestRefused(503, "the connection is closed", 1) from None
+                raise RequestDeferred(503, "the connection is closed", 1) from None
             raise RequestRefused(400, f"broken body: {error}") from None
         finally:
             transfer.deadline = None
         return body
 
-    def _too_many(self) -> RequestRefused:
-        return RequestRefused(429, "too many bodies at a time", QueueFull.retry_after)
+    def _too_many(self) -> RequestDeferred:
+        return RequestDeferred(429, "too many bodies at a time", _RETRY_SECONDS)
 
     def _hold(self, transfer: _Transfer, size: int) -> None:
-        """Count bytes of a body as held, or raise `RequestRefused`."""
+        """Count bytes of a body as held, or raise `RequestDeferred`."""
         bound = _IN_FLIGHT * self._limit
         if transfer.held + size <= self._limit // _SMALL:
             bound += bound // _SHARE_OF_SMALL
@@ -284,12 +316,9 @@ class BodyReader:
         """Return the items that a function makes of a large body, in another process.
 
         Raises:
-            RequestRefused: The process did not end well.
+            ChildCallFailed: The process did not end well.
         """
-        try:
-            return await asyncio.to_thread(call_in_child, function, *arguments)
-        except ChildCallFailed as error:
-            raise RequestRefused(503, str(error), StateUnavailable.retry_after) from None
+        return await asyncio.to_thread(call_in_child, function, *arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import DataError, UsageError
 from ragmeter.ingest.spans import (
     AttributeValue,
     LogEvent,
@@ -57,7 +57,7 @@ class OtlpLimits:
     resource_text: int = 16_384
 
 
-class UndecodableBody(RagmeterError):
+class UndecodableBody(UsageError):
     """Nothing of a body could be read; the text is for the sender.
 
     The reason `too_large` is a body that holds more than one may (413), any other is broken (400).
@@ -73,7 +73,7 @@ class UndecodableBody(RagmeterError):
         return self.reason == "too_large"
 
 
-class RejectedRecord(RagmeterError):
+class RejectedRecord(DataError):
     """One span or log record cannot be read; the text is the code of the reason."""
 
 

@@ -11,6 +11,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.clients import (
     RETRY_SECONDS,
     KafkaCommandError,
+    KafkaFailed,
     admin,
     ask,
     consumer,
@@ -224,7 +225,7 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
             if not row.lag:
                 continue
             # an open transaction holds records back: their age is only additional information
-            with contextlib.suppress(KafkaCommandError):
+            with contextlib.suppress(KafkaFailed):
                 waiting = records_between(
                     reader=reader, partition=part, start=offset or 0, end=last, quiet=_AGE_SECONDS
                 )

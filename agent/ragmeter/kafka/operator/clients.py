@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import UsageError, escape_control
+from ragmeter.console.terminal import escape_control
 from ragmeter.core.clocks import Pace
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable, UnusableResource, UsageError
 from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.connection import (
-    BrokersUnreachable,
-    KafkaSecurityError,
     client_options,
     probe_brokers,
 )
@@ -43,8 +41,12 @@ _FETCH_BYTES = 8 * 2**20  # of a partition: more than the largest message, littl
 _MAX_UNACKNOWLEDGED = 1_000  # sends under way; bounds the memory that a slow broker costs
 
 
-class KafkaCommandError(RagmeterError):
-    """A command failed; the text gives the cause in one line."""
+class KafkaCommandError(UnusableResource):
+    """The topics or workers are not as a command needs them; one line gives the cause."""
+
+
+class KafkaFailed(Unavailable):
+    """A client failed, or the brokers sent nothing more; one line gives the cause."""
 
 
 @contextmanager
@@ -53,7 +55,9 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
 
     Raises:
         UsageError: The clients are not installed.
-        KafkaCommandError: The brokers are unreachable, or a client failed within the block.
+        ConfigError: A file of `kafka.security` cannot be used.
+        BrokersUnreachable: No broker accepts a connection.
+        KafkaFailed: A client failed within the block.
     """
     try:
         from kafka.errors import KafkaError
@@ -65,11 +69,9 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
     try:
         asyncio.run(probe_brokers(kafka))
         yield
-    except (BrokersUnreachable, KafkaSecurityError) as error:
-        raise KafkaCommandError(str(error)) from None
     except KafkaError as error:
         text = str(error).splitlines()[0] if str(error) else ""
-        raise KafkaCommandError(f"Kafka: {text[:500] or type(error).__name__}") from None
+        raise KafkaFailed(f"Kafka: {text[:500] or type(error).__name__}") from None
 
 
 def admin(kafka: KafkaSettings) -> AbstractContextManager[KafkaAdminClient]:
@@ -163,7 +165,7 @@ def records_between(
 ) -> Iterator[Any]:
     """Yield the records from `start` to before `end` that are still there.
 
-    Raises `KafkaCommandError` if the broker sends nothing for `quiet` seconds, by default
+    Raises `KafkaFailed` if the broker sends nothing for `quiet` seconds, by default
     `QUIET_SECONDS`.
     """
     quiet = quiet or QUIET_SECONDS
@@ -176,7 +178,7 @@ def records_between(
             if record.offset < end:
                 yield record
         if time.monotonic() - received_at > quiet:
-            raise KafkaCommandError(f"{partition.topic}: nothing more was read for {quiet:g} s")
+            raise KafkaFailed(f"{partition.topic}: nothing more was read for {quiet:g} s")
 
 
 def read_newest(

@@ -116,7 +116,12 @@ def read_letter(kafka: KafkaSettings, offset: int) -> Any:
 
 
 def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
-    """Read the whole topic up to now, without the bodies; raise `KafkaCommandError`."""
+    """Read the whole topic up to now, without the bodies.
+
+    Raises:
+        KafkaCommandError: The topic is not as it should be.
+        KafkaFailed: It cannot be read.
+    """
     contents = DeadLetterContents()
     with consumer(kafka) as reader:
         part = dead_letter_partition(reader, kafka)
@@ -166,7 +171,8 @@ def redrive(
     """Send letters that were not sent yet to their source topic, oldest first.
 
     `say` prints a line of progress; `reason` and `limit` select letters; a dry run only counts.
-    Raises `KafkaCommandError` if another redrive begins meanwhile, or the topic cannot be read.
+    Raises `KafkaCommandError` if another redrive begins meanwhile, `KafkaFailed` if the topic
+    cannot be read.
     """
     from kafka.errors import KafkaError
 

@@ -18,7 +18,7 @@ from typing import Any
 from ragmeter.aggregate.evidence import CollectionPace, EvidenceKey
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.dedupe import MAX_GENERATION_IDS, DedupeIds
-from ragmeter.core.errors import RagmeterError, UnknownVersion
+from ragmeter.core.errors import UnknownVersion, UnusableResource
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import RecordTooLarge, ScoreRecord, decode_score, encode_score
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
@@ -32,7 +32,7 @@ STATE_VERSION = 1
 HEAD = b"head"  # key of the row with the small state that is written with each step
 
 
-class MalformedState(RagmeterError):
+class MalformedState(UnusableResource):
     """A state topic holds what no worker has written."""
 
 

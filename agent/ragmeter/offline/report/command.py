@@ -12,6 +12,7 @@ from pathlib import Path
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
 from ragmeter.core.counters import Counts
+from ragmeter.core.errors import UsageError
 from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.score import ScoredTrace
@@ -124,7 +125,7 @@ def run_report(
         latency=not wanted.metrics,
     )
     if not report.keys and wanted.metrics:
-        raise terminal.UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
+        raise UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
     if wanted.html is not None:
         write_atomically(wanted.html, render_page(report).encode("utf-8", "replace"))
     if wanted.form == "json":
@@ -154,12 +155,12 @@ def _check_options(wanted: ReportOptions) -> None:
     if wanted.html is not None:
         terminal.check_output_path("--html", wanted.html, inputs)
     if wanted.gate is not None and (len(wanted.files) > 1 or wanted.metrics):
-        raise terminal.UsageError("--gate: one file at a time, and without --metric")
+        raise UsageError("--gate: one file at a time, and without --metric")
     if inputs.count(STDIN) > 1:
-        raise terminal.UsageError("standard input can be read once")
+        raise UsageError("standard input can be read once")
     by = wanted.pair_by
     if by not in ("trace_id", "query") and not (by.startswith(TAG) and by[len(TAG) :]):
-        raise terminal.UsageError(f"--pair-by {by}: trace_id, query or tag:NAME is needed")
+        raise UsageError(f"--pair-by {by}: trace_id, query or tag:NAME is needed")
 
 
 def _run_names(files: Sequence[Path]) -> list[str]:
@@ -283,9 +284,9 @@ def convert_to_open_rag_eval(
         OSError: A file cannot be read or written, or has no scored trace.
     """
     if len(wanted.files) != 1:
-        raise terminal.UsageError("--format open-rag-eval: one file at a time")
+        raise UsageError("--format open-rag-eval: one file at a time")
     if wanted.html is not None:
-        raise terminal.UsageError("--format open-rag-eval: writes no page")
+        raise UsageError("--format open-rag-eval: writes no page")
     _check_options(wanted)
     limit = settings.limits.trace_bytes
     texts = None

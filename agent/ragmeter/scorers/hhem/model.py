@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ragmeter.core.errors import RagmeterError, describe_fault
+from ragmeter.core.errors import DataError, UnusableResource, describe_fault
 
 WEIGHTS_NAME, MANIFEST_NAME, TOKENIZER_NAME = "model.safetensors", "hhem.json", "tokenizer.json"
 FP32_NAME, INT8_NAME = "hhem.onnx", "hhem-int8.onnx"
@@ -34,8 +34,12 @@ _EXTRA = "pip install 'ragmeter[model]'"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can carry it, UTF-8 cannot
 
 
-class ModelError(RagmeterError):
+class ModelError(UnusableResource):
     """A model that cannot be read, built or used; one line says why."""
+
+
+class InferenceFailed(DataError):
+    """A text that the model gave no number for; one line says why, without the text."""
 
 
 def split_prompt(prompt: str) -> tuple[str, str, str]:
@@ -243,16 +247,18 @@ class HhemModel:
         """Return the classifier's two numbers: hallucinated, consistent.
 
         Raises:
-            ModelError: The pair cannot be scored.
+            InferenceFailed: The pair cannot be scored.
         """
         feed = {"ids": self._numpy.array(ids, dtype=self._numpy.int64)}
         try:
             first, second = self._session.run(None, feed)[0].tolist()
         except Exception as error:  # the runtime's exceptions share no base
             reason = first_line(error)
-            raise ModelError(f"a pair of {len(ids)} tokens cannot be scored: {reason}") from None
+            raise InferenceFailed(
+                f"a pair of {len(ids)} tokens cannot be scored: {reason}"
+            ) from None
         if not (math.isfinite(first) and math.isfinite(second)):
-            raise ModelError(f"a pair of {len(ids)} tokens gave logits that are not finite")
+            raise InferenceFailed(f"a pair of {len(ids)} tokens gave logits that are not finite")
         return first, second
 
     def score(self, premise: str, hypothesis: str) -> float:

@@ -14,13 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ragmeter.config.scoring import HhemSettings
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.score import NoScore, Score, ScoreState, find_answer_reason
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics import abstention
 from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.language import find_language_reason
 from ragmeter.scorers.hhem import windowing
-from ragmeter.scorers.hhem.model import HhemModel, ModelError
+from ragmeter.scorers.hhem.model import HhemModel, InferenceFailed, ModelError
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers, WorkersClosed
 from ragmeter.trace import Trace
@@ -98,7 +99,7 @@ class LocalModelTier(ABC):
             )
         except TextTooLong:
             return _missing(pair, NoScore("too_long"))
-        except ModelError as error:
+        except (ModelError, InferenceFailed) as error:
             log.error("%s failed on trace %r: %.200s", pair[1], trace.trace_id[:80], error)
             return _missing(pair, NoScore("model_error"))
         except WorkersClosed:
@@ -159,7 +160,7 @@ class HhemTier(LocalModelTier):
     def _support(self, premise: str, hypothesis: str) -> float:
         value = call_model(self._model.score, premise, hypothesis)
         if not 0 <= value <= 1:
-            raise ModelError("the model gave no probability")
+            raise InferenceFailed("the model gave no probability")
         return value
 
     async def _score_windows(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Finding:
@@ -230,13 +231,13 @@ def find_missing_reason(trace: Trace) -> NoScore | None:
 
 
 def call_model(call: Callable[..., T], *arguments: Any) -> T:
-    """Call the model; any error becomes a `ModelError`, without the trace's text."""
+    """Call the model; an error that is none of ours becomes one, without the trace's text."""
     try:
         return call(*arguments)
-    except ModelError:
+    except RagmeterError:
         raise
     except Exception as error:  # runtime and tokenizer share no base
-        raise ModelError(f"{type(error).__name__} from the model") from error
+        raise InferenceFailed(f"{type(error).__name__} from the model") from error
 
 
 def _missing(pair: MetricScorer, reason: NoScore) -> Score:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import DataError
 from ragmeter.metrics.answer_text import MAX_ANSWER, parse_answer
 from ragmeter.metrics.text import MAX_SENTENCES, content_stems, find_sentence_spans, idf, tokenize
 
@@ -57,7 +57,7 @@ _CharSpan = tuple[int, int]
 _PairLength = Callable[[str, str], int]
 
 
-class TextTooLong(RagmeterError):
+class TextTooLong(DataError):
     """A text that cannot be read whole within the bounds."""
 
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.tiers import ScoringCost
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ NICENESS = 10
 _JOIN_SECONDS = 4.0
 
 
-class WorkersClosed(RagmeterError, RuntimeError):
+class WorkersClosed(Unavailable, RuntimeError):
     """Work for workers that are closed."""
 
 

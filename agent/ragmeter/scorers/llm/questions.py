@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from ragmeter.core.errors import RagmeterError
+from ragmeter.core.errors import DataError
 from ragmeter.core.tiers import ScoringCost
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class JudgeFailed(RagmeterError):
+class JudgeFailed(DataError):
     """A call that gave no verdict.
 
     `reason` is what the score will carry. The text is for logs and holds nothing of the trace and
@@ -60,7 +60,7 @@ class JudgeFailed(RagmeterError):
         self.reason = reason
 
 
-class MalformedAnswer(RagmeterError, ValueError):
+class MalformedAnswer(DataError, ValueError):
     """An answer that cannot be read; the text tells the judge why and quotes nothing of it."""
 
 

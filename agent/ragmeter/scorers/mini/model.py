@@ -24,6 +24,7 @@ from ragmeter.core.errors import describe_fault
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.scorers.hhem.model import (
+    InferenceFailed,
     ModelError,
     consistency_probability,
     first_line,
@@ -202,11 +203,11 @@ class _FolderModel:
             outputs: list[Any] = self._session.run(None, feed)
         except Exception as error:  # the runtime's exceptions share no base
             length = len(row["input_ids"])
-            raise ModelError(
+            raise InferenceFailed(
                 f"a row of {length} tokens cannot be scored: {first_line(error)}"
             ) from None
         if not all(self._numpy.isfinite(output).all() for output in outputs):
-            raise ModelError("the model gave numbers that are not finite")
+            raise InferenceFailed("the model gave numbers that are not finite")
         return outputs
 
     def _supports(self, logits: Any) -> Any:
