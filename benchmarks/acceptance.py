@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ragmeter.config.scoring import JudgeBudgetSettings, SamplingRatios, SamplingSettings
+from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
 from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry
@@ -142,16 +142,17 @@ class Service:
     def __init__(self, case: Case, seed: str) -> None:
         self.case = case
         self.now = START
-        ratios = SamplingRatios(error=1, new=1, rare=1, low=case.ratio)
-        settings = SamplingSettings(judge=case.rate, salt=seed, ratios=ratios)
+        settings = SamplingSettings(judge=case.rate)
         limits = JudgeBudgetSettings(requests_per_minute=case.calls or None)
         self._budget = BudgetController(limits, prior=ScoringCost(requests=1))
-        self._strata = StratumClassifier(settings)
-        self._learner = ControlLearner(settings)
+        self._strata = StratumClassifier(
+            ratios={"error": 1, "new": 1, "low": case.ratio, "rare": 1}
+        )
+        self._learner = ControlLearner()
         self._pairs = [(p.metric, p.scorer) for p in case.populations]
         self._scorer = GivenScores(
             builtin=False,
-            sampler=Sampler(settings, {"judge": self._budget}, lambda: self.now),
+            sampler=Sampler(settings, {"judge": self._budget}, lambda: self.now, salt=seed),
             strata=self._strata,
             tiers={} if case.every else {"judge": self._pairs},
         )

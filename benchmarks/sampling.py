@@ -210,8 +210,10 @@ class _Budget:
         self._control = BudgetController(
             JudgeBudgetSettings(requests_per_minute=PER_HOUR / 60), prior=ScoringCost(requests=1)
         )
-        settings = SamplingSettings(judge=RATE, salt=str(seed))
-        self._sampler = Sampler(settings, {"judge": self._control}, lambda: self._now)
+        settings = SamplingSettings(judge=RATE)
+        self._sampler = Sampler(
+            settings, {"judge": self._control}, lambda: self._now, salt=str(seed)
+        )
         self._waiting: deque[float] = deque()
         self._number = 0
 
@@ -358,7 +360,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
     the sum over known N that others use."""
     rng = random.Random(seed)
     windows = Windows(("1h",), specs=metric_specs())
-    sampler = Sampler(SamplingSettings(judge=0.05, salt=str(seed)))
+    sampler = Sampler(SamplingSettings(judge=0.05), salt=str(seed))
     goods = 0
     number = 0
     horvitz = 0.0

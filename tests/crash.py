@@ -57,7 +57,7 @@ def settings_file(folder: Path, judge: str | None = None, **http: int) -> Path:
         tree["limits"] = {"drain_seconds": PATIENCE}  # a busy machine needs more than the usual 10
     else:
         tree["judge"] = {"base_url": judge, "model": "stub"}
-        tree["sampling"] = {"judge": 0.2, "new_seconds": 600}
+        tree["sampling"] = {"judge": 0.2}
     path.write_text(json.dumps(tree))
     return path
 

@@ -120,7 +120,6 @@ def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
 
 def test_secrets_are_in_no_dump_and_no_error() -> None:
     tree = {
-        "sampling": {"salt": "hush"},
         "alerts": {
             "webhook_url": "https://user:hush@host/hush?key=hush",
             "alertmanager_url": "http://hush:hush@am:9093",

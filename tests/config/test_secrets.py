@@ -48,7 +48,7 @@ PLANTED: dict[str, Any] = {
         "api_key": secret("judge"),
         "second": {"base_url": f"{DEAD}/v1", "model": "n", "api_key": secret("second")},
     },
-    "sampling": {"judge": 1.0, "salt": secret("salt")},
+    "sampling": {"judge": 1.0},
     "otlp": {"session_salt": secret("session")},
     "privacy": {"content": "hash", "hash_key": secret("hash")},
     "resolvers": {

@@ -121,7 +121,7 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
 def test_judged_traces_count_once_however_often_the_agent_is_killed(tmp_path: Path) -> None:
     kills, count = 8, 1_600
     file = tmp_path / "traffic.jsonl"
-    traffic(file, count, seed=kills, step=4)  # hours: strata are learned by the hour
+    traffic(file, count, seed=kills, step=5)  # hours: strata are learned by the hour
     with stub_judge(0.02) as stub:
         judge = stub.base_url
         expected = replay_to_the_end(tmp_path / "calm", file, judge)

@@ -34,10 +34,10 @@ def reload(tmp_path: Path, before: str, after: str) -> tuple[Taken, SettingsRelo
 
 
 def test_sampling_follows_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = "sampling: {judge: 0.5, ratios: {low: 2}}"
+    text = "sampling: {judge: 0.5, model: 0.1}"
     taken, again = reload(tmp_path, "sampling: {judge: 0.1}", text)
     again()
-    assert [(one.judge, one.ratios.low) for one in taken] == [(0.5, 2)]
+    assert [(one.judge, one.model) for one in taken] == [(0.5, 0.1)]
     again()
     assert len(taken) == 1
     assert "nothing has changed" in caplog.text

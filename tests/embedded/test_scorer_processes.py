@@ -50,7 +50,7 @@ def traffic(count: int) -> Items:
         late = rng.random() < 0.02
         change: dict[str, Any] = {
             "service": rng.choices(["bot", "faq"], [9, 1])[0],
-            "timestamp": START + n - (rng.expovariate(1 / 60) if late else 0),
+            "timestamp": START + 9 * n - (rng.expovariate(1 / 60) if late else 0),
             "status": rng.choices(["ok", "error"], [95, 5])[0],
             "answer": rng.choice([None, "", GONE, trace_dict()["answer"], "It is free [7]."]),
             "query": rng.choice(["How do I reset it?", f"What is number {n}?"]),
@@ -131,7 +131,7 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     in which of the buckets that no detector needs any more are still in the file."""
     tree: dict[str, Any] = {
         "segments": ["tenant"],
-        "sampling": {"builtin": builtin, "judge": 0.2, "model": 0.2, "new_seconds": 300},
+        "sampling": {"builtin": builtin, "judge": 0.2, "model": 0.2},
     }
     items = traffic(900)
     states = []

@@ -72,7 +72,7 @@ def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
         tenant = "small" if n % 100 == 0 else "big"
         apply(state, [record(n, timestamp=START + 6 * n, tags={"tenant": tenant})])
     records = records_of((b"1", encode_control(state.control)))
-    strata = StratumClassifier(settings.sampling, settings.segments)
+    strata = StratumClassifier(settings.segments)
     trace = make_trace(1, tags={"tenant": "small"})
     assert strata.classify(trace, [], START + 6000).name == "rest"
     strata.apply_control(records.control)

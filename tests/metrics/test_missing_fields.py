@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.conventions.span_content import ContentGap
@@ -159,7 +158,7 @@ def test_a_tier_is_not_shown_what_is_missing() -> None:
 
 
 def test_hidden_content_is_not_drawn_as_a_failure() -> None:
-    strata = StratumClassifier(SamplingSettings())
+    strata = StratumClassifier()
     assert strata.classify(trace(answer=None), [], 0.0).name == "error"
     assert strata.classify(trace(answer=None, missing={"answer": HIDDEN}), [], 0.0).name == "rest"
     failed = trace(answer=None, status="error", missing={"answer": HIDDEN})

@@ -9,14 +9,21 @@ from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_controller import MAX_SERVICES, BudgetController
-from ragmeter.sampling.sampler import RATE_FLOOR, ReplayBudget, Sampler, uniform_fraction
+from ragmeter.sampling.sampler import (
+    RATE_FLOOR,
+    SALT,
+    ReplayBudget,
+    Sampler,
+    uniform_fraction,
+)
 from ragmeter.trace import Trace
 
 from tests.traces import START, make_trace
 
 
-def sampler(**sampling: object) -> Sampler:
-    return Sampler(load_settings(environ={}, overrides={"sampling": sampling}).sampling)
+def sampler(salt: str = SALT, **sampling: object) -> Sampler:
+    settings = load_settings(environ={}, overrides={"sampling": sampling}).sampling
+    return Sampler(settings, salt=salt)
 
 
 def test_a_draw_is_the_same_everywhere() -> None:
@@ -142,20 +149,18 @@ def test_no_stratum_is_starved() -> None:
     assert min(pis) == pytest.approx(0.5 * 3 * RATE_FLOOR)
 
 
-def test_rates_and_salt_change_from_the_next_draw_on() -> None:
-    judged = sampler(judge=0.1, salt="a")
-    settings = load_settings(
-        environ={}, overrides={"sampling": {"judge": 0.4, "salt": "b"}}
-    ).sampling
+def test_rates_change_from_the_next_draw_on() -> None:
+    judged = sampler(judge=0.1)
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.4}}).sampling
     ids = [make_trace(n) for n in range(300)]
     judged.update(settings)
     fresh = Sampler(settings)
     assert [judged.draw(t, "judge") for t in ids] == [fresh.draw(t, "judge") for t in ids]
 
 
-def replayed(share: float = 0.2, **sampling: object) -> Sampler:
+def replayed(share: float = 0.2, salt: str = SALT, **sampling: object) -> Sampler:
     settings = load_settings(environ={}, overrides={"sampling": sampling}).sampling
-    replay = Sampler(settings, replays={"model": ReplayBudget(share)})
+    replay = Sampler(settings, replays={"model": ReplayBudget(share)}, salt=salt)
     replay.paced = False
     return replay
 
@@ -185,7 +190,7 @@ def test_what_a_replay_draws_counts_for_all_its_traces() -> None:
 
 
 def test_a_rate_of_one_asks_for_every_trace_of_a_replay() -> None:
-    replay = replayed(model=0.4, services={"vip": {"model": 1.0}}, ratios={"new": 3})
+    replay = replayed(model=0.4, services={"vip": {"model": 1.0}})
     assert all(replay.draw(make_trace(n, service="vip"), "model").taken for n in range(500))
     stratified = [replay.draw(make_trace(n), "model", 3.0) for n in range(500)]
     assert sum(draw.taken for draw in stratified) < 40  # 1.2 is a rate of a stratum, and bounded

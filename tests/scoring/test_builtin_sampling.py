@@ -12,7 +12,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import Sampler, StratumClassifier, overload_scale
+from ragmeter.sampling.sampler import SALT, Sampler, StratumClassifier, overload_scale
 from ragmeter.scoring.scorer import Scorer, TraceScores, complete_results
 from ragmeter.windows.windows import Windows
 
@@ -30,9 +30,9 @@ def sampling(**values: object) -> SamplingSettings:
     return load_settings(environ={}, overrides={"sampling": values}).sampling
 
 
-def scorer(settings: SamplingSettings) -> Scorer:
-    strata = StratumClassifier(settings, (), CONTROL)
-    return Scorer(sampler=Sampler(settings), tiers={"judge": JUDGED}, strata=strata)
+def scorer(settings: SamplingSettings, salt: str = SALT) -> Scorer:
+    strata = StratumClassifier((), CONTROL)
+    return Scorer(sampler=Sampler(settings, salt=salt), tiers={"judge": JUDGED}, strata=strata)
 
 
 def test_what_is_not_drawn_is_sampled_out_and_operation_is_counted_of_every_trace() -> None:
@@ -83,7 +83,7 @@ def test_a_scale_holds_for_live_traffic_alone_and_is_carried() -> None:
     settings = sampling(services={"rag": {"builtin": 0.5}})
     sampler = Sampler(settings)
     sampler.builtin_scale = 0.25
-    half = Scorer(sampler=sampler, strata=StratumClassifier(settings))
+    half = Scorer(sampler=sampler, strata=StratumClassifier())
     for service, rate in (("bot", 0.25), ("rag", 0.125)):
         score = half.score(make_trace(1, service=service)).trace.results[-1]
         assert score.probability == rate
@@ -131,7 +131,7 @@ def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> N
     errors: dict[str, list[float]] = {name: [] for name in names}
     covered = dict.fromkeys(names, 0)
     for _ in range(24):
-        half = scorer(sampling(builtin=0.2, judge=0.1, salt=str(rng.random())))
+        half = scorer(sampling(builtin=0.2, judge=0.1), str(rng.random()))
         windows = Windows(specs=metric_specs())
         graded = whole = cheap_sum = cheap_weight = 0.0
         for grade, scores in population(rng, half, scales):

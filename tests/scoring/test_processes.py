@@ -102,7 +102,7 @@ def test_what_a_process_did_not_draw_is_computed_when_it_is_drawn_after_all() ->
     settings = load_settings(environ={}, overrides=tree).sampling
     bodies = [trace_line(n) for n in range(60)]
     sent = list(BodyScorer(plan(**tree)).score_all(bodies, SamplingTerms(settings, scale=0.5)))
-    scorer = Scorer(sampler=Sampler(settings), strata=StratumClassifier(settings))
+    scorer = Scorer(sampler=Sampler(settings), strata=StratumClassifier())
     computed = late = 0
     for n, scores in enumerate(sent):
         assert isinstance(scores, TraceScores)

@@ -203,7 +203,7 @@ class ServiceState:
         self.labels.label(feedback, services, evidence)
 
     def resample(self, settings: SamplingSettings) -> None:
-        """Follow other rates and strata from the next trace on."""
+        """Follow other rates from the next trace on."""
         self.aggregator.resample(settings)
         self.labels.resample(settings)
 

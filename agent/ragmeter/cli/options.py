@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 
 from ragmeter.config.loader import ConfigError, explicit_settings, load_settings
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError, UnusableResource, UsageError
@@ -80,7 +79,7 @@ OFFLINE_UNUSED = (
     "judge.budget",
     "judge.probes",
     "scorers",
-    *(f"sampling.{name}" for name in SamplingSettings.model_fields if name != "salt"),
+    "sampling",
 )
 
 

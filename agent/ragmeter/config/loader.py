@@ -121,10 +121,8 @@ def explicit_settings(settings: BaseModel, prefix: str = "") -> Iterator[str]:
 
 
 def dump_settings(settings: Settings) -> str:
-    """Return the settings in force as YAML, without the sampling salt and credentials in URLs."""
-    tree = settings.model_dump(mode="json")
-    tree["sampling"]["salt"] = "***"
-    return yaml.safe_dump(_mask_urls(tree), sort_keys=False)
+    """Return the settings in force as YAML, without credentials in URLs."""
+    return yaml.safe_dump(_mask_urls(settings.model_dump(mode="json")), sort_keys=False)
 
 
 def render_reference() -> str:

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from ragmeter.config.base import BaseUrl, NameList, SettingsSection, Share, SplitList
+from ragmeter.config.base import BaseUrl, SettingsSection, Share, SplitList
 
-_SamplingRatio = Annotated[float, Field(ge=1, le=5)]
 _RankCutoff = Annotated[int, Field(ge=1, le=100)]
 JudgeFamily = Literal[
     "relevance",
@@ -62,33 +61,11 @@ class SamplingRates(SettingsSection):
     )
 
 
-class SamplingRatios(SettingsSection):
-    """How much more often a stratum is drawn than the rest."""
-
-    error: _SamplingRatio = Field(3, description="traces that failed or have no answer")
-    new: _SamplingRatio = Field(3, description="traces of a model or prompt version that is new")
-    low: _SamplingRatio = Field(2, description="traces with the lowest cheap scores")
-    rare: _SamplingRatio = Field(3, description="traces of segments with little traffic")
-
-
 class SamplingSettings(SamplingRates):
     """Sampling of traces for models and judges."""
 
-    salt: str = Field(
-        "ragmeter", description="key of the sampling hash; not shared with upstream samplers"
-    )
     services: dict[str, SamplingRates] = Field(
         {}, description="other rates for single services, by name"
-    )
-    ratios: SamplingRatios = SamplingRatios()
-    low: NameList = Field(
-        ["grounding", "relevance"], description="metrics whose lowest built-in scores are `low`"
-    )
-    low_share: float = Field(
-        0.2, gt=0, le=0.5, description="share of traces below the cuts of `low`, all together"
-    )
-    new_seconds: float = Field(
-        3600, ge=0, description="how long a model or prompt version is `new`"
     )
 
     @property

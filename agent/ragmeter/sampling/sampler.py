@@ -19,6 +19,17 @@ from ragmeter.sampling.budget_controller import MAX_SERVICES, REST_SERVICES, Bud
 from ragmeter.sampling.control import VERSION_TAGS, SamplingControl
 from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
 
+# Key of the hash that draws: one of our own, so that no upstream sampler takes the same ids.
+SALT = "ragmeter"
+
+# Seconds that a model or prompt version is `new`: of a deployment the first hour says the most, and
+# a control record holds as long.
+NEW_SECONDS = 3600.0
+
+# How much more often a stratum is drawn than the rest. Failures, new versions and rare segments are
+# few, so three times costs little; `low` is a fifth of the traffic. Each at least 1 and at most 5.
+RATIOS: Mapping[str, float] = {"error": 3.0, "new": 3.0, "low": 2.0, "rare": 3.0}
+
 # The scale never falls below this: whatever the budget, no stratum is without any draw for long,
 # and no weight above 500 times the usual one dominates an estimate.
 RATE_FLOOR = 0.002
@@ -123,25 +134,23 @@ def drawn_stratum(name: str, rate: float) -> str:
 
 
 class StratumClassifier:
-    """Assigns traces to strata by the settings and the last control record.
+    """Assigns traces to strata by the last control record, which any thread may replace.
 
-    Both may be replaced at any time, from any thread.
-    `segments` are the tags that windows distinguish.
+    Args:
+        segments: Tags that windows distinguish.
+        control: The first record.
+        ratios: How much more often each stratum is drawn than the rest.
     """
 
     def __init__(
         self,
-        settings: SamplingSettings,
         segments: Sequence[str] = (),
         control: SamplingControl | None = None,
+        ratios: Mapping[str, float] = RATIOS,
     ) -> None:
         self._segments = tuple(segments)
-        self._settings = settings
         self._control = control or SamplingControl()
-
-    def update(self, settings: SamplingSettings) -> None:
-        """Use other settings from the next trace on."""
-        self._settings = settings
+        self._strata = {name: Stratum(name, ratio) for name, ratio in ratios.items()}
 
     def apply_control(self, control: SamplingControl) -> None:
         """Use another record from the next trace on."""
@@ -149,32 +158,25 @@ class StratumClassifier:
 
     def classify(self, trace: SampledTrace, scores: Sequence[Score], timestamp: float) -> Stratum:
         """Return the first stratum that fits a trace, given its scores that are known at once."""
-        settings = self._settings
         control = self._control
-        ratios = settings.ratios
         service = trace.service
         if trace.failed:
-            return Stratum("error", ratios.error)
-        if self._is_new(trace, timestamp, settings, control):
-            return Stratum("new", ratios.new)
-        if self._is_low(scores, settings, control.low.get(service, {})):
-            return Stratum("low", ratios.low)
+            return self._strata["error"]
+        if self._is_new(trace, timestamp, control):
+            return self._strata["new"]
+        if self._is_low(scores, control.low.get(service, {})):
+            return self._strata["low"]
         rare = control.rare.get(service)
         if rare and any(f"{tag}={trace.tag(tag)}" in rare for tag in self._segments):
-            return Stratum("rare", ratios.rare)
+            return self._strata["rare"]
         return REST_STRATUM
 
     @staticmethod
-    def _is_new(
-        trace: SampledTrace,
-        timestamp: float,
-        settings: SamplingSettings,
-        control: SamplingControl,
-    ) -> bool:
+    def _is_new(trace: SampledTrace, timestamp: float, control: SamplingControl) -> bool:
         first = control.first.get(trace.service)
-        if first is None or timestamp - first.get("", timestamp) < settings.new_seconds:
+        if first is None or timestamp - first.get("", timestamp) < NEW_SECONDS:
             return False  # the service itself is new: all of it would be
-        since = timestamp - settings.new_seconds
+        since = timestamp - NEW_SECONDS
         # a version that the record does not contain yet has come since it was made
         return any(
             first.get(f"{tag}={value}", timestamp) > since
@@ -183,16 +185,14 @@ class StratumClassifier:
         )
 
     @staticmethod
-    def _is_low(
-        scores: Sequence[Score], settings: SamplingSettings, cuts: Mapping[str, float]
-    ) -> bool:
+    def _is_low(scores: Sequence[Score], cuts: Mapping[str, float]) -> bool:
         return any(
             score.scorer == "builtin"
             and score.state is ScoreState.SCORED
             and score.value is not None
             and score.value < cuts[score.metric]
             for score in scores
-            if score.metric in cuts and score.metric in settings.low
+            if score.metric in cuts
         )
 
 
@@ -211,10 +211,12 @@ def uniform_fraction(trace_id: str, salt: bytes) -> float:
     return _fraction(trace_id, _key(salt))
 
 
-def _plan(tier: str, settings: SamplingSettings) -> tuple[blake2b, float, dict[str, float]]:
+def _plan(
+    tier: str, settings: SamplingSettings, salt: str
+) -> tuple[blake2b, float, dict[str, float]]:
     """Return the key of a tier, its rate, and its rates by service."""
     # blake2b keys are at most 64 bytes: a longer salt is hashed, not cut
-    key = _key(blake2b(f"{tier}:{settings.salt}".encode()).digest())
+    key = _key(blake2b(f"{tier}:{salt}".encode()).digest())
     services: dict[str, SamplingRates] = settings.services
 
     def rate(rates: SamplingRates) -> float:
@@ -250,8 +252,9 @@ class Sampler:
     scaled by that, unless its rate is 1.
 
     Args:
-        settings: Rates by tier and service, and the salt of the hash.
+        settings: Rates by tier and service.
         clock: Returns Unix seconds for the controllers.
+        salt: Key of the hash.
 
     Attributes:
         builtin_scale: Part of its rates at which the tier `builtin` is drawn, while `paced`.
@@ -263,9 +266,11 @@ class Sampler:
         controllers: Mapping[Tier, BudgetController] | None = None,
         clock: Callable[[], float] | None = None,
         replays: Mapping[Tier, ReplayBudget] | None = None,
+        salt: str = SALT,
     ) -> None:
         if controllers and clock is None:
             raise ValueError("controllers need a clock")
+        self._salt = salt
         self._controllers = dict(controllers or {})
         self._replays = dict(replays or {})
         self._clock = clock or (lambda: 0.0)
@@ -274,12 +279,14 @@ class Sampler:
         self.update(settings)
 
     def update(self, settings: SamplingSettings) -> None:
-        """Use other rates, or another salt, from the next draw on; any thread may call this.
+        """Use other rates from the next draw on; any thread may call this.
 
         No estimate jumps: each draw carries the probability that held.
         """
         # in one step: another thread may be drawing
-        self._plan = {tier: _plan(tier, settings) for tier in ("builtin", "model", "judge")}
+        self._plan = {
+            tier: _plan(tier, settings, self._salt) for tier in ("builtin", "model", "judge")
+        }
 
     def admits_canary(self, tier: Tier) -> bool:
         """Decide whether a tier may score a canary: by the canaries' share, not by chance.

@@ -162,7 +162,7 @@ class BodyScorer:
         self._plan = plan
         self.terms = plan.terms
         self._sampler = Sampler(plan.terms.settings)
-        self._strata = StratumClassifier(plan.terms.settings, plan.segments)
+        self._strata = StratumClassifier(plan.segments)
         self._scorer = Scorer(plan.builtin, sampler=self._sampler, strata=self._strata, ks=plan.ks)
 
     @property
@@ -187,7 +187,6 @@ class BodyScorer:
     def _apply(self, terms: SamplingTerms) -> None:
         self._sampler.update(terms.settings)
         self._sampler.builtin_scale = terms.scale
-        self._strata.update(terms.settings)
         self._strata.apply_control(terms.control)
 
     def _score(self, body: bytes) -> TraceScores | DecodeFailure:

@@ -27,7 +27,7 @@ from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_sco
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
+from ragmeter.sampling.sampler import SALT, ReplayBudget, Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES, NICENESS, CpuWorkers
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.cache import VERDICT_DAYS, SqliteVerdictStore
@@ -132,7 +132,7 @@ class TierSampling:
         replays: Mapping[Tier, ReplayBudget] | None = None,
     ) -> None:
         self.terms = SamplingTerms(settings.sampling)
-        self.strata = StratumClassifier(settings.sampling, settings.segments)
+        self.strata = StratumClassifier(settings.segments)
         self._clock = clock
         self._controllers = controllers
         self._sampler = Sampler(settings.sampling, controllers, clock, replays)
@@ -148,9 +148,8 @@ class TierSampling:
         )
 
     def resample(self, settings: SamplingSettings) -> None:
-        """Draw by other rates, strata or salt from the next trace on."""
+        """Draw by other rates from the next trace on."""
         self._sampler.update(settings)
-        self.strata.update(settings)
         self.terms = replace(self.terms, settings=settings)
 
     def apply_control(self, control: SamplingControl) -> None:
@@ -347,8 +346,7 @@ class ConfiguredTiers:
         # without the cache: a judge that is given its own verdicts agrees with itself
         again = JudgeTier(client, settings)
         self._judges.append(again)
-        salt = self._settings.sampling.salt
-        return SecondOpinion(first, again, judge.second.share, salt, canaries=canaries)
+        return SecondOpinion(first, again, judge.second.share, SALT, canaries=canaries)
 
     def _build_probe_runner(self, client: JudgeClient) -> ProbeRunner | None:
         settings = probe_settings(self._settings.judge)

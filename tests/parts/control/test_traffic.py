@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 from pydantic import TypeAdapter
-from ragmeter.config.loader import load_settings
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.parts.contract import Arrival
 from ragmeter.parts.control.traffic import (
+    LOW_METRICS,
     MAX_VALUES,
     MIN_TRACES,
     REVISE_SECONDS,
@@ -21,10 +20,6 @@ from ragmeter.parts.control.traffic import (
 )
 
 HOUR = 3600.0
-
-
-def settings(**values: object) -> SamplingSettings:
-    return load_settings(environ={}, overrides={"sampling": values}).sampling
 
 
 def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace:
@@ -52,15 +47,15 @@ def changes(learner: ControlLearner) -> dict[str, ControlState | None]:
     return ROWS.validate_json(ROWS.dump_json(learner.changes()))
 
 
-def restored(rows: dict[str, ControlState | None], **values: object) -> ControlLearner:
-    learner = ControlLearner(settings(**values))
+def restored(rows: dict[str, ControlState | None], *low: str) -> ControlLearner:
+    learner = ControlLearner(low or LOW_METRICS)
     learner.restore({name: row for name, row in rows.items() if row is not None})
     return learner
 
 
 def taught(number: int = 2000, low_share: float = 0.2) -> ControlLearner:
     rng = random.Random(1)
-    learner = ControlLearner(settings(low=["grounding"], low_share=low_share))
+    learner = ControlLearner(["grounding"], low_share)
     for n in range(number):
         tenant = "small" if n % 100 == 0 else "large"
         observe(learner, trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
@@ -77,7 +72,7 @@ def test_the_low_cut_is_a_quantile_of_the_cheap_score(low_share: float) -> None:
 
 
 def test_the_share_is_divided_by_the_metrics() -> None:
-    learner = ControlLearner(settings(low=["grounding", "relevance"], low_share=0.4))
+    learner = ControlLearner(["grounding", "relevance"], 0.4)
     for n in range(1000):
         observe(learner, trace(0, n / 1000), "bot")
     observe(learner, trace(2 * HOUR), "bot")
@@ -90,7 +85,7 @@ def test_little_traffic_says_nothing() -> None:
 
 
 def test_of_a_score_that_is_mostly_the_worst_nothing_is_low() -> None:
-    learner = ControlLearner(settings(low=["grounding"]))
+    learner = ControlLearner(["grounding"])
     for n in range(1000):
         observe(learner, trace(0, float(n % 3 == 0)), "bot")
     observe(learner, trace(2 * HOUR), "bot")
@@ -102,7 +97,7 @@ def test_a_segment_with_little_traffic_is_rare() -> None:
 
 
 def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
-    learner = ControlLearner(settings())
+    learner = ControlLearner()
     changed = []
     for n in range(8000):
         before = learner.record
@@ -120,7 +115,7 @@ def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
 
 
 def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
-    learner = ControlLearner(settings())
+    learner = ControlLearner()
     observe(learner, trace(0.0), "bot", turn=3)
     observe(learner, trace(1.0, model="x"), "bot", turn=3)
     assert learner.at(3).version == 0
@@ -132,7 +127,7 @@ def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
 
 
 def test_the_versions_longest_unseen_are_forgotten() -> None:
-    learner = ControlLearner(settings())
+    learner = ControlLearner()
     for n in range(MAX_VALUES + 10):
         observe(learner, trace(float(n), model=f"m{n}"), "bot")
         observe(learner, trace(float(n), model="m0"), "bot")
@@ -146,7 +141,7 @@ def test_a_restart_changes_nothing() -> None:
     learner = taught()
     rows = changes(learner)
     assert sorted(rows) == ["record", "service/bot"]
-    other = restored(rows, low=["grounding"])
+    other = restored(rows, "grounding")
     assert other.record == learner.record
     assert learner.changes() == {}
     for one in (learner, other):
@@ -156,7 +151,7 @@ def test_a_restart_changes_nothing() -> None:
 
 
 def test_old_counts_fade() -> None:
-    learner = ControlLearner(settings(low=["grounding"]))
+    learner = ControlLearner(["grounding"])
     for value, number in ((0.9, 15_000), (0.3, 60_000)):
         for n in range(number):
             observe(learner, trace(0, value - n % 10 / 100), "bot")
@@ -171,7 +166,7 @@ def test_how_traces_are_divided_changes_nothing(size: int) -> None:
         Arrival(trace(3.0 * n, rng.random(), model=f"m{n // 900}"), (f"tenant={n % 50}",))
         for n in range(25_000)
     ]
-    whole, parts = (ControlLearner(settings(low=["grounding"])) for _ in range(2))
+    whole, parts = (ControlLearner(["grounding"]) for _ in range(2))
     for arrival in arrivals:
         whole.observe([arrival], "bot")
     for first in range(0, len(arrivals), size):
@@ -180,7 +175,7 @@ def test_how_traces_are_divided_changes_nothing(size: int) -> None:
 
 
 def test_a_service_that_is_gone_leaves_nothing() -> None:
-    learner = ControlLearner(settings())
+    learner = ControlLearner()
     rows: dict[str, ControlState | None] = {}
     for n, name in enumerate(("a", "b", "c")):
         for _ in range(n + 1):

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from itertools import groupby
 from typing import Any, ClassVar, Self
 
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.parts.contract import Part, PartContext, ScoredBatch
 from ragmeter.parts.control.traffic import ControlLearner, ControlState
 from ragmeter.parts.views import ControlSource
@@ -26,16 +25,12 @@ class ControlPart(Part[ControlState], ControlSource):
     @classmethod
     def build(cls, context: PartContext) -> Self:
         """Build the part, which has seen no traffic."""
-        return cls(ControlLearner(context.settings.sampling))
+        return cls(ControlLearner())
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count the traces that arrived."""
         for service, arrivals in groupby(run.arrivals, lambda arrival: arrival.trace.service):
             self.learner.observe(list(arrivals), service, run.turn)
-
-    def resample(self, settings: SamplingSettings) -> None:
-        """Follow other settings of the strata `low` and `rare`."""
-        self.learner.update(settings)
 
     def control(self, turn: int) -> SamplingControl:
         """Return the record that holds in a turn."""

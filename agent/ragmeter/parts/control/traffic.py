@@ -14,12 +14,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.contract import Arrival
 from ragmeter.sampling.control import VERSION_TAGS, SamplingControl
+
+# Metrics whose lowest built-in scores put a trace into the stratum `low`: every service has both,
+# one of the passages and one of the answer.
+LOW_METRICS = ("grounding", "relevance")
+# Share of traces below the cuts of all of them together: drawn twice as often, this fifth is a
+# third of what a judge sees.
+LOW_SHARE = 0.2
 
 # Bins of a cheap score's range: the cut then lies within half a per cent of the range.
 _CHEAP_BINS = 200
@@ -110,20 +116,21 @@ class ControlLearner:
     There is a new `record` when a version appears, else every hour of event time. A record holds
     from the turn after the one it was learned in; a turn is a fixed stretch of the queue. So the
     draws of a replay depend on its traces alone, and not on batches and restarts.
+
+    Args:
+        low: Metrics whose lowest built-in scores are the stratum `low`.
+        low_share: Share of traces below their cuts, all together.
     """
 
-    def __init__(self, settings: SamplingSettings) -> None:
-        self._settings = settings
+    def __init__(self, low: Sequence[str] = LOW_METRICS, low_share: float = LOW_SHARE) -> None:
+        self._low = tuple(low)
+        self._low_share = low_share
         self._services: dict[str, ServiceTraffic] = {}
         self._learned = LearnedRecord(
             record=SamplingControl(), before=SamplingControl(), turn=-1, due=None
         )
         self._changed: dict[str, None] = {}  # names of rows
         self._positions: dict[str, int] = {}  # of a built-in score in a trace's results
-
-    def update(self, settings: SamplingSettings) -> None:
-        """Use other settings from the next trace on."""
-        self._settings = settings
 
     @property
     def record(self) -> SamplingControl:
@@ -179,7 +186,7 @@ class ControlLearner:
             self._revise(trace.timestamp, turn)
 
     def _count_cheap(self, traffic: ServiceTraffic, results: Sequence[Score]) -> None:
-        for metric in self._settings.low:
+        for metric in self._low:
             traffic.count_cheap(metric, self._cheap_value(metric, results))
 
     def _cheap_value(self, metric: str, results: Sequence[Score]) -> float | None:
@@ -217,8 +224,8 @@ class ControlLearner:
         self._changed[_RECORD_ROW] = None
 
     def _cuts(self, service: str) -> dict[str, float]:
-        """Return the cut of each metric: at most the configured share of traces is below it."""
-        share = self._settings.low_share / max(1, len(self._settings.low))
+        """Return the cut of each metric: at most the share of traces is below it."""
+        share = self._low_share / max(1, len(self._low))
         cuts = {}
         for metric, counts in sorted(self._services[service].cheap.items()):
             total = sum(counts)
