@@ -127,6 +127,6 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
             assert len(told_texts(webhook, "firing")) == 1
             assert len(told_texts(webhook, "resolved")) == 1
             folded = {one["rule"] for one in told_texts(webhook, "resolved")[0]["folded"]}
-            assert folded | {fired["rule"]} >= {RULE, "RagErrorBudgetBurnSlow"}
+            assert folded | {fired["rule"]} >= {RULE, "RagErrorsElevated"}
 
     asyncio.run(scenario())

@@ -18,6 +18,8 @@ from typing import Any
 import yaml
 from ragmeter.core.clocks import parse_duration
 
+from tests.waiting import PATIENCE
+
 __all__ = ["FILES", "HEAD", "TESTS", "filled", "promtool"]
 
 TESTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "tests"
@@ -49,7 +51,7 @@ def promtool(file: Path) -> subprocess.CompletedProcess[str]:
         cwd=file.parent,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -194,7 +194,7 @@ def promtool(folder: Path, target: float, test: dict[str, Any]) -> str:
     }
     file.write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
     command = [require("promtool"), "test", "rules", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 
