@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.drift.baseline import Baseline, BaselineLearner
-from ragmeter.drift.detectors import DriftStream, ScorePart
-from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin
+from ragmeter.parts.drift.baseline import Baseline, BaselineLearner
+from ragmeter.parts.drift.detectors import DriftStream, ScorePart
+from ragmeter.parts.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.windows.windows import Windows
 
 from benchmarks.drift_acceptance import (

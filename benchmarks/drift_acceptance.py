@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.drift.baseline import DAY, MINUTE
-from ragmeter.drift.monitor import DriftMonitor, DriftSettings
-from ragmeter.drift.series import DetectorSpec, DriftSeries, SeriesAlarm, milestones_for
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.drift.baseline import DAY, MINUTE
+from ragmeter.parts.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.parts.drift.series import DetectorSpec, DriftSeries, SeriesAlarm, milestones_for
 from ragmeter.windows.windows import Windows
 
 from training.devdata import Floats

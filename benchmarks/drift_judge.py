@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from ragmeter.drift.alarms import Alarm
+from ragmeter.parts.drift.alarms import Alarm
 
-from tests.drift.test_judge_drift import CHANGE, play
+from tests.parts.drift.test_judge_drift import CHANGE, play
 
 __all__ = ["main"]
 

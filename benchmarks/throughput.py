@@ -89,7 +89,7 @@ def score_all(lines: Sequence[bytes], scorer: Scorer) -> None:
 
 
 def pipeline(lines: Sequence[bytes], scorer: Scorer, settings: Settings, rules: Rules) -> None:
-    aggregator = Aggregator(settings, rules, scorer.pairs)
+    aggregator = Aggregator(settings, rules, scorer.pairs, parts=PARTS)
     for line in lines:
         item = decode_trace(line, 2**21)
         assert isinstance(item, DecodedTrace)

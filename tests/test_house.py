@@ -19,7 +19,7 @@ FLOORS = {
     "core": 2,
     **dict.fromkeys(("config", "metrics"), 3),
     **dict.fromkeys(("ingest", "windows", "server"), 4),
-    **dict.fromkeys(("breakdown", "drift", "sampling", "store", "console"), 5),
+    **dict.fromkeys(("breakdown", "sampling", "store", "console"), 5),
     **dict.fromkeys(("alerts", "scorers"), 6),
     "parts": 7,
     "aggregate": 8,

@@ -43,7 +43,7 @@ PURE = (
     *(
         "agent/ragmeter/metrics",
         "agent/ragmeter/windows",
-        "agent/ragmeter/drift",
+        "agent/ragmeter/parts",
         "agent/ragmeter/sampling",
     ),
     *("agent/ragmeter/alerts", "agent/ragmeter/breakdown", "agent/ragmeter/aggregate"),

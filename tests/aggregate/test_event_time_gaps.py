@@ -11,10 +11,12 @@ from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_c
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import load_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.scoring.scorer import Scorer
 
+from tests.parts.drift.running import drift_of
 from tests.traces import START, make_trace
 
 SCORER = Scorer()
@@ -48,7 +50,7 @@ def aggregator(services: int = 50) -> Aggregator:
     settings = load_settings(
         environ={}, overrides={"segments": ["tenant"], "limits": {"services": services}}
     )
-    return Aggregator(settings, load_rules(brought=[ABSENCE]), SCORER.pairs)
+    return Aggregator(settings, load_rules(brought=[ABSENCE]), SCORER.pairs, parts=PARTS)
 
 
 @cache
@@ -91,7 +93,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
         take_changes(one)
         notified += one.engine.take_notifications()
     held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
-    monitor = one.drift.monitor.dump()
+    monitor = drift_of(one).monitor.dump()
     return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
 
 
@@ -143,5 +145,5 @@ def test_a_restart_after_a_long_outage_continues_likewise() -> None:
     ]
     assert moved[0] == moved[1]
     assert moved[0]
-    trackers = [one.drift.monitor.dump()["trackers"] for one in (whole, again)]
+    trackers = [drift_of(one).monitor.dump()["trackers"] for one in (whole, again)]
     assert trackers[0] == trackers[1]

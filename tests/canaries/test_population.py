@@ -21,6 +21,7 @@ from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 
 from tests.kafka.state.partition import record, state_of
+from tests.parts.drift.running import drift_of
 from tests.traces import START, make_trace, trace_line
 
 SCORER = Scorer()
@@ -86,7 +87,7 @@ def live(of: Aggregator) -> dict[str, Any]:
         "latency": windows.quantiles("bot", "", "total", "1h"),
         "estimates": {pair: windows.estimate("bot", "", *pair, "1h") for pair in series},
         "worst": {pair: windows.worst("bot", *pair, "1h") for pair in series},
-        "drift": of.drift.dump(),
+        "drift": drift_of(of).monitor.dump(),
         "control": of.control(1),
     }
 
@@ -110,7 +111,7 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
     assert live(both) == live(alone)
     assert both.windows.count_traces("bot", "category=factual", "1h") == 0
     assert ("fact_coverage", REFERENCE_SCORER) in both.windows.series("bot")
-    assert {scorer for _, scorer in both.drift._source.series("bot")} == {"builtin"}
+    assert {scorer for _, scorer in drift_of(both)._source.series("bot")} == {"builtin"}
 
 
 def test_a_canary_has_one_result_for_each_of_its_pairs_and_no_other() -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from ragmeter.alerts.alert import Alert
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import decode_scored_line
@@ -46,7 +47,7 @@ class Played(NamedTuple):
 
 @cache
 def play(draw: Draw, hours: float = 4.0, every: float = EVERY) -> Played:
-    backtest = Backtest(load_settings(environ={}, overrides=SETTINGS), [])
+    backtest = Backtest(load_settings(environ={}, overrides=SETTINGS), [], parts=PARTS)
     for line in stream(draw, hours, every):
         backtest.feed(decode_scored_line(json.dumps(line).encode(), 2**20))
     backtest.finish()

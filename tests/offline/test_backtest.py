@@ -67,7 +67,7 @@ def rules() -> list[AlertRule]:
 def run(
     lines: Sequence[dict[str, Any]], tracks: EstimateTracks | None = None, **more: Any
 ) -> Backtest:
-    backtest = Backtest(settings(**more), rules(), tracks)
+    backtest = Backtest(settings(**more), rules(), tracks, PARTS)
     for line in lines:
         backtest.feed(decode_scored_line(json.dumps(line).encode(), 2**20))
     backtest.finish()
@@ -114,7 +114,7 @@ def backtested(
     done = asyncio.run(score_file(path, scores, "jsonl", settings(), lambda line: None))
     assert done.traces
     notified: list[Alert] = []
-    backtest = Backtest(settings(windows=SHORT), rules(), tracks)
+    backtest = Backtest(settings(windows=SHORT), rules(), tracks, PARTS)
     note = backtest._note
 
     def listen(moved: Any) -> None:

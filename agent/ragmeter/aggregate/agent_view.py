@@ -12,6 +12,7 @@ from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.parts.collection import PartKinds, PartPage, part_pages
+from ragmeter.parts.views import BaselineKeeper
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
@@ -160,7 +161,11 @@ class ServicesView(ABC):
     def baselines(self) -> list[dict[str, Any]]:
         """Return the baselines of the drift detectors, a row a series."""
         with self.lock():
-            return [row for state in self.states() for row in state.aggregator.drift.baselines()]
+            return [
+                row
+                for state in self.states()
+                for row in state.aggregator.parts.find(BaselineKeeper).baselines()
+            ]
 
 
 class JudgeSpend(NamedTuple):

@@ -15,7 +15,6 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.accounting import ResultAccounting
-from ragmeter.aggregate.drift_detection import DriftDetection
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
@@ -32,7 +31,7 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, Parts
 from ragmeter.parts.contract import Arrival, PartContext, ScoredBatch
-from ragmeter.parts.views import ControlSource
+from ragmeter.parts.views import BaselineKeeper, ControlSource
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.bucket_builder import group_scores
@@ -99,19 +98,11 @@ class Aggregator:
         )
         self._accounting = ResultAccounting(self.counters, expected, canary_pairs)
         self._uncounted: list[ScoredTrace] = []
-        # what parts and drift detection have not observed
+        # what the parts have not observed
         self._unobserved: list[ScoredTrace] = []
         self._arrivals: list[Arrival] = []
         self._turn = 0
         self.waiting = self._accounting.pending
-        self.engine = AlertEngine(rules, runbooks=settings.alerts.runbook_base)
-        self.drift = DriftDetection(
-            settings=settings.drift,
-            windows=self.windows,
-            alerts=self.engine.drift,
-            counters=self.counters,
-            share=share,
-        )
         self._bounds = LabelBounds(
             services=limits.services,
             segment_values=limits.segment_values,
@@ -119,7 +110,17 @@ class Aggregator:
             overflow=self._overflow,
             reserved=limits.reserved,
         )
-        self.parts = Parts(parts, PartContext(settings, self.counters, self._overflow))
+        context = PartContext(
+            settings=settings,
+            counters=self.counters,
+            count_overflow=self._overflow,
+            windows=self.windows,
+            share=share,
+        )
+        self.parts = Parts(parts, context)
+        self.engine = AlertEngine(
+            rules, runbooks=settings.alerts.runbook_base, others=self.parts.alerts
+        )
         self._segments = settings.segments
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
@@ -327,36 +328,32 @@ class Aggregator:
 
         In a gap between two traces nothing changes but time. So the rules are evaluated only at the
         steps at which something can change: traces leave a window, a duration of a rule runs out,
-        a detector reads; and at the last one. What they give is what every step would give.
+        a part is due; and at the last one. What they give is what every step would give.
         """
         if self._next_step is None:
-            self.drift.skip(now)
             self._next_step = (math.floor(now / self._step) + 1) * self._step
         while self._next_step <= now:
             at = self._next_step
             moved = self._evaluate(at)
             self._next_step = self._following_step(at, now)
             yield moved
-        events = self.parts.advance(now)
-        if events:
-            yield events
         self.windows.advance(now)
 
     def _following_step(self, at: float, now: float) -> float:
         following = round(at / self._step) + 1
         last = math.floor(now / self._step)
         if following < last:
-            due = min(self.windows.next_expiry(), self.engine.next_due(at), self.drift.next_due())
+            due = min(self.windows.next_expiry(), self.engine.next_due(at), self.parts.next_due())
             following = max(following, min(last, math.ceil(min(due, now) / self._step)))
         return following * self._step
 
     def _evaluate(self, at: float) -> list[Alert]:
         self.settle()
-        transitions = self.drift.advance(at)
+        transitions = self.parts.advance(at)
         self.windows.advance(at)
         changed = self.windows.take_changed()
         moved = self.engine.evaluate(self.windows, at, changed)
-        transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
+        transitions += [*moved, *self.parts.hear(moved, at)]
         if changed:
             self._free_slots()
         self.engine.fold(at)
@@ -369,7 +366,6 @@ class Aggregator:
         expired = self._bounds.retain_services(services)
         if expired:
             self.counters.forget("service", expired)
-            self.drift.retain_services(services)
             self.parts.retain(services)
         for service in self._bounds.services_with_full_segments():
             self._bounds.retain_segments(service, self.windows.segments(service))
@@ -379,9 +375,9 @@ class Aggregator:
             )
 
     def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
-        """Make the present the drift baseline of a service, or of all: `DriftDetection.promote`."""
+        """Make the present the baseline of a service, or of all: `BaselineKeeper.promote`."""
         self._observe()
-        promoted = self.drift.promote(service, self.windows.now)
+        promoted = self.parts.find(BaselineKeeper).promote(service, self.windows.now)
         if promoted is not None and self.windows.now is not None:
             self.engine.fold(self.windows.now)
         return promoted
@@ -424,30 +420,19 @@ class Aggregator:
             self._overflow("stage", ignored)
 
     def _observe(self) -> None:
-        """Have drift detection and the parts observe what was applied."""
+        """Have the parts observe what was applied."""
         traces, self._unobserved = self._unobserved, []
         arrivals, self._arrivals = self._arrivals, []
-        if arrivals:
-            self.drift.observe([arrival.trace for arrival in arrivals])
-        if traces:
+        if traces or arrivals:
             self.parts.observe(ScoredBatch(traces, arrivals, self._turn), self.windows.now)
 
     def gauges(self) -> list[GaugeSample]:
-        """Return the gauges of parts, drift detectors and refused alerts."""
-        refused = float(self.engine.overflow + self.engine.drift.overflow)
-        return [
-            *self.parts.samples(),
-            *self.drift.gauges(),
-            ("ragmeter_alerts_refused", (), refused),
-        ]
+        """Return the gauges of parts and refused alerts."""
+        refused = float(self.engine.overflow + self.parts.refused_alerts)
+        return [*self.parts.samples(), ("ragmeter_alerts_refused", (), refused)]
 
     def _overflow(self, label: str, by: int = 1) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),), by)
-
-    def drain(self) -> dict[str, Any]:
-        """Return the large parts of the state that changed, by name; call it before `dump`."""
-        self._observe()
-        return self.drift.drain()
 
     def dump(self) -> dict[str, Any]:
         """Return the small part of the state, JSON-able; counters and windows are saved apart."""
@@ -455,18 +440,16 @@ class Aggregator:
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),
             "fingerprints": self._fingerprints.dump(),
-            "drift": self.drift.dump(),
             "next_step": self._next_step,
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what `dump` and `drain` gave; call it after `windows.load`."""
+        """Restore what `dump` and the parts gave; call it after `windows.load`."""
         if "alerts" not in state:
             return
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._fingerprints.load(state["fingerprints"])
-        self.drift.load(state)
         self.parts.restore(state)
         self._next_step = state["next_step"]
 
@@ -484,7 +467,7 @@ def take_changes(aggregator: Aggregator, whole: bool = True) -> StateCommit:
         upto=0,
         buckets=buckets,
         counters=aggregator.counters.drain(),
-        meta={**aggregator.drain(), **aggregator.dump(), **rows},
+        meta={**aggregator.dump(), **rows},
         forget_meta=deleted,
     )
 

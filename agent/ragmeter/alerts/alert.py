@@ -52,6 +52,8 @@ _NUMBER_FIELDS = ("value", "lower", "upper", "threshold", "effective_samples", "
 # keeps its resolved alerts for 15 minutes too.
 KEEP_RESOLVED = 900.0
 
+MAX_ALERTS = 1_000  # of rules, and of a part, that are held at once
+
 MAX_WORST = 5  # traces that an alert names
 
 _MAX_FIELD = 200  # characters of one value: a service name is a label, never prose

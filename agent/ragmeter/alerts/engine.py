@@ -8,12 +8,13 @@ whatever the wall clock and however often the process was restarted between step
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.alerts.alert import (
     KEEP_RESOLVED,
+    MAX_ALERTS,
     Alert,
     alert_id,
     fill_template,
@@ -28,7 +29,6 @@ from ragmeter.alerts.conditions import (
     read_condition,
     read_failed_share,
 )
-from ragmeter.alerts.drift_alerts import DriftAlerts
 from ragmeter.alerts.evidence import EvidenceReader
 from ragmeter.alerts.folding import NotificationFolder
 from ragmeter.alerts.rule_sets import runbook_link
@@ -39,7 +39,6 @@ from ragmeter.windows.windows import Windows
 _STATE_VERSION = 1
 
 # Alerts held at once. More at one time is an outage of everything: the first thousand say so.
-_MAX_ALERTS = 1_000
 
 _MAX_REASONS = 5
 
@@ -97,9 +96,9 @@ class AlertEngine:
     Args:
         max_alerts: How many alerts are held at once.
         runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
+        others: Returns copies of the alerts that no rule raises.
 
     Attributes:
-        drift: The alerts of drift detectors, which no rule raises.
         overflow: How many true conditions found no room in the last evaluation.
     """
 
@@ -107,13 +106,14 @@ class AlertEngine:
         self,
         rules: Sequence[AlertRule],
         *,
-        max_alerts: int = _MAX_ALERTS,
+        max_alerts: int = MAX_ALERTS,
         runbooks: str = "",
+        others: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
-        self.drift = DriftAlerts(max_alerts)
+        self._others = others
         self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
@@ -141,7 +141,7 @@ class AlertEngine:
     def alerts(self) -> list[Alert]:
         """Return copies of all alerts: pending, firing and lately resolved; in a fixed order."""
         of_rules = [self._tracked[key].alert.copy() for key in sorted(self._tracked)]
-        alerts = of_rules + self.drift.alerts()
+        alerts = [*of_rules, *self._others()]
         for alert in alerts:
             alert.folded_under = self._folder.find_leader(alert.id)
             if self._runbooks and not alert.runbook:
@@ -214,7 +214,6 @@ class AlertEngine:
             "version": _STATE_VERSION,
             "now": self._now,
             "alerts": [tracked.dump() for _, tracked in sorted(self._tracked.items())],
-            "drift": self.drift.dump(),
             "notifications": self._folder.dump(),
         }
 
@@ -229,7 +228,6 @@ class AlertEngine:
                 f"alert state of version {state.get('version')!r}, not {_STATE_VERSION}"
             )
         self._now = state["now"]
-        self.drift.load(state["drift"])
         loaded = [
             _TrackedAlert(
                 Alert.from_dict(item["alert"]),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.control.part import ControlPart
+from ragmeter.parts.drift.part import DriftPart
 from ragmeter.parts.index.part import IndexPart
 from ragmeter.parts.objectives.part import ObjectivesPart
 
 PARTS: PartKinds = [
     ControlPart,
+    DriftPart,
     IndexPart,
     ObjectivesPart,
 ]

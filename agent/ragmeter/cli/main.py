@@ -329,6 +329,7 @@ def backtest(
     """Replay scored traces through windows and rules: which alerts would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.exports import render_backtest
+    from ragmeter.app.parts import PARTS
     from ragmeter.offline.backtest_report import run_backtest
 
     settings = options.load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
@@ -344,6 +345,7 @@ def backtest(
             say=print_message,
             render_picture=render_backtest,
             apart=[p for p in (rules, config) if p],
+            parts=PARTS,
         )
     if not read:
         raise exit_error(f"{file}: no scored trace could be read", 1)

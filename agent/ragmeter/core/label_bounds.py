@@ -1,4 +1,4 @@
-"""Bounds on label values from outside, and slots that number services in saved state.
+"""Bounds on label values from outside.
 
 Label values come from senders, so they are bounded in length and in number. A value over the number
 becomes `__other__` and is counted, so that no sender can make the agent or Prometheus grow without
@@ -8,7 +8,7 @@ bound.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -268,59 +268,3 @@ class LabelBounds:
         services, segments, *evidence = state
         self._services.load(services, *evidence)
         self._segments = {(service, tag): set(values) for service, tag, values in segments}
-
-
-class ServiceSlots:
-    """The smallest free number for each new service.
-
-    Saved state thus has as many parts as there were services at once, however many come and go.
-    """
-
-    def __init__(self) -> None:
-        self._slots: dict[str, int] = {}
-
-    def slot_of(self, service: str) -> int:
-        """Return the slot of a service; a new one gets the smallest free slot."""
-        slot = self._slots.get(service)
-        if slot is None:
-            taken = set(self._slots.values())
-            slot = next(n for n in range(len(taken) + 1) if n not in taken)
-            self._slots[service] = slot
-        return slot
-
-    def retain(self, services: Iterable[str]) -> None:
-        """Free the slots of every other service."""
-        active = set(services)
-        self._slots = {name: slot for name, slot in self._slots.items() if name in active}
-
-    def saved_states(
-        self, state: Mapping[str, Any], kind: str
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each service with its part `KIND.SLOT` of a saved state.
-
-        A part that still holds the state of the slot's previous service is skipped.
-        """
-        for service, suffix, part in self.saved_entries(state, kind):
-            if not suffix and part["service"] == service:
-                yield service, part
-
-    def saved_entries(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str, Any]]:
-        """Yield (service, suffix, part) of every part `KIND.SLOT` and `KIND.SLOT.SUFFIX`.
-
-        Only slots that a service has now; the part may be from the slot's previous service, which
-        the caller must check. The suffix is "" where there is none.
-        """
-        services = {str(slot): service for service, slot in self._slots.items()}
-        for name, part in state.items():
-            part_kind, _, rest = name.partition(".")
-            slot, _, suffix = rest.partition(".")
-            if part_kind == kind and slot in services:
-                yield services[slot], suffix, part
-
-    def dump(self) -> dict[str, int]:
-        """Return the slots as JSON-able data."""
-        return dict(self._slots)
-
-    def load(self, saved: Mapping[str, int]) -> None:
-        """Restore what `dump` returned."""
-        self._slots = {name: int(slot) for name, slot in saved.items()}

@@ -179,9 +179,9 @@ class EvidenceFetcher:
 class ProbeJob:
     """Probes the judge from one worker: the owner of the partition `home` that counts the results.
 
-    Baseline and schedule are a note of that partition's state. A run that a rebalance or a kill
-    interrupts is not repeated at once elsewhere: its cost is unknown, and the next is an hour away
-    at most. Results become part of the state with the note: both are durable or neither.
+    The baseline and the schedule are a note of that partition's state. A run that a rebalance or a
+    kill interrupts is not repeated at once elsewhere: its cost is unknown, and the next is an hour
+    away at most. Results become part of the state with the note: both are durable or neither.
     """
 
     def __init__(

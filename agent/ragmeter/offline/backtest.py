@@ -21,6 +21,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import parse_window
 from ragmeter.core.dedupe import DedupeIds
 from ragmeter.offline.scored_lines import ScoredLine, bound_strata, split_slow_results
+from ragmeter.parts.collection import PartKinds
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 
@@ -166,14 +167,19 @@ class Backtest:
 
     Args:
         tracks: Samples the estimates behind the rules; None samples nothing.
+        parts: The features that raise alerts of their own.
     """
 
     def __init__(
-        self, settings: Settings, rules: Sequence[AlertRule], tracks: EstimateTracks | None = None
+        self,
+        settings: Settings,
+        rules: Sequence[AlertRule],
+        tracks: EstimateTracks | None = None,
+        parts: PartKinds = (),
     ) -> None:
         self.counts = BacktestCounts()
         self.first: float | None = None  # event time of the earliest trace that was not late
-        self._aggregator = Aggregator(settings, rules, ())
+        self._aggregator = Aggregator(settings, rules, (), parts=parts)
         self._ids = DedupeIds(settings.limits.dedupe_hours * 3600)
         self._tracks = tracks
         # behind the longest window every estimate is gone: there is nothing more to sample

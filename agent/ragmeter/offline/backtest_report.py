@@ -25,6 +25,7 @@ from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline import scored_lines
 from ragmeter.offline.backtest import Backtest, EstimatePoint, EstimateTracks, find_rule
+from ragmeter.parts.collection import PartKinds
 from ragmeter.windows.windows import Windows
 
 
@@ -285,11 +286,12 @@ def run_backtest(
     say: Callable[[str], None],
     render_picture: Callable[[Timeline], str],
     apart: Sequence[Path] = (),
+    parts: PartKinds = (),
 ) -> bool:
     """Replay a scored file, print the alerts to stdout and draw the timeline.
 
     Without a `drawing` there is no timeline; it must not overwrite a file that is read, nor one of
-    `apart`. `form` is `json`, or a table.
+    `apart`. `form` is `json`, or a table; `parts` are the features that raise alerts of their own.
 
     Returns:
         False where no line could be read; nothing is printed then.
@@ -303,7 +305,7 @@ def run_backtest(
     tracks = (
         EstimateTracks(rules, settings.alerts.evaluation_seconds) if drawing is not None else None
     )
-    backtest = Backtest(settings, rules, tracks)
+    backtest = Backtest(settings, rules, tracks, parts)
     counts = backtest.counts
     limit = settings.limits.trace_bytes
     position = 0

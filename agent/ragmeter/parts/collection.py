@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
+from ragmeter.alerts.alert import Alert
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
@@ -56,6 +58,23 @@ class Parts:
         """Move the event time of every part, and return what they tell."""
         return [event for part in self._parts.values() for event in part.advance(now)]
 
+    def hear(self, moved: Sequence[Event], at: float) -> list[Event]:
+        """Have every part take in alerts of rules that moved, and return what moved with them."""
+        return [event for part in self._parts.values() for event in part.hear(moved, at)]
+
+    def next_due(self) -> float:
+        """Return the event time at which a part next needs `advance` though no trace comes."""
+        return min((part.next_due() for part in self._parts.values()), default=math.inf)
+
+    def alerts(self) -> list[Alert]:
+        """Return copies of the alerts of every part."""
+        return [alert for part in self._parts.values() for alert in part.alerts()]
+
+    @property
+    def refused_alerts(self) -> int:
+        """How many alerts of their own parts had no room for."""
+        return sum(part.refused_alerts for part in self._parts.values())
+
     def resample(self, settings: SamplingSettings) -> None:
         """Have every part follow other rates and strata."""
         for part in self._parts.values():
@@ -96,7 +115,7 @@ class Parts:
                 {
                     name.removeprefix(prefix): _adapter(type(part)).validate_python(row)
                     for name, row in saved.items()
-                    if name.startswith(prefix)
+                    if name.startswith(prefix) and part.reads(name.removeprefix(prefix))
                 }
             )
 

@@ -8,6 +8,7 @@ two homes write the same rows into SQLite and into topics, and the exporters sho
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +23,10 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodeFailure
+from ragmeter.windows.windows import Windows
 
 Event = Alert
-"""What a part tells when time moves on."""
+"""What a part tells when time moves on: an alert that fires or has resolved."""
 
 StateT = TypeVar("StateT")
 
@@ -84,11 +86,15 @@ class PartContext:
         settings: The settings of the agent.
         counters: Where the part counts events.
         count_overflow: Counts a label value beyond its limit, under the name of the label.
+        windows: The windows of all services, to read.
+        share: Part of the installation's services that is expected here.
     """
 
     settings: Settings
     counters: Counters
     count_overflow: Callable[[str], None]
+    windows: Windows = field(default_factory=Windows)
+    share: float = 1.0
 
 
 class Arrival(NamedTuple):
@@ -146,8 +152,25 @@ class Part(ABC, Generic[StateT]):
         """Count a run of scored traces; `now` is the event time reached."""
 
     def advance(self, now: float) -> Sequence[Event]:
-        """Move event time to `now`, and return what there is to tell."""
+        """Move event time to `now`, a step at which rules are evaluated, and return what moved."""
         return ()
+
+    def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:
+        """Take in alerts of rules that moved at event time `at`; return what moved with them."""
+        return ()
+
+    def next_due(self) -> float:
+        """Return the event time at which `advance` is next needed though no trace comes."""
+        return math.inf
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return copies of the alerts that it holds: firing and lately resolved."""
+        return ()
+
+    @property
+    def refused_alerts(self) -> int:
+        """How many alerts of its own it had no room for."""
+        return 0
 
     def receive(self, document: Any, at: float) -> str:
         """Count a document at Unix time `at`, and return its outcome."""
@@ -166,6 +189,14 @@ class Part(ABC, Generic[StateT]):
     def changes(self) -> Mapping[str, StateT | None]:
         """Return the rows of the state that changed since the last call, None for deleted ones."""
         return {}
+
+    @classmethod
+    def reads(cls, row: str) -> bool:
+        """Return whether a saved row of this name is in the format that the part reads.
+
+        The part begins anew without the others.
+        """
+        return True
 
     def restore(self, rows: Mapping[str, StateT]) -> None:
         """Load every row that was returned and not deleted, into a new part."""

@@ -6,6 +6,9 @@ what holds where no part offers it.
 
 from __future__ import annotations
 
+from typing import Any
+
+from ragmeter.alerts.alert import Alert
 from ragmeter.sampling.control import SamplingControl
 
 
@@ -20,3 +23,22 @@ class ControlSource:
     def latest_control(self) -> SamplingControl:
         """The record of all traces so far."""
         return SamplingControl()
+
+
+class BaselineKeeper:
+    """The baselines that series are measured against."""
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """Return the baseline of each series."""
+        return []
+
+    def promote(
+        self, service: str | None, at: float | None
+    ) -> tuple[dict[str, Any], list[Alert]] | None:
+        """Make the present, event time `at`, the baseline of one service, or of all if None.
+
+        Returns:
+            By service how many series have the baseline at once, how many learn it, and its
+            version; and the alerts that ended. None if the service is not watched.
+        """
+        return None

@@ -12,7 +12,6 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.rule_sets import Runbook, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 
@@ -35,8 +34,8 @@ _OFF = "RagTracesAbsent"
 
 # What raises the alerts that are of no rule.
 _DETECTORS = {
-    DRIFT_RULE: "a drift detector finds that a series has left its baseline",
-    JUDGE_CHANGED_RULE: "a drift detector finds that a judge's scores moved and the cheap score"
+    "RagDrift": "a drift detector finds that a series has left its baseline",
+    "RagJudgeChanged": "a drift detector finds that a judge's scores moved and the cheap score"
     " did not",
 }
 

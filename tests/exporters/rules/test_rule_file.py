@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.rule_sets import (
     RUNBOOK_BASE,
     runbook_link,
@@ -19,6 +18,7 @@ from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import app
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.drift.alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS
 from ragmeter_exporters.rules.rule_file import HEALTH_RULES, rule_groups

@@ -26,6 +26,7 @@ from tests.kafka.state.partition import (
     split_row_key,
     state_of,
 )
+from tests.parts.drift.running import drift_of
 from tests.traces import START, make_trace
 
 
@@ -206,7 +207,7 @@ def test_probes_count_at_the_time_reached_and_once() -> None:
 
 def test_partitions_share_the_allowance_of_false_drift_alarms() -> None:
     state, days = state_of(), settings_of(Path("unused")).drift.false_alarm_days
-    shared = state.aggregator.drift.monitor.settings.seconds_per_alarm
+    shared = drift_of(state.aggregator).monitor.settings.seconds_per_alarm
     assert shared == days * 86400 * settings_of(Path("unused")).kafka.partitions
 
 

@@ -35,6 +35,7 @@ from tests.kafka.state.partition import (
     split_row_key,
     state_of,
 )
+from tests.parts.drift.running import drift_of
 from tests.traces import START, good
 
 
@@ -81,7 +82,7 @@ def content(rows: dict[bytes, bytes]) -> dict[bytes, Any]:
         if key == HEAD:
             continue
         kind, parts = split_row_key(key)
-        numbered = kind == "m" and parts[0].partition(".")[0] == "drift"
+        numbered = kind == "m" and parts[0].startswith("drift/")
         if kind != "e" and not numbered:
             kept[key] = data
     return kept
@@ -89,10 +90,10 @@ def content(rows: dict[bytes, bytes]) -> dict[bytes, Any]:
 
 def numbered(state: PartitionState) -> list[Any]:
     """What the numbered parts hold."""
-    drift = state.aggregator.drift
+    drift = drift_of(state.aggregator)
     return [
         sorted(drift.baselines(), key=str),
-        sorted(drift.gauges()),
+        sorted(drift.samples()),
         sorted(map(repr, (row for _, _, rows in drift.monitor.drain_scores() for row in rows))),
     ]
 

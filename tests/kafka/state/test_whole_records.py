@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
@@ -80,6 +81,7 @@ def state(**overrides: object) -> PartitionState:
         dedupe=3_600.0,
         clock=lambda: START,
         monotonic=lambda: 0.0,
+        parts=PARTS,
     )
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, find_spec
 from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace
-from ragmeter.drift.alarms import Alarm, AlarmKind, JudgedAlarms, with_state
-from ragmeter.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.drift.score_histograms import ScoreHistograms
-from ragmeter.drift.series import MILESTONES, DriftSeries, SeriesAlarm
-from ragmeter.drift.series_monitors import (
+from ragmeter.parts.drift.alarms import Alarm, AlarmKind, JudgedAlarms, with_state
+from ragmeter.parts.drift.baseline import DAY, HOUR, MINUTE
+from ragmeter.parts.drift.score_histograms import ScoreHistograms, ScoreRow
+from ragmeter.parts.drift.series import MILESTONES, DriftSeries, SeriesAlarm
+from ragmeter.parts.drift.series_monitors import (
     BucketSource,
     JudgedMonitor,
     MeanMonitor,
@@ -370,7 +370,7 @@ class DriftMonitor:
             "discover": None if discover == -math.inf else discover,
         }
 
-    def drain_scores(self) -> list[tuple[str, int, Any]]:
+    def drain_scores(self) -> list[tuple[str, int, list[ScoreRow]]]:
         """Return (service, slot, rows for `load`) of score buckets that changed since."""
         return self._scores.drain()
 

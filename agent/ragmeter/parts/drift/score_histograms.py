@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
-from typing import Any
 
 from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -27,6 +26,9 @@ _SCORE_SLOTS = 96
 _MAX_PENDING = 1024
 
 _SCORED = ScoreState.SCORED
+ScoreRow = tuple[str, int, str, str, list[float]]
+"""Service, index of a bucket, metric, scorer and counts, as they are saved."""
+
 _Buckets = dict[int, dict[SeriesKey, list[float]]]
 
 
@@ -117,7 +119,7 @@ class ScoreHistograms:
             for index in [i for i in buckets if (i + 1) * _SCORE_GRAIN <= before]:
                 del buckets[index]
 
-    def drain(self) -> list[tuple[str, int, Any]]:
+    def drain(self) -> list[tuple[str, int, list[ScoreRow]]]:
         """Return (service, slot, rows as in `dump`) of buckets that changed since the last call."""
         self._fold()
         touched, self._touched = self._touched, {}
@@ -127,8 +129,8 @@ class ScoreHistograms:
             if (bucket := self._open.get(service, {}).get(index))
         ]
 
-    def dump(self) -> list[Any]:
-        """Return the state for JSON: rows of (service, index, metric, scorer, counts)."""
+    def dump(self) -> list[ScoreRow]:
+        """Return the rows of all open buckets."""
         self._fold()
         return [
             row
@@ -137,7 +139,7 @@ class ScoreHistograms:
             for row in _rows(service, index, bucket)
         ]
 
-    def load(self, state: Sequence[Any]) -> None:
+    def load(self, state: Iterable[ScoreRow]) -> None:
         """Restore rows that `dump` or `drain` returned."""
         self._open = {}
         for service, index, metric, scorer, counts in state:
@@ -145,8 +147,8 @@ class ScoreHistograms:
             bucket[(metric, scorer)] = list(counts)
 
 
-def _rows(service: str, index: int, bucket: dict[SeriesKey, list[float]]) -> Iterator[list[Any]]:
-    return ([service, index, *key, counts] for key, counts in bucket.items())
+def _rows(service: str, index: int, bucket: Mapping[SeriesKey, list[float]]) -> Iterator[ScoreRow]:
+    return ((service, index, *key, counts) for key, counts in bucket.items())
 
 
 def _count_scores(

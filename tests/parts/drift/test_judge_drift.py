@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 from ragmeter.core.arithmetic import value_units, weight_units
-from ragmeter.drift.alarms import HOLD_SECONDS, Alarm
-from ragmeter.drift.judge_drift import JudgedSteps
-from ragmeter.drift.monitor import DriftMonitor
+from ragmeter.parts.drift.alarms import HOLD_SECONDS, Alarm
+from ragmeter.parts.drift.judge_drift import JudgedSteps
+from ragmeter.parts.drift.monitor import DriftMonitor
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 
-from tests.drift.fakes import QUICK, SPECS, Fake, judged, run
+from tests.parts.drift.fakes import QUICK, SPECS, Fake, judged, run
 
 CHANGE = 600  # minutes: ten hours
 RATES = {"low": 0.1, "rest": 0.02}

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ragmeter.drift.baseline import (
+from ragmeter.parts.drift.baseline import (
     DAY,
     HOUR,
     QUARANTINE,
@@ -20,7 +20,7 @@ from ragmeter.drift.baseline import (
     dispersion_widths,
     is_weekend,
 )
-from ragmeter.drift.detectors import DriftStream, ScorePart
+from ragmeter.parts.drift.detectors import DriftStream, ScorePart
 
 Bucket = tuple[float, float, float, float]
 

@@ -13,11 +13,13 @@ import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.drift.score_histograms import _SCORE_GRAIN, _SCORE_SLOTS
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
+from ragmeter.parts.drift.score_histograms import _SCORE_GRAIN, _SCORE_SLOTS
 
+from tests.parts.drift.running import drift_of
 from tests.traces import START
 
 HOUR = 3600
@@ -76,7 +78,7 @@ def story(
 def fresh(**changes: Any) -> Aggregator:
     settings = load_settings(environ={}, overrides={"segments": ["model"], **changes})
     rules = [rule for rule in load_configured_rules(settings) if rule.name == "RagJudgeDrift"]
-    return Aggregator(settings, rules, [])
+    return Aggregator(settings, rules, [], parts=PARTS)
 
 
 class Saved:
@@ -87,9 +89,13 @@ class Saved:
         self.meta: dict[str, Any] = {}
 
     def commit(self, one: Aggregator) -> dict[str, str]:
+        one.settle()
         self.rows |= {row[:4]: row for row in one.windows.drain()}
-        parts = {name: json.dumps(part) for name, part in {**one.drain(), **one.dump()}.items()}
+        rows, deleted = one.parts.changes()
+        parts = {name: json.dumps(part) for name, part in {**one.dump(), **rows}.items()}
         self.meta |= parts
+        for name in deleted:
+            self.meta.pop(name, None)
         return parts
 
     def reopen(self) -> Aggregator:
@@ -141,16 +147,17 @@ notified = cache(after)
 
 def test_detectors_of_another_version_are_left_out_and_learned_anew() -> None:
     saved = calm()
-    saved.meta["drift"] = saved.meta["drift"].replace('"version": 1', '"version": 2')
-    assert '"version": 2' in saved.meta["drift"]
-    for name in [name for name in saved.meta if name.startswith("drift.")]:
-        saved.meta[name] = '{"service": "bot", "trackers": [{"type": "MeanTracker"}]}'
+    old = [name for name in saved.meta if name.startswith("drift/1/")]
+    assert old
+    for name in old:
+        saved.meta[name.replace("/1/", "/0/")] = '{"something": "else"}'
+        del saved.meta[name]
     one = saved.reopen()
-    assert one.drift.baselines() == []
+    assert drift_of(one).baselines() == []
     play(one, story(begin=CHANGE, end=CHANGE + HOUR))
-    assert {row["state"] for row in one.drift.baselines()} == {"learning"}
+    assert {row["state"] for row in drift_of(one).baselines()} == {"learning"}
     saved.commit(one)
-    assert saved.reopen().drift.baselines() == one.drift.baselines()
+    assert drift_of(saved.reopen()).baselines() == drift_of(one).baselines()
 
 
 def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
@@ -189,7 +196,7 @@ def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
 def test_without_drift_there_is_no_alert_and_detectors_say_how_near_they_are() -> None:
     moved, one = notified()
     assert moved == []
-    gauges = {labels: value for _, labels, value in one.drift.gauges()}
+    gauges = {labels: value for _, labels, value in drift_of(one).samples()}
     latency = (("service", "bot"), ("metric", "total"), ("kind", "latency"))
     assert latency in gauges
     assert all(0 <= value < 1 for value in gauges.values())
@@ -231,17 +238,19 @@ def test_restarts_and_batches_change_nothing(every: int) -> None:
         if n % 2:
             one = saved.reopen()
     assert [a.to_dict() for a in moved] == [a.to_dict() for a in expected]
-    assert one.engine.drift.dump() == through.engine.drift.dump()
-    assert one.drift.monitor.ratios() == through.drift.monitor.ratios()
+    assert [a.to_dict() for a in drift_of(one).alerts()] == [
+        a.to_dict() for a in drift_of(through).alerts()
+    ]
+    assert drift_of(one).monitor.ratios() == drift_of(through).monitor.ratios()
 
 
 def test_a_commit_between_two_looks_writes_no_detectors() -> None:
     one, saved = calm().reopen(), Saved()
     one.advance(BASE + CHANGE + 120)
     whole = saved.commit(one)
-    assert len(whole["drift.0"]) > 10_000
+    assert len(whole['drift/1/["bot"]']) > 10_000
     later = saved.commit(one)
-    assert "drift.0" not in later
+    assert 'drift/1/["bot"]' not in later
     assert sum(map(len, later.values())) < 20_000
 
 
@@ -258,7 +267,7 @@ def test_a_trace_too_late_for_every_window_leaves_drift_as_it_was() -> None:
         one, saved = fresh(), Saved()
         play(one, [*traces, *extra])
         saved.commit(one)
-        found.append(saved.reopen().drift.monitor.dump())
+        found.append(drift_of(saved.reopen()).monitor.dump())
     without, with_late = found
     assert without["scores"]
     assert with_late == without
@@ -267,14 +276,14 @@ def test_a_trace_too_late_for_every_window_leaves_drift_as_it_was() -> None:
 def test_switched_off_it_watches_nothing() -> None:
     one = fresh(drift={"enabled": False})
     assert play(one, story(end=HOUR)) == []
-    assert one.drift.monitor.dump()["trackers"] == []
-    assert one.drift.gauges() == [("ragmeter_drift_series_refused", (), 0.0)]
+    assert drift_of(one).monitor.dump()["trackers"] == []
+    assert list(drift_of(one).samples()) == [("ragmeter_drift_series_refused", (), 0.0)]
 
 
 def test_a_new_baseline_ends_the_alert() -> None:
     moved, one = after(bad=True)
     assert moved
-    one.drift.monitor.promote("bot", BASE + END)
+    drift_of(one).monitor.promote("bot", BASE + END)
     ended = one.advance(BASE + END + 120)
     assert {a.state for a in ended} == {"resolved"}
     assert {a.reason for a in ended} == {"no longer watched, or by a new baseline"}
@@ -295,7 +304,7 @@ def test_probes_that_a_swapped_judge_judges_otherwise_hold_back_its_fall(probed:
     moved = play(one, story(begin=CHANGE, swapped=True, blind=True))
     rule = "RagJudgeDrift" if probed else "RagDrift"
     assert [(a.rule, a.scorer, a.state) for a in moved] == [(rule, "judge", "firing")]
-    (active,) = one.drift.monitor.active()
+    (active,) = drift_of(one).monitor.active()
     assert (active.scorer, active.kind) == ("judge", "mean")
     assert active.state == ("held" if probed else "firing")
     assert ("stored items are judged differently" in active.cause) == probed
@@ -315,18 +324,18 @@ def test_what_is_out_ends_with_the_alert_on_the_probes_and_a_restart_keeps_the_h
     saved = Saved()
     saved.commit(one)
     one = saved.reopen()
-    assert one.drift.apply_alert_changes([reported[0]], BASE + END + 90) == []
-    assert [a.state for a in one.drift.monitor.active()] == ["held"]
+    assert not drift_of(one).hear([reported[0]], BASE + END + 90)
+    assert [a.state for a in drift_of(one).monitor.active()] == ["held"]
 
 
 def test_a_night_without_traffic_costs_no_looks() -> None:
     one = fresh()
     one.apply(next(story()))
     one.advance(BASE + 20 * HOUR)
-    looks = one.drift._due(BASE + 30 * HOUR)
+    looks = drift_of(one)._due(BASE + 30 * HOUR)
     assert list(looks) == []
 
 
 def test_windows_without_buckets_of_a_minute_cannot_be_watched() -> None:
-    assert not fresh(windows=["24h"]).drift.enabled
-    assert fresh(windows=["1h"]).drift.monitor.settings.finest == 60
+    assert not drift_of(fresh(windows=["24h"])).enabled
+    assert drift_of(fresh(windows=["1h"])).monitor.settings.finest == 60

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-from ragmeter.drift.baseline import DAY, HOUR
-from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries
+from ragmeter.parts.drift.baseline import DAY, HOUR
+from ragmeter.parts.drift.series import MILESTONES, DetectorSpec, DriftSeries
 
 H = 30 * 86400.0
 N = 60  # traces a minute

@@ -6,9 +6,9 @@ import json
 
 import pytest
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.drift.score_histograms import MAX_OPEN_BUCKETS, SCORE_CELLS, ScoreHistograms
+from ragmeter.parts.drift.score_histograms import MAX_OPEN_BUCKETS, SCORE_CELLS, ScoreHistograms
 
-from tests.drift.fakes import SPECS
+from tests.parts.drift.fakes import SPECS
 
 
 def trace(at: float, *scores: Score) -> ScoredTrace:

@@ -7,8 +7,14 @@ import math
 import random
 
 import pytest
-from ragmeter.drift.baseline import DAY, HOUR
-from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries, SeriesAlarm, milestones_for
+from ragmeter.parts.drift.baseline import DAY, HOUR
+from ragmeter.parts.drift.series import (
+    MILESTONES,
+    DetectorSpec,
+    DriftSeries,
+    SeriesAlarm,
+    milestones_for,
+)
 
 H = 30 * 86400.0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ragmeter.drift.detectors import ScorePart
+from ragmeter.parts.drift.detectors import ScorePart
 from ragmeter.windows.sums import COUNTS, WITHOUT_CHEAP, ScoreSums, StratumSums, stratum_moments
 
 # Judged traces from which the slope is taken: its error is then some 8 %.

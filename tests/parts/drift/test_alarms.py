@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from ragmeter.drift.alarms import Alarm
-from ragmeter.drift.series import SeriesAlarm
+from ragmeter.parts.drift.alarms import Alarm
+from ragmeter.parts.drift.series import SeriesAlarm
 from ragmeter.windows.estimators import wilson_interval
 
 FIELDS: dict[str, Any] = {

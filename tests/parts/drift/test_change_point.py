@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from ragmeter.drift.baseline import Baseline
-from ragmeter.drift.detectors import BucketDeviation, DriftStream, ScorePart, find_change
+from ragmeter.parts.drift.baseline import Baseline
+from ragmeter.parts.drift.detectors import BucketDeviation, DriftStream, ScorePart, find_change
 
 
 def test_a_clear_change_is_dated_to_the_bucket() -> None:

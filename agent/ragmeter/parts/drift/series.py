@@ -8,8 +8,15 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ragmeter.drift.baseline import DAY, HOUR, WEEK_HOURS, Baseline, BaselineLearner, hourly_slack
-from ragmeter.drift.detectors import (
+from ragmeter.parts.drift.baseline import (
+    DAY,
+    HOUR,
+    WEEK_HOURS,
+    Baseline,
+    BaselineLearner,
+    hourly_slack,
+)
+from ragmeter.parts.drift.detectors import (
     BucketDeviation,
     ChangePoint,
     DriftStream,

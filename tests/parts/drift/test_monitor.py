@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.drift.alarms import Alarm
-from ragmeter.drift.monitor import DriftMonitor
+from ragmeter.parts.drift.alarms import Alarm
+from ragmeter.parts.drift.monitor import DriftMonitor
 from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.windows import Windows
 
-from tests.drift.fakes import QUICK, SPECS, Fake, run
+from tests.parts.drift.fakes import QUICK, SPECS, Fake, run
 
 CHANGE = 600  # minutes
 

@@ -6,8 +6,8 @@ import json
 import random
 
 import pytest
-from ragmeter.drift.baseline import Baseline
-from ragmeter.drift.detectors import DriftStream, ScorePart
+from ragmeter.parts.drift.baseline import Baseline
+from ragmeter.parts.drift.detectors import DriftStream, ScorePart
 
 H = 30 * 86400.0
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ragmeter.drift.baseline import Baseline
+from ragmeter.parts.drift.baseline import Baseline
 
 # Shares of the largest bet that no score can ruin. A rise from p to q of a share is found best with
 # (q - p)/(1 - p), and with up to 1.5 times or from half of that a quarter later.

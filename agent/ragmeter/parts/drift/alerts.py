@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragmeter.alerts.alert import (
     MAX_WORST,
@@ -25,10 +25,10 @@ from ragmeter.core.clocks import parse_duration
 from ragmeter.core.metric_specs import find_helping_spec
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.core.series import split_scorer
-from ragmeter.drift.alarms import CHEAP_MOVED, Alarm, AlarmKey
-from ragmeter.drift.baseline import DAY, HOUR
-from ragmeter.drift.judge_drift import paired_moments
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.drift.alarms import CHEAP_MOVED, Alarm, AlarmKey
+from ragmeter.parts.drift.baseline import DAY, HOUR
+from ragmeter.parts.drift.judge_drift import paired_moments
 from ragmeter.windows.estimators import Z_95
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
@@ -139,13 +139,12 @@ class DriftAlerts:
         _update(alert=alert, alarm=alarm, story=story, windows=windows, now=now)
         return [*moved, alert.copy()]
 
-    def dump(self) -> list[Any]:
-        """Return the state, JSON-able."""
-        return [[list(key), alert.to_dict()] for (key, _), alert in sorted(self._alerts.items())]
+    def dump(self) -> list[tuple[AlarmKey, Alert]]:
+        """Return every alert with the key of its alarm."""
+        return [(key, alert) for (key, _), alert in sorted(self._alerts.items())]
 
-    def load(self, state: Sequence[Any]) -> None:
-        """Replace the state by a dump."""
-        alerts = [((key[0], key[1], key[2], key[3]), Alert.from_dict(item)) for key, item in state]
+    def load(self, alerts: Iterable[tuple[AlarmKey, Alert]]) -> None:
+        """Replace the alerts by those of a dump."""
         self._alerts = {(key, alert.rule): alert for key, alert in alerts}
 
 

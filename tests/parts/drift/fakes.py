@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from ragmeter.core.arithmetic import value_units, weight_units
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.drift.alarms import Alarm
-from ragmeter.drift.baseline import HOUR
-from ragmeter.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.parts.drift.alarms import Alarm
+from ragmeter.parts.drift.baseline import HOUR
+from ragmeter.parts.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 

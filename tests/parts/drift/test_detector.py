@@ -9,7 +9,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ragmeter.drift.detectors import BETS, EsrDetector, ScorePart, fall_gains, rise_gains
+from ragmeter.parts.drift.detectors import BETS, EsrDetector, ScorePart, fall_gains, rise_gains
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 

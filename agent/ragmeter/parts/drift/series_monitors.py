@@ -8,12 +8,18 @@ from typing import Any, NamedTuple, Protocol
 
 from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.drift.alarms import AlarmKind
-from ragmeter.drift.baseline import HOUR, MINUTE
-from ragmeter.drift.detectors import ScorePart
-from ragmeter.drift.judge_drift import JudgedSteps
-from ragmeter.drift.score_histograms import ScoreHistograms
-from ragmeter.drift.series import DAILY_RHYTHM, MILESTONES, DetectorSpec, DriftSeries, SeriesAlarm
+from ragmeter.parts.drift.alarms import AlarmKind
+from ragmeter.parts.drift.baseline import HOUR, MINUTE
+from ragmeter.parts.drift.detectors import ScorePart
+from ragmeter.parts.drift.judge_drift import JudgedSteps
+from ragmeter.parts.drift.score_histograms import ScoreHistograms
+from ragmeter.parts.drift.series import (
+    DAILY_RHYTHM,
+    MILESTONES,
+    DetectorSpec,
+    DriftSeries,
+    SeriesAlarm,
+)
 from ragmeter.windows.log_histogram import LogHistogram, cell_value
 from ragmeter.windows.sums import ScoreSums
 

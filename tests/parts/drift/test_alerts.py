@@ -6,17 +6,17 @@ import random
 from typing import Any
 
 import pytest
-from ragmeter.alerts import drift_alerts
 from ragmeter.alerts.alert import format_days
-from ragmeter.alerts.drift_alerts import DriftAlerts, expected_cheap_move, has_not_followed
 from ragmeter.breakdown.contrasts import Contrast
 from ragmeter.breakdown.story import Explanation
 from ragmeter.core.arithmetic import WEIGHT_ONE, value_units
-from ragmeter.drift.alarms import Alarm, with_state
+from ragmeter.parts.drift import alerts as drift_alerts
+from ragmeter.parts.drift.alarms import Alarm, with_state
+from ragmeter.parts.drift.alerts import DriftAlerts, expected_cheap_move, has_not_followed
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 from ragmeter.windows.windows import Windows
 
-from tests.drift.test_alarms import FIELDS
+from tests.parts.drift.test_alarms import FIELDS
 
 
 def summary(**changes: Any) -> str:
