@@ -74,7 +74,7 @@ kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 kafka-up: setup  ## a broker at 127.0.0.1:9092 until Ctrl-C, which deletes its data
 	$(BIN)/python -m tests.kafka_server --serve
 
-deploy-tools: setup  ## fetch what checks chart, dashboards and image: Helm, schemas, linters
+deploy-tools: setup  ## fetch what checks chart, dashboard and image: Helm, schemas, linters
 	$(BIN)/python -m tests.deploy.tools
 
 audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the lock alone

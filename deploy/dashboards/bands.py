@@ -14,10 +14,10 @@ from ragmeter.windows.intervals import ASSISTED_SUFFIX
 
 from deploy.dashboards import thresholds
 from deploy.dashboards.panels import fixed, lines, on_page
-from deploy.dashboards.promql import INTERVAL, of_service, target, whole
+from deploy.dashboards.promql import of_service, whole
 from deploy.dashboards.thresholds import Lines
 
-__all__ = ["Estimate", "band", "beside", "latency_band", "metric_band", "scorers"]
+__all__ = ["Estimate", "band", "latency_band", "metric_band", "scorers"]
 
 COLOURS = {
     "builtin": "blue",
@@ -110,18 +110,17 @@ def metric_band(
     name: str,
     title: str,
     text: str,
-    *matchers: str,
-    size: tuple[int, int] = (12, 7),
+    *,
+    size: tuple[int, int],
     chosen: bool = True,
-    services: bool = True,
 ) -> timeseries.Panel:
     """A quality metric by scorer. `chosen`: the variable says which scorers."""
     spec = metric_specs()[name]
-    stem, series = f"rag_{name}", of_service if services else target
-    where = (WINDOW, *((SCORER,) if chosen else ()), *matchers)
+    stem = f"rag_{name}"
+    where = (WINDOW, *((SCORER,) if chosen else ()))
 
     def of(gauge: str) -> str:
-        return whole(series(gauge, *where)) if services else series(gauge, *where)
+        return whole(of_service(gauge, *where))
 
     found = Estimate(of(spec.gauge), of(f"{stem}_ci_lower"), of(f"{stem}_ci_upper"), "scorer")
     units = {"usd": "currencyUSD", "tokens": "short"}
@@ -135,7 +134,7 @@ def metric_band(
 
 
 def latency_band(
-    stage: str, title: str, text: str, *quantiles: float, size: tuple[int, int] = (12, 7)
+    stage: str, title: str, text: str, *quantiles: float, size: tuple[int, int]
 ) -> timeseries.Panel:
     """Quantiles of a stage; the line of a rule is that of the quantile which it looks at."""
     found, limits = {}, Lines()
@@ -152,42 +151,6 @@ def latency_band(
     return band(title, text, found, list(found), unit="s", size=size, limits=limits)
 
 
-def beside(name: str) -> list[timeseries.Panel]:
-    """How much a number rests on: samples, the share without a value, and why they have none."""
-    stem = f"rag_{name}"
-    where = (WINDOW, SCORER)
-    samples = whole(of_service(f"{stem}_effective_samples", *where))
-    unscored = of_service(f"{stem}_unscored_ratio", *where)
-    gone = target(
-        "ragmeter_results_total", f'metric="{name}"', SCORER, 'state=~"unscored|shed|late"'
-    )
-    return [
-        lines(
-            "Samples behind it",
-            "Equally weighted traces that would carry the same evidence: fewer than were scored"
-            " where rates differ. Few samples make a wide band; none below limits.min_samples."
-            " Raise the sampling rate, or choose a longer window.",
-            {"{{scorer}}": samples}, size=(4, 7), colours=_by_scorer(name),
-        ),
-        lines(
-            "Share without a value",
-            "Traces of the window that should have a value and got none. The estimate is made"
-            " without them: where they differ from the rest, it is off by more than its band says.",
-            {"{{scorer}}": unscored}, unit="percentunit", size=(4, 7), colours=_by_scorer(name),
-            alerts=["RagUnscoredHigh", "RagUnscoredElevated"],
-        ),
-        lines(
-            "Why: results without a value",
-            "By state and reason, counted over the rate interval, of all services of the agent;"
-            " docs/metrics.md says what each reason means. judge_* is the judge's fault;"
-            " not_captured, no_text and the like are the application's; shed is overload, late"
-            " came after its last window.",
-            {"{{state}} {{reason}}": f"sum by (state, reason) (increase({gone}[{INTERVAL}]))"},
-            size=(6, 7), stacked=True,
-        ),
-    ]  # fmt: skip
-
-
 def scorers(name: str) -> list[str]:
     """Under which names a metric can come: a slow scorer also with the help of the cheap one. What
     judges say of canaries has a line in no colour of its own."""
@@ -200,7 +163,3 @@ def scorers(name: str) -> list[str]:
         f"{one}{ASSISTED_SUFFIX}" for one in own if one != BUILTIN_SCORER and BUILTIN_SCORER in own
     ]
     return [*own, *helped]
-
-
-def _by_scorer(name: str) -> dict[str, str]:
-    return {scorer: COLOURS[scorer] for scorer in scorers(name)}

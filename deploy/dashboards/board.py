@@ -20,25 +20,21 @@ class Row:
         panels: The panels.
         repeat: The variable each of whose values gets such a row.
         empty: What panels without data say: what they need, and the setting.
-        folded: Opens folded. Grafana cannot fold by what a query returns, so what most agents lack
-            is folded for all, and its title says for whom it is.
     """
 
     title: str
     panels: Sequence[Panel]
     repeat: str = ""
     empty: str = ""
-    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard. `services`: it looks at services, and marks alerts of the chosen ones."""
+    """A dashboard."""
 
     name: str
     title: str
     text: str
     variables: Sequence[Any]
     rows: Sequence[Row]
-    services: bool = True
     since: str = "now-6h"

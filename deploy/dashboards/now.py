@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grafana_foundation_sdk.builders import stat, table
+from grafana_foundation_sdk.builders import table
 from ragmeter.metrics.registry import metric_specs
 
-from deploy.dashboards.panels import Column, columns, number, on_page
-from deploy.dashboards.promql import hold_last_value, of_service, target, whole
+from deploy.dashboards.panels import Column, columns, on_page
+from deploy.dashboards.promql import hold_last_value, of_service, whole
 
-__all__ = ["JUDGE", "instruments", "now"]
-
-JUDGE = "No judge is configured (judge.base_url), or it has said nothing of this yet"
-
-# What shows that an agent has it. A counter is there from the start, so it must have counted.
-INSTRUMENTS = {
-    "Judge": "ragmeter_judge_up",
-    "Spans (OTLP)": "ragmeter_otlp_spans_total > 0",
-    "Kafka": "ragmeter_kafka_lag_messages",
-    "Feedback": "ragmeter_feedback_received_total > 0",
-    "Canaries": "rag_canary_failed_effective_samples",
-}
+__all__ = ["now"]
 
 KEYS = ("service", "metric", "scorer", "fingerprint", "k", "instance")
 
 
-def now(
-    title: str, text: str, metrics: Sequence[str], *, size: tuple[int, int], services: bool
-) -> table.Panel:
-    """A row for each metric and scorer (and service, where there may be several)."""
+def now(title: str, text: str, metrics: Sequence[str], *, size: tuple[int, int]) -> table.Panel:
+    """A row for each service, metric and scorer."""
     gauges = "|".join(metric_specs()[name].gauge for name in metrics)
     stems = "|".join(metrics)
 
@@ -40,7 +27,7 @@ def now(
         return f"max by ({', '.join(KEYS)}) ({name})"
 
     shown = [
-        *([Column("Service", label="service", links=(on_page(CELL),))] if services else []),
+        Column("Service", label="service", links=(on_page(CELL),)),
         Column("Metric", label="metric"),
         Column("Scorer", label="scorer"),
         Column("k", label="k"),
@@ -57,28 +44,7 @@ def now(
         Column("Fingerprint", label="fingerprint"),
         Column("Instance", label="instance"),
     ]
-    hidden = [] if services else ["service"]
-    sort = "Service" if services else "Metric"
-    return columns(title, text, shown, size=size, sort=sort, hidden=hidden)
-
-
-def instruments(size: tuple[int, int] = (24, 3)) -> stat.Panel:
-    """What the chosen agents have: panels that need what they lack are empty, rows folded."""
-
-    def has(name: str, series: str) -> str:
-        metric, _, condition = series.partition(" ")
-        there = f"clamp_max(count({target(metric)} {condition}) or vector(0), 1)"
-        return f'label_replace({there}, "instrument", "{name}", "", "")'
-
-    return number(
-        "What the chosen agents have",
-        "Panels that need what is not there are empty and say so; their rows open folded, with"
-        " the name of what they need.",
-        " or ".join(has(name, series) for name, series in INSTRUMENTS.items()),
-        size=size,
-        legend="{{instrument}}",
-        mapped={"0": ("not configured, or nothing yet", "text"), "1": ("yes", "green")},
-    )
+    return columns(title, text, shown, size=size, sort="Service")
 
 
 CELL = '${__data.fields["Service"]:percentencode}'

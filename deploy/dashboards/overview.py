@@ -72,7 +72,7 @@ def _top() -> list[Panel]:
         number(
             "Results without a value",
             "Share of the results in the range shown that should have a value and have none, over"
-            " all metrics. Which, and why: dashboards Quality and Judge.",
+            " all metrics. Which, and why: the counter ragmeter_results_total by state and reason.",
             f"sum(increase({results}[{RANGE}])) / sum(increase({owed}[{RANGE}]))",
             unit="percentunit",
             decimals=2,
@@ -90,7 +90,6 @@ def _table() -> Panel:
         " in the window.",
         MAIN,
         size=(17, 9),
-        services=True,
     )
 
 
@@ -185,7 +184,7 @@ BOARD = Board(
     "overview",
     "Overview",
     "Every service: requests, errors, latency, quality with its interval, error budgets.",
-    [*agents(), service(many=True), window(), scorer(), *places()],
+    [*agents(), service(), window(), scorer(), *places()],
     [
         Row("", _top()),
         Row("", [_table(), _firing()]),

@@ -16,11 +16,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models.dashboard import (
     DataTransformerConfig,
     DynamicConfigValue,
-    MappingType,
     Threshold,
     ThresholdsMode,
-    ValueMap,
-    ValueMappingResult,
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
@@ -36,7 +33,6 @@ __all__ = [
     "link",
     "number",
     "on_page",
-    "states",
 ]
 
 Panel = timeseries.Panel | stat.Panel | table.Panel
@@ -116,36 +112,18 @@ def number(
     size: tuple[int, int] = (4, 4),
     limits: Lines = NO_LINES,
     alerts: Sequence[str] = (),
-    legend: str = "",
     decimals: int | None = None,
-    mapped: Mapping[str, tuple[str, str]] | None = None,
     sparkline: bool = False,
 ) -> stat.Panel:
-    """The number of now, large; `mapped` gives words and a colour to values."""
+    """The number of now, large."""
     panel = _common(stat.Panel(), title, text, unit, size, limits, alerts)
     graph = common.BigValueGraphMode.AREA if sparkline else common.BigValueGraphMode.NONE
     panel.graph_mode(graph).color_mode(common.BigValueColorMode.VALUE)
     panel.reduce_options(look.ReduceDataOptions().calcs(["lastNotNull"]))
-    if legend:
-        panel.text_mode(common.BigValueTextMode.VALUE_AND_NAME)
     if decimals is not None:
         panel.decimals(decimals)
-    if mapped:
-        panel.mappings([states(mapped)])
-    query = prometheus.Dataquery().expr(expr).legend_format(legend or "__auto")
+    query = prometheus.Dataquery().expr(expr).legend_format("__auto")
     return panel.with_target((query.range() if sparkline else query.instant()).ref_id("A"))
-
-
-def states(mapped: Mapping[str, tuple[str, str]]) -> ValueMap:
-    """Words and colours for values that are no quantities."""
-    found = ValueMap(
-        {
-            value: ValueMappingResult(text=text, color=colour)
-            for value, (text, colour) in mapped.items()
-        }
-    )
-    found.type_val = MappingType.VALUE_TO_TEXT
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +144,11 @@ def columns(
     text: str,
     shown: Sequence[Column],
     *,
-    size: tuple[int, int] = (24, 8),
-    alerts: Sequence[str] = (),
-    sort: str = "",
-    hidden: Sequence[str] = (),
-    rest: bool = False,
+    size: tuple[int, int],
+    sort: str,
 ) -> table.Panel:
-    """A table of now: what has the same labels stands in one row. `rest` shows labels that no
-    column names as well; `hidden` are left out."""
-    panel = _common(table.Panel(), title, text, "short", size, NO_LINES, alerts)
+    """A table of now: what has the same labels stands in one row."""
+    panel = _common(table.Panel(), title, text, "short", size, NO_LINES, ())
     values = [one for one in shown if one.expr]
     names, order = {}, {}
     for number_, one in enumerate(values):
@@ -197,7 +171,7 @@ def columns(
             )
         if properties:
             panel.override_by_name(one.name, properties)
-    left_out = {"Time": True, "__name__": True, **dict.fromkeys(hidden, True)}
+    left_out = {"Time": True, "__name__": True}
     panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
     organize: dict[str, Any] = {
         "excludeByName": left_out,
@@ -205,8 +179,7 @@ def columns(
         "renameByName": names,
     }
     panel.with_transformation(DataTransformerConfig(id_val="organize", options=organize))
-    if sort:
-        panel.sort_by([look.TableSortByFieldState().display_name(sort).desc(False)])
+    panel.sort_by([look.TableSortByFieldState().display_name(sort).desc(False)])
     return panel.show_header(True)
 
 

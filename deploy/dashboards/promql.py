@@ -12,7 +12,6 @@ __all__ = [
     "RANGE",
     "hold_last_value",
     "of_service",
-    "rate",
     "series_selector",
     "target",
     "whole",
@@ -64,8 +63,3 @@ def whole(series: str) -> str:
 
 PLAIN = f"ignoring ({', '.join(_MEASURE)}) {hold_last_value(target('rag_cost_usd_total'))}"
 """What a series of a whole service has a match in, and one of a segment has not."""
-
-
-def rate(name: str, *matchers: str, by: str) -> str:
-    """A second, summed by labels."""
-    return f"sum by ({by}) (rate({target(name, *matchers)}[{INTERVAL}]))"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.core.metric_specs import base_name
 from ragmeter_exporters.rules.rule_file import HEALTH_RULES
 
-__all__ = ["Line", "Lines", "health", "latency", "metric", "pages"]
+__all__ = ["Line", "Lines", "latency", "metric", "pages"]
 
 COLOURS = {"warning": "orange", "critical": "red"}
 _RULES = load_rules()
@@ -65,16 +64,6 @@ def latency(stage: str, quantile: float) -> Lines:
         if rule.latency is not None
         and (rule.latency.stage, rule.latency.quantile) == (stage, quantile)
     )
-
-
-def health(name: str) -> Lines:
-    """Of an alert on the agent: the first comparison of its expression is what it is about."""
-    (rule,) = (one for one in HEALTH_RULES if one.name == name)
-    found = re.search(r"([<>]=?) ([0-9.]+)", rule.expr)
-    assert found is not None, name
-    line = Line(float(found[2]), rule.severity, found[1].startswith(">"))
-    side = "above" if line.above else "below"
-    return Lines((line,), (name,), f"{name} fires when it stays {side} {line.value:g}.")
 
 
 def _lines(rules: Iterable[AlertRule]) -> Lines:

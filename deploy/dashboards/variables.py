@@ -14,7 +14,7 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
 from deploy.dashboards.promql import target
 
-__all__ = ["DATASOURCE", "PAGE", "agents", "cutoff", "places", "scorer", "service", "window"]
+__all__ = ["DATASOURCE", "PAGE", "agents", "places", "scorer", "service", "window"]
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 PAGE = "http://127.0.0.1:9464"
@@ -30,7 +30,7 @@ Variable = builders.QueryVariable
 
 
 def agents() -> list[builders.DatasourceVariable | Variable]:
-    """Data source, job and instance: on every dashboard."""
+    """Data source, job and instance."""
     source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
     # no selector of its own: every agent has it, and nothing else
     job = _query("job", "Job", "label_values(ragmeter_build_info, job)", many=True)
@@ -43,10 +43,11 @@ def agents() -> list[builders.DatasourceVariable | Variable]:
     return [source, job, instance]
 
 
-def service(many: bool) -> Variable:
+def service() -> Variable:
     # not rag_traces_total, which is there for a service that was never heard of
     seen = target("rag_error_effective_samples")
-    return _query("service", "Service", f"label_values({seen}, service)", many).regex(NO_PROBES)
+    found = _query("service", "Service", f"label_values({seen}, service)", many=True)
+    return found.regex(NO_PROBES)
 
 
 def window() -> Variable:
@@ -61,11 +62,6 @@ def scorer() -> Variable:
     """Who measured: scores of two scorers are never one number."""
     gauges = target("", '__name__=~"rag_.+_effective_samples"')
     return _query("scorer", "Scorer", f"label_values({gauges}, scorer)", many=True)
-
-
-def cutoff() -> Variable:
-    found = _query("k", "k", f"label_values({target('rag_precision_at_k_effective_samples')}, k)")
-    return found.sort(VariableSort.NUMERICAL_ASC)
 
 
 def places() -> list[builders.TextBoxVariable]:

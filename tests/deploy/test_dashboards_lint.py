@@ -35,9 +35,9 @@ def test_nothing_to_find(path: Path) -> None:
     ],
 )
 def test_it_would_find(what: str, instead: str, found: str, tmp_path: Path) -> None:
-    text = (DASHBOARDS / "agent.json").read_text()
+    text = (DASHBOARDS / "overview.json").read_text()
     assert what in text
-    path = tmp_path / "agent.json"
+    path = tmp_path / "overview.json"
     path.write_text(text.replace(what, instead))
     json.loads(path.read_text())
     done = lint(path)

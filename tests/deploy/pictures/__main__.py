@@ -1,16 +1,13 @@
 """`python -m tests.deploy.pictures`: the pictures of docs/images, from a running agent.
 
 It sends traffic for some minutes: the first third is sound, then answers are given to other
-questions, then requests become slow. A worker on a real Kafka takes part. `--record FILE` keeps
-what that worker exports, for the test that has no Kafka.
+questions, then requests become slow.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import random
 import sys
 import tempfile
 import time
@@ -24,40 +21,26 @@ from tests.deploy.dashboard_world import World, sample, watched
 from tests.deploy.pictures.frames import drawn
 from tests.deploy.tools import ROOT, uplot
 from tests.exporters.browser import Browser, browser
-from tests.kafka.cluster import Worker
-from tests.kafka.place import Place
-from tests.kafka_server import kafka_server
 from tests.real import require
-from tests.waiting import until
 
 __all__ = ["main"]
 
 HERE = Path(__file__).parent
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 1400
-RATE = 4  # traces a second, to the agent and to the worker
+RATE = 4  # traces a second
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-pictures-")))
-        server = stack.enter_context(kafka_server(folder / "kafka"))
-        place = Place(server, folder / "worker")
-        worker = place.worker().start()
-        stack.callback(worker.kill)
-        until(lambda: worker.ready)
-        found = stack.enter_context(
-            watched(folder, interval=5, others=[f"127.0.0.1:{worker.port}"])
-        )
+        found = stack.enter_context(watched(folder, interval=5))
         began = time.time()
-        _drive(found, place, options.minutes * 60)
+        _drive(found, options.minutes * 60)
         ended = time.time()
-        if options.record:
-            _record(worker, options.record)
         chrome = browser(require("chromedriver"), require("chromium"), folder / "profile")
         page = stack.enter_context(chrome)
         for name, board in boards().items():
@@ -65,15 +48,10 @@ def main() -> None:
             sys.stdout.write(f"{name}\n")
 
 
-def _drive(world: World, place: Place, seconds: float) -> None:
+def _drive(world: World, seconds: float) -> None:
     traces, end = _turning(seconds), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        some = [next(traces) for _ in range(2 * RATE)]
-        world.send(some)
-        place.produce([json.dumps(one | {"service": "shop"}).encode() for one in some])
-        if random.random() < 0.1:
-            place.produce([b"no json"])
-            world.spans()
+        world.send([next(traces) for _ in range(2 * RATE)])
         time.sleep(min(2, max(0, left)))
 
 
@@ -89,10 +67,6 @@ def _turning(seconds: float) -> Iterator[dict[str, Any]]:
             trace["timings"] = {key: value * 6 for key, value in trace["timings"].items()}
         last = answer
         yield trace
-
-
-def _record(worker: Worker, path: Path) -> None:
-    path.write_bytes(gzip.compress(worker.get("/metrics").encode(), mtime=0))
 
 
 def picture(
