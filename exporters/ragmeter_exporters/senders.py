@@ -144,7 +144,7 @@ class AlertSenders:
             if getattr(settings, f"{target}_url"):
                 count(target, "sent", 0)  # a rate needs a counter before its first notification
         if settings.webhook_url:
-            send = WebhookSender(client, settings.webhook_url, clock=self._clock)
+            send = WebhookSender(client, settings.webhook_url.get_secret_value(), clock=self._clock)
             # A wall clock that is set would make what waits late, or too old, by its jump.
             steady = make_steady_clock(self._clock, time.monotonic)
             self._run(dispatch.Dispatcher("webhook", agent.outbox, send, clock=steady, count=count))
@@ -152,12 +152,12 @@ class AlertSenders:
             self._run(
                 Alertmanager(
                     client,
-                    settings.alertmanager_url,
+                    settings.alertmanager_url.get_secret_value(),
                     alerts,
                     clock=self._clock,
                     count=count,
                     resend=settings.resend_seconds,
-                    status_url=settings.page_url or "",
+                    status_url=settings.page_url.get_secret_value() if settings.page_url else "",
                     read_scores=read_scores,
                 )
             )

@@ -99,7 +99,7 @@ async def serve_agent(
         agent,
         refused=access.refused,
         labels=agent if settings.draws_labels else None,
-        trace_url=settings.alerts.trace_url or "",
+        trace_url=settings.alerts.trace_template,
     )
     traces = web.Application()
     documents = [

@@ -114,7 +114,7 @@ async def run_worker(
         stack.push_async_callback(exporter.stop)
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
-        trace_url = settings.alerts.trace_url or ""
+        trace_url = settings.alerts.trace_template
         labels = view if settings.draws_labels else None
         page = metrics_app(view, refused=access.refused, labels=labels, trace_url=trace_url)
         BaselinesEndpoint(view).add_to(page)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret
 
 _MAX_HEADER_CHARS = 65_536  # a mounted secret has a few hundred; more is another file
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -67,16 +67,37 @@ def check_http_url(value: str) -> str:
     return value
 
 
-def check_base_url(value: str) -> str:
+class SecretUrl(Secret[Annotated[str, AfterValidator(check_http_url)]]):
+    """An http(s) URL, shown without what may be secret in it.
+
+    Credentials and a query may be, and so may a path: chat webhooks have their secret there. `/v1`,
+    the version of an API, is not.
+    """
+
+    def _display(self) -> str:
+        parts = urlsplit(self.get_secret_value())
+        # a password may hold `@`
+        _, at, host = parts.netloc.rpartition("@")
+        path = parts.path if parts.path.rstrip("/") in ("", "/v1") else "/***"
+        return urlunsplit(
+            parts._replace(
+                netloc=f"***@{host}" if at else host,
+                path=path,
+                query="***" if parts.query else "",
+                fragment="",
+            )
+        )
+
+
+def check_base_url(value: SecretUrl) -> SecretUrl:
     """Check a URL to which paths are added."""
-    if re.search(r"[?#\s]", check_http_url(value)):
+    if re.search(r"[?#\s]", value.get_secret_value()):
         raise ValueError("a base URL has no query, no fragment and no space")
     return value
 
 
 Distinct = AfterValidator(check_distinct)
-HttpUrl = Annotated[str, AfterValidator(check_http_url)]
-BaseUrl = Annotated[str, AfterValidator(check_base_url)]
+BaseUrl = Annotated[SecretUrl, AfterValidator(check_base_url)]
 SplitList = Annotated[list[_T], BeforeValidator(split_names)]
 NameList = SplitList[str]
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -18,10 +18,10 @@ from pydantic import (
 from ragmeter.config.base import (
     Distinct,
     NameList,
+    SecretUrl,
     SettingsSection,
     SplitList,
     check_exclusive,
-    check_http_url,
     parse_headers,
     split_names,
 )
@@ -211,7 +211,7 @@ class ResolverSource(SettingsSection):
         pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="value of the label `resolver`"
     )
     services: NameList = Field([], description="only for these services; empty: all")
-    url: str = Field(description="`http://host/path/{id}`")
+    url: SecretUrl = Field(description="`http://host/path/{id}`")
     text_field: str = Field(
         "text",
         min_length=1,
@@ -230,11 +230,11 @@ class ResolverSource(SettingsSection):
 
     @field_validator("url")
     @classmethod
-    def _check_template(cls, value: str) -> str:
-        if value.count(ID_PLACEHOLDER) != 1:
+    def _check_template(cls, value: SecretUrl) -> SecretUrl:
+        template = value.get_secret_value()
+        if template.count(ID_PLACEHOLDER) != 1:
             raise ValueError(f"one {ID_PLACEHOLDER} is needed")
-        check_http_url(value.replace(ID_PLACEHOLDER, "x"))
-        parts = urlsplit(value)
+        parts = urlsplit(template)
         if ID_PLACEHOLDER not in parts.path + parts.query:
             raise ValueError(f"{ID_PLACEHOLDER} must stand in the path or the query")
         return value

@@ -17,10 +17,9 @@ from importlib.resources import files
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
-from urllib.parse import urlsplit, urlunsplit
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Secret, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
@@ -54,6 +53,7 @@ _NEEDED = {
 
 _TYPE_NAMES = {
     "SecretStr": "secret text",
+    "SecretUrl": "URL",
     "str": "text",
     "int": "whole number",
     "float": "number",
@@ -121,8 +121,8 @@ def explicit_settings(settings: BaseModel, prefix: str = "") -> Iterator[str]:
 
 
 def dump_settings(settings: Settings) -> str:
-    """Return the settings in force as YAML, without credentials in URLs."""
-    return yaml.safe_dump(_mask_urls(settings.model_dump(mode="json")), sort_keys=False)
+    """Return the settings in force as YAML, in which secrets are masked by their types."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
 
 
 def render_reference() -> str:
@@ -200,45 +200,28 @@ def _explain_item(item: ErrorDetails, keys: list[str], secrets: list[str]) -> st
         return f"{key}: {message}"  # the value is a section as a whole, which may hold secrets
     section = ".".join(part for part in item["loc"] if isinstance(part, str))
     if any(f"{secret}.".startswith(f"{section}.") for secret in secrets):
-        shown = "what is given"
+        shown = "what is given"  # no value of the type was made of it, which would mask it
     else:
         shown = repr(value)
         if len(shown) > _MAX_SHOWN_CHARS:
             shown = f"{shown[: _MAX_SHOWN_CHARS - 3]}..."
-    return f"{key}: {_mask_credentials(shown)} is not allowed: {message}"
+    return f"{key}: {shown} is not allowed: {message}"
 
 
 def _secret_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
     """Yield the keys of secrets; those in the items of a list are without an index."""
     for key, field, _ in iter_settings(model, prefix):
-        if "SecretStr" in str(field.annotation):
+        if _holds_secret(field.annotation):
             yield key
         for item in get_args(field.annotation):
             if isinstance(item, type) and issubclass(item, SettingsSection):
                 yield from _secret_keys(item, f"{key}.")
 
 
-def _mask_credentials(text: str) -> str:
-    """Hide user and password in every URL of a text.
-
-    A password may hold `@` and `/`, which makes the URL invalid: all up to the last `@` goes.
-    """
-    return re.sub(r"(\w+://)[^\s'\"]*@", r"\1***@", text)
-
-
-def _mask_urls(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _mask_urls(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_mask_urls(item) for item in value]
-    if isinstance(value, str) and value.startswith(("http://", "https://")):
-        parts = urlsplit(value)
-        _, at, host = parts.netloc.rpartition("@")
-        parts = parts._replace(netloc=f"***@{host}" if at else host)
-        # chat webhooks have their secret in the path; that of an API is its version
-        path = parts.path if parts.path.rstrip("/") in ("", "/v1") else "/***"
-        return urlunsplit(parts._replace(path=path, query="***" if parts.query else ""))
-    return value
+def _holds_secret(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, SecretStr | Secret):
+        return True
+    return any(map(_holds_secret, get_args(annotation)))
 
 
 def _type_text(annotation: Any) -> str:
@@ -263,6 +246,8 @@ def _plain_value(value: Any) -> Any:
         return value.model_dump(exclude_none=True, mode="json")
     if isinstance(value, list):
         return [_plain_value(item) for item in value]
+    if isinstance(value, SecretStr):  # that of a default is none
+        return value.get_secret_value()
     return value if isinstance(value, str | int | float | bool | dict | None) else str(value)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ragmeter.config.base import (
     BaseUrl,
-    HttpUrl,
+    SecretUrl,
     SettingsSection,
     SplitList,
     check_exclusive,
@@ -28,23 +28,23 @@ class AlertSettings(SettingsSection):
     rules: Path | None = Field(
         None, description="YAML file of rules, laid over the default ones by name"
     )
-    alertmanager_url: HttpUrl | None = Field(
+    alertmanager_url: SecretUrl | None = Field(
         None, description="base URL of an Alertmanager (API v2)"
     )
-    webhook_url: HttpUrl | None = Field(
+    webhook_url: SecretUrl | None = Field(
         None, description="URL that gets every notification as JSON"
     )
-    page_url: HttpUrl | None = Field(
+    page_url: SecretUrl | None = Field(
         None, description="public URL of the status page, for links in notifications"
     )
-    runbook_url: HttpUrl | None = Field(
+    runbook_url: SecretUrl | None = Field(
         None,
         description=(
             "base URL under which docs/runbooks is published (else the status page's "
             "`/runbooks`), for links in notifications and in the rules for Prometheus"
         ),
     )
-    trace_url: HttpUrl | None = Field(
+    trace_url: SecretUrl | None = Field(
         None,
         description=(
             "address of a trace in your tracing backend, for links on the page; `{trace_id}` and "
@@ -61,13 +61,21 @@ class AlertSettings(SettingsSection):
     @property
     def runbook_base(self) -> str:
         """Base URL of the runbooks: where they are published, else the agent's own copy, or ""."""
-        copy = f"{self.page_url.rstrip('/')}{RUNBOOK_PATH}" if self.page_url else ""
-        return self.runbook_url or copy
+        if self.runbook_url is not None:
+            return self.runbook_url.get_secret_value()
+        if self.page_url is not None:
+            return self.page_url.get_secret_value().rstrip("/") + RUNBOOK_PATH
+        return ""
+
+    @property
+    def trace_template(self) -> str:
+        """Address of a trace in the tracing backend, for links on the page, or ""."""
+        return self.trace_url.get_secret_value() if self.trace_url is not None else ""
 
     @field_validator("trace_url")
     @classmethod
-    def _check_trace_url(cls, value: str | None) -> str | None:
-        if value is not None and "{trace_id}" not in value:
+    def _check_trace_url(cls, value: SecretUrl | None) -> SecretUrl | None:
+        if value is not None and "{trace_id}" not in value.get_secret_value():
             raise ValueError("the place of the id is needed: {trace_id}")
         return value
 
@@ -147,8 +155,9 @@ class ResultsExportSettings(SettingsSection):
 
     @field_validator("endpoint")
     @classmethod
-    def _check_endpoint(cls, value: str | None) -> str | None:
-        if value is not None and re.search(r"/v1/(logs|traces|metrics)/*\Z", value):
+    def _check_endpoint(cls, value: SecretUrl | None) -> SecretUrl | None:
+        signal = r"/v1/(logs|traces|metrics)/*\Z"
+        if value is not None and re.search(signal, value.get_secret_value()):
             raise ValueError("the base URL is needed: `/v1/logs` is added")
         return value
 

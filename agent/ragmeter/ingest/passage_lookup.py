@@ -53,7 +53,7 @@ class HttpLookup:
         self, source: ResolverSource, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._source = source
-        self._template = source.url
+        self._template = source.url.get_secret_value()
         self._headers: dict[str, str] | None = None
         self._client = httpx.AsyncClient(
             transport=transport,

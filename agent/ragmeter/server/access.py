@@ -193,7 +193,7 @@ class AccessPolicy:
         if missing := _find_exposure(http, traces=traces):
             raise ConfigError(missing)
         page = settings.alerts.page_url
-        page_host = urlsplit(page).hostname if page else None
+        page_host = urlsplit(page.get_secret_value()).hostname if page else None
         self.http = http
         self.names = frozenset((*http.names, *([page_host] if page_host else [])))
         token, send, scrape = (

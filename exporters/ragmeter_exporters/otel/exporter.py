@@ -76,7 +76,7 @@ class ResultsExporter:
 
         self._agent = agent
         self._pipeline = LogPipeline(
-            DeliveryEndpoint.parse(self._settings.endpoint),
+            DeliveryEndpoint.parse(self._settings.endpoint.get_secret_value()),
             self._headers,
             count=self._count,
             limits=self._limits or ExportLimits(),

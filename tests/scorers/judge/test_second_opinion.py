@@ -140,7 +140,7 @@ def settings(**second: Any) -> JudgeSettings | None:
 def test_without_a_second_endpoint_the_first_is_asked_again() -> None:
     found = settings()
     assert found is not None
-    assert (found.base_url, found.model) == ("https://one.example/v1", "one")
+    assert (str(found.base_url), found.model) == ("https://one.example/v1", "one")
     assert found.api_key is not None
     assert found.metrics == METRICS  # no nuggets
 
@@ -148,7 +148,7 @@ def test_without_a_second_endpoint_the_first_is_asked_again() -> None:
 def test_another_model_of_the_same_endpoint_has_its_key() -> None:
     found = settings(model="two")
     assert found is not None
-    assert (found.base_url, found.model) == ("https://one.example/v1", "two")
+    assert (str(found.base_url), found.model) == ("https://one.example/v1", "two")
     assert found.api_key is not None
 
 

@@ -114,7 +114,7 @@ class ServerConnection:
     ) -> None:
         if settings.base_url is None:
             raise ValueError("a model server needs a base_url")
-        url = httpx.URL(settings.base_url.rstrip("/") + path)
+        url = httpx.URL(settings.base_url.get_secret_value().rstrip("/") + path)
         self.key = ApiKey(settings.api_key, settings.api_key_file, url.userinfo)
         self.url = url.copy_with(userinfo=b"")
         self.admission = AdmissionControl(settings.concurrency, timing.monotonic, timing.sleep)
