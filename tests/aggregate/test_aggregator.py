@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
+from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
@@ -135,21 +135,22 @@ def test_segments_are_kept_beside_the_whole() -> None:
 def test_state_survives_dump_and_load() -> None:
     one = aggregator(segments=["model"])
     apply(one, [make_trace(n, model="m") for n in range(50)])
-    rows = one.windows.drain()
+    saved = one.changes()
     again = aggregator(segments=["model"])
-    again.windows.load(rows)
-    again.load(one.dump())
-    assert again.dump() == one.dump()
+    again.restore(saved.buckets, [], saved.meta)
+    kept = again.changes().meta
+    assert kept == {name: saved.meta[name] for name in kept}
+    assert {"alerts", "labels", "fingerprints", "next_step"} <= kept.keys()
     assert again.windows.now == one.windows.now
 
 
 def test_two_weeks_of_charts_survive_a_restart() -> None:
     def restart(old: Aggregator) -> Aggregator:
-        for row in (changes := take_changes(old)).buckets:
+        for row in (changes := old.changes()).buckets:
             rows[row[:4]] = row
         again = Aggregator(load_settings(environ={}), [], SCORER.pairs, parts=PARTS)
         kept = [row for row in rows.values() if row[4] is not None]
-        restore_aggregator(again, kept, [], changes.meta)
+        again.restore(kept, [], changes.meta)
         return again
 
     rows: dict[Any, Any] = {}
@@ -195,6 +196,7 @@ def notified(batches: list[int], look: bool, restart: bool) -> list[tuple[str, s
     one = Aggregator(load_settings(environ={}), rules, SCORER.pairs, parts=PARTS)
     moved: list[tuple[str, str, float]] = []
     rows: dict[Any, Any] = {}
+    meta: dict[str, Any] = {}
     traces = story()
     for size in [*batches, len(traces)]:
         for scored in traces[:size]:
@@ -203,11 +205,13 @@ def notified(batches: list[int], look: bool, restart: bool) -> list[tuple[str, s
         if look:
             one.windows.services()
         if restart:
-            rows |= {row[:4]: row for row in one.windows.drain()}
-            state = one.dump()
+            changes = one.changes()
+            rows |= {row[:4]: row for row in changes.buckets}
+            meta |= changes.meta
+            for name in changes.forget_meta:
+                meta.pop(name, None)
             one = Aggregator(load_settings(environ={}), rules, SCORER.pairs, parts=PARTS)
-            one.windows.load([row for row in rows.values() if row[4] is not None])
-            one.load(state)
+            one.restore([row for row in rows.values() if row[4] is not None], [], meta)
     return moved
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator, take_changes
+from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import load_rules
@@ -90,7 +90,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
                     moved += one.advance(number * STEP)
             moved += one.apply(trace).alerts
         one.settle()
-        take_changes(one)
+        one.changes()
         notified += one.engine.take_notifications()
     held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
     monitor = drift_of(one).monitor.dump()
@@ -136,10 +136,10 @@ def test_a_restart_after_a_long_outage_continues_likewise() -> None:
     for trace in blocks[0]:
         whole.apply(trace)
         first.apply(trace)
-    changes = take_changes(first)
+    changes = first.changes()
     again = aggregator()
     counters = [(key, value) for key, value in changes.counters if value is not None]
-    restore_aggregator(again, changes.buckets, counters, changes.meta)
+    again.restore(changes.buckets, counters, changes.meta)
     moved = [
         [a.to_dict() for t in blocks[1] for a in one.apply(t).alerts] for one in (whole, again)
     ]

@@ -17,6 +17,7 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import decode_scored_line
 from ragmeter.offline.scoring import score_file
+from ragmeter.parts.views import ControlSource
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 
@@ -88,7 +89,7 @@ def live(of: Aggregator) -> dict[str, Any]:
         "estimates": {pair: windows.estimate("bot", "", *pair, "1h") for pair in series},
         "worst": {pair: windows.worst("bot", *pair, "1h") for pair in series},
         "drift": drift_of(of).monitor.dump(),
-        "control": of.control(1),
+        "control": of.view(ControlSource).control(1),
     }
 
 

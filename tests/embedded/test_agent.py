@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
+from ragmeter.aggregate.aggregator import Aggregator, Arriving
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
@@ -21,13 +21,12 @@ from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.errors import StateError
-from ragmeter.core.score import ScoredTrace
-from ragmeter.core.tiers import MetricScorer
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
+from ragmeter.parts.contract import Arrival
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 
@@ -341,17 +340,15 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
 def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Aggregator.apply
+    honest = Aggregator._apply_run
 
-    def poisoned(
-        self: Aggregator, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
-    ) -> AppliedTrace:
-        applied = honest(self, scored, pending, turn)
-        if scored.trace_id == "t7":
+    def poisoned(self: Aggregator, arriving: Sequence[Arriving]) -> list[Arrival]:
+        applied = honest(self, arriving)
+        if any(scored.trace_id == "t7" for scored, _ in arriving):
             raise OverflowError("too large")  # after it has changed the windows
         return applied
 
-    monkeypatch.setattr(Aggregator, "apply", poisoned)
+    monkeypatch.setattr(Aggregator, "_apply_run", poisoned)
     with running(tmp_path) as started:
         feed(started, [good(n) for n in range(20)])
         feed(started, [good(n) for n in range(20, 25)])

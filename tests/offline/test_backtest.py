@@ -337,7 +337,7 @@ def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         # each is the worst of its minute
         backtest.feed(line_of(n, result("error", 1.0), timestamp=START + 60 * n))
     assert len(backtest.windows._state._new_worst) < module.SETTLE
-    assert backtest._aggregator._accounting._results.total() < 20 * module.SETTLE
+    assert backtest._aggregator.accounting._results.total() < 20 * module.SETTLE
 
 
 # The command -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from operator import attrgetter
 from ragmeter.core.counters import DURATION_EDGES, CounterKey, Counters, Exemplar
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.windows.bucket_builder import group_scores
 
 _RESULT_FIELDS = ("metric", "scorer", "state", "reason")
 _result_of = attrgetter(*_RESULT_FIELDS)
@@ -39,19 +40,25 @@ class ResultAccounting:
         self._counters = counters
         self._results: Counter[tuple[str, str, str, str | None]] = Counter()
         self._final: list[Sequence[Score]] = []  # results of traces that `_results` lacks
+        self._traces: list[ScoredTrace] = []  # that the counters lack
         self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
         self._trace_keys = [_seen_key(*pair) for pair in expected]
         self._canary_keys = [_seen_key(*pair) for pair in canary_pairs]
         self.pending: Counter[MetricScorer] = Counter()  # results that slow tiers have yet to give
 
-    def count_traces(self, traces: Sequence[ScoredTrace]) -> None:
+    def count_traces(self, traces: Iterable[ScoredTrace]) -> None:
         """Count traces as seen for every expected pair, and their operational figures."""
-        for name, labels in self._trace_keys:
-            self._counters.inc(name, labels, len(traces))
-        _count_operations(self._counters, traces)
+        self._traces += [scored for scored in traces if not scored.partial]
 
-    def count_canary(self) -> None:
+    @property
+    def uncounted(self) -> int:
+        """How many traces wait for `flush_counters`."""
+        return len(self._traces)
+
+    def count_canary(self, service: str, status: str) -> None:
         """Count one canary as seen for every pair of a canary."""
+        labels = (("service", service), ("status", status))
+        self._counters.inc("rag_canaries_total", labels)
         for key in self._canary_keys:
             self._counters.inc(*key)
 
@@ -64,10 +71,11 @@ class ResultAccounting:
         """Count results of a trace that are in their last state, and are not changed any more."""
         self._final.append(results)
 
-    def count_column(self, pair: MetricScorer, scores: Iterable[Score]) -> None:
-        """Do as `count_final` with results of one pair."""
-        for end, number in Counter(map(_end_of, scores)).items():
-            self._results[(*pair, *end)] += number
+    def count_final_columns(self, traces: Sequence[ScoredTrace]) -> None:
+        """Do as `count_final` with the results of many traces."""
+        for pair, scores, _ in group_scores(traces):
+            for end, number in Counter(map(_end_of, scores)).items():
+                self._results[(*pair, *end)] += number
 
     def count_late(self, pairs: Iterable[MetricScorer]) -> None:
         """Count results that came, or would come, after every window."""
@@ -84,8 +92,18 @@ class ResultAccounting:
         """Count results as no longer pending."""
         self.pending.subtract((score.metric, score.scorer) for score in results)
 
+    def lose(self, results: Sequence[Score]) -> None:
+        """Count pending results of a trace that cannot be read any more."""
+        self.remove_pending(results)
+        self.count_final(results)
+
     def flush_counters(self) -> None:
         """Bring the counters up to date with what was counted."""
+        traces, self._traces = self._traces, []
+        if traces:
+            for name, labels in self._trace_keys:
+                self._counters.inc(name, labels, len(traces))
+            _count_operations(self._counters, traces)
         final, self._final = self._final, []
         self._results.update(map(_result_of, chain.from_iterable(final)))
         for result, number in self._results.items():

@@ -146,7 +146,9 @@ class ServicesView(ABC):
 
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`. Hold `lock()`."""
-        return [name for state in self.states() for name in state.aggregator.unnamed_services()]
+        return [
+            name for state in self.states() for name in state.aggregator.names.unnamed_services()
+        ]
 
     def state_of(self, service: str) -> ServiceState | None:
         """Return the state that counts a service, of several one with a draw. Hold `lock()`."""

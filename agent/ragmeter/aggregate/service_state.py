@@ -5,7 +5,8 @@ those that were committed. The embedded agent commits them to SQLite (`ragmeter.
 Kafka worker to a changelog (`ragmeter.kafka.state.rows`).
 
     state = ServiceState(...); state.restore(saved, ...)
-    state.count(scored) ...; log.commit(state.changes(...)); state.committed()
+    for run in state.count_all(traces): ...
+    log.commit(state.changes(...)); state.committed()
 """
 
 from __future__ import annotations
@@ -16,14 +17,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from ragmeter.aggregate.aggregator import (
-    SAVE_IDLE_SECONDS,
-    Aggregator,
-    AppliedTrace,
-    evidence_trace_ids,
-    restore_aggregator,
-    take_changes,
-)
+from ragmeter.aggregate.aggregator import Aggregator, AppliedRun, Arriving
 from ragmeter.aggregate.evidence import EvidenceKey, Results, quote_unsupported
 from ragmeter.aggregate.feedback_join import FeedbackJoin
 from ragmeter.alerts.alert import Alert
@@ -37,9 +31,12 @@ from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.views import BaselineKeeper
 from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 
+IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
+SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 _POOL_SECONDS = 10.0  # between two copies of the pool in the state: it may be 100 kB
 
 MakeNotifications = Callable[[Alert, float], Sequence[OutboxItem]]
@@ -163,29 +160,25 @@ class ServiceState:
         Raises:
             ValueError, KeyError, TypeError: The rows make no sense.
         """
-        restore_aggregator(self.aggregator, saved.buckets, saved.counters, saved.meta)
+        self.aggregator.restore(saved.buckets, saved.counters, saved.meta)
         self.feedback.restore()
         self.labels.load(saved.meta)
         down = self.clocks.wall() - saved.meta.get("wall_time", 0.0)
         self.time.restore(self.aggregator.windows.now, down, self.clocks.monotonic())
         self.outbox = Outbox(saved.outbox)
 
-    def count(
-        self, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
-    ) -> AppliedTrace:
-        """Count a trace, as `Aggregator.apply`."""
-        applied = self.aggregator.apply(scored, pending, turn)
-        self.transitions += applied.alerts
-        self.labels.offer(applied.trace)
-        return applied
-
-    def count_all(self, traces: Sequence[ScoredTrace]) -> Iterator[list[AppliedTrace]]:
+    def count_all(
+        self,
+        traces: Sequence[ScoredTrace],
+        turn: int = 0,
+        ready: Callable[[int, bool], Arriving] | None = None,
+    ) -> Iterator[AppliedRun]:
         """Count traces, as `Aggregator.apply_all`."""
-        for applied in self.aggregator.apply_all(traces):
-            self.transitions += applied[0].alerts
-            for one in applied:
-                self.labels.offer(one.trace)
-            yield applied
+        for run in self.aggregator.apply_all(traces, turn, ready):
+            self.transitions += run.alerts
+            for trace, _ in run.traces:
+                self.labels.offer(trace)
+            yield run
 
     def finish(self, scored: ScoredTrace) -> ScoredTrace:
         """Count results of a slow tier, as `Aggregator.finish`."""
@@ -199,12 +192,13 @@ class ServiceState:
         `evidence` is that of `add_notifications`. The labels themselves count as feedback.
         """
         # the trace may have come when there were too many services
-        services = self.aggregator.label(feedback.service or ""), OTHER_LABEL
+        services = self.aggregator.names.label(feedback.service or ""), OTHER_LABEL
         self.labels.label(feedback, services, evidence)
 
     def resample(self, settings: SamplingSettings) -> None:
         """Follow other rates from the next trace on."""
-        self.aggregator.resample(settings)
+        self.aggregator.settle()
+        self.aggregator.parts.resample(settings)
         self.labels.resample(settings)
 
     def take_new_evidence(self) -> set[EvidenceKey]:
@@ -214,7 +208,7 @@ class ServiceState:
     def evidence_keys(self) -> set[EvidenceKey]:
         """Return the traces whose texts are to be kept, without those nobody needs any more."""
         self.labels.expire(self.aggregator.windows.now or 0.0)
-        return evidence_trace_ids(self.aggregator) | self.labels.keys()
+        return _shown_traces(self.aggregator) | self.labels.keys()
 
     def settle(self) -> None:
         """Bring counters and clock up to date with what was counted, once for many traces."""
@@ -222,12 +216,15 @@ class ServiceState:
         self.time.observe(self.aggregator.windows.now, self.clocks.monotonic())
 
     def promote(self, service: str | None) -> dict[str, Any] | None:
-        """Make new drift baselines, as `Aggregator.promote`; None where there are none."""
-        promoted = self.aggregator.promote(service)
+        """Make new baselines, as `BaselineKeeper.promote`; None where there are none."""
+        now = self.aggregator.windows.now
+        promoted = self.aggregator.view(BaselineKeeper).promote(service, now)
         if promoted is None:
             return None
         document, alerts = promoted
         self.transitions += alerts
+        if now is not None:
+            self.aggregator.engine.fold(now)
         return document
 
     def gauges(self) -> list[GaugeSample]:
@@ -247,7 +244,7 @@ class ServiceState:
         `whole` is that of `Windows.drain`.
         """
         self._saved_at, self._committed_at = self.clocks.monotonic(), self.clocks.wall()
-        step = take_changes(self.aggregator, whole)
+        step = self.aggregator.changes(whole)
         self.transitions = []
         self._announced = self.aggregator.engine.take_notifications()
         step.upto = upto
@@ -272,3 +269,15 @@ class ServiceState:
     def committed(self) -> None:
         """Release what waits until the last `changes` are durable."""
         self.outbox.settle()
+
+
+def _shown_traces(aggregator: Aggregator) -> set[EvidenceKey]:
+    """Return the traces that the page or an alert may show."""
+    windows = aggregator.windows
+    shown = {
+        (service, trace_id)
+        for service in windows.services()
+        for trace_id in windows.worst_ids(service)
+    }
+    alerts = aggregator.engine.alerts()
+    return shown | {(alert.service, name) for alert in alerts for name in alert.worst}

@@ -236,7 +236,7 @@ class EmbeddedAgent(ServicesView):
     @property
     def waiting(self) -> Mapping[tuple[str, str], int]:
         """The number of pending results by metric and scorer."""
-        return self._worker.aggregator.waiting
+        return self._worker.aggregator.accounting.pending
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Return the labels of each judge as it is served now."""

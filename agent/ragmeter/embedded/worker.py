@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
-from ragmeter.aggregate.aggregator import IDLE_SECONDS, Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, Arriving
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
-from ragmeter.aggregate.service_state import ServiceState
+from ragmeter.aggregate.service_state import IDLE_SECONDS, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
@@ -34,7 +34,6 @@ from ragmeter.core.errors import (
 )
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
-from ragmeter.core.tiers import MetricScorer
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import AgentOutputs, Commits, CountedScores, RetriedWrites
@@ -46,7 +45,8 @@ from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.parts.collection import PartKinds
-from ragmeter.parts.contract import Document
+from ragmeter.parts.contract import Arrival, Document
+from ragmeter.parts.views import ControlSource
 from ragmeter.scoring.processes import (
     SamplingTerms,
     ScoredBody,
@@ -71,6 +71,10 @@ _LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more t
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
+
+
+_Drawn = tuple[QueuedTrace, TraceScores, CheapScores]
+"""A trace of the queue with its scores, and what slow tiers have drawn of it."""
 
 
 class _Unscored(DataError):
@@ -177,7 +181,7 @@ class Worker:
         state.restore(saved)
         # a series that starts at 0 loses no first increase to `rate()`
         state.aggregator.counters.inc("ragmeter_scorer_restarts_total", (), 0)
-        state.aggregator.waiting.update(self.draws.restore(saved.meta))
+        state.aggregator.accounting.pending.update(self.draws.restore(saved.meta))
         self._commits.restore(saved.meta, saved.evidence)
         return state
 
@@ -205,7 +209,7 @@ class Worker:
 
     def gauges(self) -> Sequence[GaugeSample]:
         """Return gauges of scoring, the drift detectors and feedback. Hold `lock`."""
-        tiers = self.draws.gauges(self.aggregator.label)
+        tiers = self.draws.gauges(self.aggregator.names.label)
         alive = 0.0 if self._pool is None else float(self._pool.alive)
         processes = ("ragmeter_scorer_processes", (), alive)
         return [*tiers, processes, *self.state.gauges()]
@@ -341,7 +345,7 @@ class Worker:
 
     def _sampling_terms(self) -> SamplingTerms:
         with self.lock:
-            control = self.aggregator.latest_control
+            control = self.aggregator.view(ControlSource).latest_control
         return self.draws.sampling_terms(self._store.depth, control)
 
     def _probe_disk(self) -> None:
@@ -374,12 +378,17 @@ class Worker:
         since = self._clocks.monotonic()
         for alerts in self.aggregator.advance_steps(to):
             self.state.transitions += alerts
-            if self._clocks.monotonic() - since > _HELD_SECONDS:
-                self.heartbeat.beat()
-                self.lock.release()
-                time.sleep(0.001)  # a lock that is taken again at once gives nobody a turn
-                self.lock.acquire()
-                since = self._clocks.monotonic()
+            since = self._give_turn(since)
+
+    def _give_turn(self, since: float) -> float:
+        """Let others have the lock if it was held for long, and return since when it is."""
+        if self._clocks.monotonic() - since <= _HELD_SECONDS:
+            return since
+        self.heartbeat.beat()
+        self.lock.release()
+        time.sleep(0.001)  # a lock that is taken again at once gives nobody a turn
+        self.lock.acquire()
+        return self._clocks.monotonic()
 
     def _beat(self) -> bool:
         """Show that the worker is alive; False if it should stop."""
@@ -435,9 +444,9 @@ class Worker:
         draws: list[TierDraw] = []
         unreadable: list[tuple[DecodeFailure, int]] = []
         for turn, part in groupby(rows, lambda row: row[0].seq // _LOCK_SLICE):
-            scored: list[tuple[QueuedTrace, TraceScores, CheapScores]] = []
+            scored: list[_Drawn] = []
             with self.lock:
-                control = self.aggregator.control(turn)
+                control = self.aggregator.view(ControlSource).control(turn)
             self.draws.apply_control(control)
             for queued, result in part:
                 scores = self._score(queued, result)
@@ -447,22 +456,10 @@ class Worker:
                     scored.append((queued, scores, self.draws.scorer.draw(scores)))
             self.heartbeat.beat()
             with self.lock:
-                for queued, scores, cheap in scored:
-                    if not self.aggregator.is_past(queued.timestamp):
-                        self._advance(queued.timestamp)
-                    late = self.aggregator.windows.too_late(queued.timestamp)
-                    cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
-                    draws += new_draws
-                    pending: list[MetricScorer] = []
-                    for tier in cheap.draws:
-                        pending += self.draws.scorer.pending_pairs(cheap, tier)
-                    applied = self.state.count(cheap.trace, pending, turn)
-                    traces.append(CountedScores(applied.trace, partial(_load, scores)))
-                    counted.append(
-                        CountedTrace(
-                            scores.service, scores.passages, applied.trace, applied.segments
-                        )
-                    )
+                applied = self._count(scored, turn, draws)
+            for (_, scores, _), (trace, segments) in zip(scored, applied, strict=True):
+                traces.append(CountedScores(trace, partial(_load, scores)))
+                counted.append(CountedTrace(scores.service, scores.passages, trace, segments))
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
         with self.lock:
@@ -471,6 +468,24 @@ class Worker:
         self._commits.commit(
             self.state, rows[-1][0].seq, traces=traces, draws=draws, feedback=feedback
         )
+
+    def _count(self, scored: Sequence[_Drawn], turn: int, draws: list[TierDraw]) -> list[Arrival]:
+        """Count traces of a turn, and add what the tiers drew of them to `draws`. Hold `lock`."""
+
+        def ready(number: int, late: bool) -> Arriving:
+            queued, _, cheap = scored[number]
+            cheap, new_draws = self.draws.make_rows(queued, cheap, late=late)
+            draws.extend(new_draws)
+            pairs = [self.draws.scorer.pending_pairs(cheap, tier) for tier in cheap.draws]
+            return cheap.trace, list(chain.from_iterable(pairs))
+
+        since = self._clocks.monotonic()
+        applied: list[Arrival] = []
+        for run in self.state.count_all([cheap.trace for *_, cheap in scored], turn, ready):
+            applied += run.traces
+            if not run.traces:  # the rules were evaluated across a gap of event time
+                since = self._give_turn(since)
+        return applied
 
     def _join_feedback(self) -> None:
         """Count the labels that have come."""
@@ -507,7 +522,7 @@ class Worker:
         with self.lock:
             for done in finished:
                 if done.trace is None:  # its bytes are not readable any more: it has no window
-                    self.aggregator.lose(done.results)
+                    self.aggregator.accounting.lose(done.results)
                 else:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
                     scored = scored._replace(partial=True, timings={})

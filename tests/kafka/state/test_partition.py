@@ -6,14 +6,14 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
+from ragmeter.aggregate.aggregator import Aggregator, Arriving
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, MalformedState, SeenIdRows, row_key
+from ragmeter.parts.contract import Arrival
 
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.state.partition import (
@@ -98,17 +98,15 @@ def test_a_record_that_fails_can_be_given_up_and_costs_no_other(
     state = state_of()
     apply(state, [record(0)])
     commit(state, rows)
-    honest = Aggregator.apply
+    honest = Aggregator._apply_run
 
-    def poisoned(
-        self: Aggregator, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
-    ) -> AppliedTrace:
-        applied = honest(self, scored, pending, turn)
-        if scored.trace_id == "t2":
+    def poisoned(self: Aggregator, arriving: Sequence[Arriving]) -> list[Arrival]:
+        applied = honest(self, arriving)
+        if any(scored.trace_id == "t2" for scored, _ in arriving):
             raise OverflowError("too large")
         return applied
 
-    monkeypatch.setattr(Aggregator, "apply", poisoned)
+    monkeypatch.setattr(Aggregator, "_apply_run", poisoned)
     with pytest.raises(OverflowError):
         apply(state, [record(n) for n in (1, 2, 3)])
     with pytest.raises(RuntimeError, match="anew"):

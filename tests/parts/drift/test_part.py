@@ -89,19 +89,19 @@ class Saved:
         self.meta: dict[str, Any] = {}
 
     def commit(self, one: Aggregator) -> dict[str, str]:
-        one.settle()
-        self.rows |= {row[:4]: row for row in one.windows.drain()}
-        rows, deleted = one.parts.changes()
-        parts = {name: json.dumps(part) for name, part in {**one.dump(), **rows}.items()}
+        changes = one.changes()
+        self.rows |= {row[:4]: row for row in changes.buckets}
+        parts = {name: json.dumps(part) for name, part in changes.meta.items()}
         self.meta |= parts
-        for name in deleted:
+        for name in changes.forget_meta:
             self.meta.pop(name, None)
         return parts
 
     def reopen(self) -> Aggregator:
         one = fresh()
-        one.windows.load([row for row in self.rows.values() if row[4] is not None])
-        one.load({name: json.loads(text) for name, text in self.meta.items()})
+        buckets = [row for row in self.rows.values() if row[4] is not None]
+        meta = {name: json.loads(text) for name, text in self.meta.items()}
+        one.restore(buckets, [], meta)
         return one
 
 

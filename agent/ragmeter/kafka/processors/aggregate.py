@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from aiokafka import TopicPartition
 
-from ragmeter.aggregate.aggregator import IDLE_SECONDS
+from ragmeter.aggregate.service_state import IDLE_SECONDS
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings

@@ -45,6 +45,7 @@ from ragmeter.kafka.state.rows import (
 )
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.views import ControlSource
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.pending import NewFeedback
 
@@ -153,7 +154,9 @@ class PartitionState(ServiceState):
             counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS, repeated)
         left = iter(new)
         for applied in self.count_all([self._reconcile(one.scored) for one in new]):
-            run = [(one, next(left)) for one in applied]
+            run = [(one, next(left)) for one in applied.traces]
+            if not run:
+                continue
             counted = [
                 CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
                 for one, record in run
@@ -215,7 +218,7 @@ class PartitionState(ServiceState):
             self._changed |= self._join_waiting() or self.due
 
     def promote(self, service: str | None) -> dict[str, Any] | None:
-        """Make new drift baselines, as `Aggregator.promote`."""
+        """Make new baselines, as `BaselineKeeper.promote`."""
         document = super().promote(service)
         if document is not None:
             self._changed = True
@@ -250,7 +253,7 @@ class PartitionState(ServiceState):
     @property
     def control(self) -> SamplingControl:
         """What the score processors should know; its version tells whether it is new."""
-        return self.aggregator.control(1)
+        return self.aggregator.view(ControlSource).latest_control
 
     def note(self, name: str) -> Any:
         """Return the value that was last saved under a name, or None."""
