@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ragmeter.reasons import Reason
+
 SCHEMA = "ragmeter.trace/1"
 
 MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reach labels and URLs
@@ -30,19 +32,19 @@ MISSING_FIELDS = ("query", "passages", "answer")  # the keys of `Trace.missing`
 # Why a field is missing. The set is closed, because reasons become label values.
 MISSING_REASONS = frozenset(
     (
-        "answer_truncated",
-        "passages_truncated",
-        "query_truncated",
-        "no_answer_captured",
-        "no_passages_captured",
-        "no_query_captured",
-        "not_captured",
-        "content_hidden",
-        "passages_id_only",
-        "prompt_only",
-        "redaction_failed",
-        "resolver_error",
-        "resolver_timeout",
+        Reason.ANSWER_TRUNCATED,
+        Reason.PASSAGES_TRUNCATED,
+        Reason.QUERY_TRUNCATED,
+        Reason.NO_ANSWER_CAPTURED,
+        Reason.NO_PASSAGES_CAPTURED,
+        Reason.NO_QUERY_CAPTURED,
+        Reason.NOT_CAPTURED,
+        Reason.CONTENT_HIDDEN,
+        Reason.PASSAGES_ID_ONLY,
+        Reason.PROMPT_ONLY,
+        Reason.REDACTION_FAILED,
+        Reason.RESOLVER_ERROR,
+        Reason.RESOLVER_TIMEOUT,
     )
 )
 
@@ -96,7 +98,9 @@ def _read_missing(value: object) -> dict[str, str]:
         return {}
     given = {name: value.get(name) for name in MISSING_FIELDS}
     return {
-        name: reason if isinstance(reason, str) and reason in MISSING_REASONS else "not_captured"
+        name: reason
+        if isinstance(reason, str) and reason in MISSING_REASONS
+        else Reason.NOT_CAPTURED
         for name, reason in given.items()
         if reason is not None and reason is not False
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.ingest.conventions.span_content import ContentGap
+from ragmeter.ingest import native
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.missing_fields import hide_missing_fields
+from ragmeter.reasons import Reason
 from ragmeter.sampling.sampler import StratumClassifier
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import score_tier
@@ -30,8 +33,12 @@ def scores(**fields: Any) -> dict[str, tuple[str, str | None]]:
     }
 
 
-def test_every_gap_of_a_span_is_a_reason_of_a_trace() -> None:
-    assert {str(gap) for gap in ContentGap} <= MISSING_REASONS
+def test_every_gap_that_is_found_on_the_way_in_is_a_reason_of_a_trace() -> None:
+    ingest = Path(native.__file__).parent
+    text = "".join(path.read_text() for path in ingest.rglob("*.py"))
+    found = {Reason[name] for name in re.findall(r"\bReason\.([A-Z_]+)", text)}
+    assert Reason.PROMPT_ONLY in found
+    assert found <= MISSING_REASONS
 
 
 @pytest.mark.parametrize(

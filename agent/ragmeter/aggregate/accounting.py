@@ -15,6 +15,7 @@ from operator import attrgetter
 from ragmeter.core.counters import DURATION_EDGES, CounterKey, Counters, Exemplar
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.reasons import Reason
 from ragmeter.windows.bucket_builder import group_scores
 
 _RESULT_FIELDS = ("metric", "scorer", "state", "reason")
@@ -131,8 +132,8 @@ def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None
             counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
         for field in scored.guessed:
             sums["rag_guessed_fields_total", (label, ("field", field))] += 1
-        if "language" in map(_reason_of, scored.results):
-            sums["rag_left_out_traces_total", (label, ("reason", "language"))] += 1
+        if Reason.LANGUAGE in map(_reason_of, scored.results):
+            sums["rag_left_out_traces_total", (label, ("reason", Reason.LANGUAGE))] += 1
         total = scored.timings.get("total")
         if total is not None:
             exemplar = Exemplar(scored.trace_id, total, scored.timestamp)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ragmeter.core.judging import TraceJudging
+from ragmeter.reasons import Reason
 from ragmeter.trace import GuessedField, Status, Trace
 
 BUILTIN_SCORER = "builtin"
@@ -287,10 +288,10 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
     if trace.status != "ok":
         return NoScore(trace.status, applies=False)
     if answered is None:
-        return NoScore("no_text")
+        return NoScore(Reason.NO_TEXT)
     if not answered:
         empty = trace.answer is None or not trace.answer.strip()
-        return NoScore("empty_answer" if empty else "no_answer", applies=False)
+        return NoScore(Reason.EMPTY_ANSWER if empty else Reason.NO_ANSWER, applies=False)
     return None
 
 

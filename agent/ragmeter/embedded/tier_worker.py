@@ -19,6 +19,7 @@ from ragmeter.core.process import Heartbeat, Job, run_jobs
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import PausableScorer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter.reasons import Reason
 from ragmeter.scoring.scorer import complete_results
 from ragmeter.scoring.slow_tiers import answered_pairs, score_live_tier
 from ragmeter.store.rows import StoredDraw, TierDraw
@@ -43,7 +44,7 @@ class FinishedDraw:
 
 
 def complete_draw(
-    draw: TierDraw, scores: Sequence[Score], missing: str = "internal_error"
+    draw: TierDraw, scores: Sequence[Score], missing: str = Reason.INTERNAL_ERROR
 ) -> list[Score]:
     """Return one result for each pair of a draw, under the terms of the draw."""
     return complete_results(
@@ -211,16 +212,16 @@ async def _score_draw(row: StoredDraw, scorer: TierScorer | None) -> FinishedDra
     cost = ScoringCost()
     item = decode_trace(draw.body, len(draw.body))
     if isinstance(item, DecodeFailure):
-        return FinishedDraw(row, None, complete_draw(draw, [], "old_schema"), cost)
+        return FinishedDraw(row, None, complete_draw(draw, []), cost)
     scores: list[Score] = []
-    missing = "internal_error"
+    missing = Reason.INTERNAL_ERROR
     if scorer is None:
-        missing = "not_configured"
+        missing = Reason.NOT_CONFIGURED
     else:
         try:
             scores = await score_live_tier(scorer, item.trace, cost)
         except Exception:
             log.exception("the %s tier failed on trace %r", draw.tier, item.trace.trace_id[:80])
         if not answered_pairs(scorer, item.trace).issuperset(draw.pairs) and scores:
-            missing = "not_configured"  # drawn under other settings
+            missing = Reason.NOT_CONFIGURED  # drawn under other settings
     return FinishedDraw(row, item.trace, complete_draw(draw, scores, missing), cost)

@@ -69,8 +69,8 @@ _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a tu
 _HELD_SECONDS = 0.02  # of the lock, while rules are evaluated across a gap of event time
 _LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
 
-# Reasons of dead letters that the worker counts; the others are counted where traces come in.
-_OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
+# The reason of the dead letters of the worker; the others are counted where traces come in.
+_INTERNAL_ERROR = "internal_error"
 
 
 _Drawn = tuple[QueuedTrace, TraceScores, CheapScores]
@@ -403,16 +403,14 @@ class Worker:
         queued, _ = row
         log.error("trace %d of the queue cannot be counted; it is a dead letter", queued.seq)
         failure = DecodeFailure(_INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
-        self._write_dead_letters([(failure, queued.seq)], _INTERNAL_ERROR)
+        self._write_dead_letters([(failure, queued.seq)])
         self._commits.commit(self.state, queued.seq)
 
-    def _write_dead_letters(
-        self, letters: Sequence[tuple[DecodeFailure, int]], reason: str
-    ) -> None:
+    def _write_dead_letters(self, letters: Sequence[tuple[DecodeFailure, int]]) -> None:
         self._writes.run(lambda: self._dead_letters.write(letters, "queue", self._clocks.wall()))
         with self.lock:
             self.aggregator.counters.inc(
-                "ragmeter_dead_letters_total", (("reason", reason),), len(letters)
+                "ragmeter_dead_letters_total", (("reason", _INTERNAL_ERROR),), len(letters)
             )
 
     def _score(self, queued: QueuedTrace, result: ScoredBody | None) -> TraceScores | DecodeFailure:
@@ -461,7 +459,7 @@ class Worker:
                 traces.append(CountedScores(trace, partial(_load, scores)))
                 counted.append(CountedTrace(scores.service, scores.passages, trace, segments))
         if unreadable:
-            self._write_dead_letters(unreadable, _OLD_SCHEMA)
+            self._write_dead_letters(unreadable)
         with self.lock:
             self.state.settle()
             feedback = self.feedback.remember(counted, self.aggregator)

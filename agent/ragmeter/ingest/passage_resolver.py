@@ -23,6 +23,7 @@ from ragmeter.ingest.passage_lookup import (
 )
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.missing_fields import TEXT_ONLY_REASONS
+from ragmeter.reasons import Reason
 from ragmeter.trace import Passage, Trace
 
 ENTRY = 300  # bytes that a cache entry costs besides its text
@@ -37,11 +38,11 @@ ABSENCE_SECONDS = 60.0
 # The reason of a missing text by outcome, worst first: a trace gets the worst of its passages.
 _NOT_FOUND = "not_found"
 _REASONS = {
-    "timeout": "resolver_timeout",
-    "error": "resolver_error",
-    "too_large": "resolver_error",
-    "bad_id": "passages_id_only",
-    _NOT_FOUND: "passages_id_only",
+    "timeout": Reason.RESOLVER_TIMEOUT,
+    "error": Reason.RESOLVER_ERROR,
+    "too_large": Reason.RESOLVER_ERROR,
+    "bad_id": Reason.PASSAGES_ID_ONLY,
+    _NOT_FOUND: Reason.PASSAGES_ID_ONLY,
 }
 _RANKS = {outcome: rank for rank, outcome in enumerate(_REASONS)}
 
@@ -210,7 +211,7 @@ class PassageResolver:
         return (
             resolved
             if len(encode_trace(resolved)) <= limit
-            else without_texts(trace, "resolver_error")
+            else without_texts(trace, Reason.RESOLVER_ERROR)
         )
 
     async def _resolve_one(self, sources: Sequence[_Source], name: str) -> tuple[str, CachedText]:

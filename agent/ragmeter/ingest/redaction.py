@@ -23,11 +23,12 @@ from ragmeter.core.counters import Counts
 from ragmeter.core.redaction_rules import RedactionError, RedactionRule
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
+from ragmeter.reasons import Reason
 from ragmeter.trace import CANARY, Citation, Message, Passage, Reference, Trace
 
 # Replaces a text that could not be redacted; conventions take it for hidden content.
 HIDDEN = "__REDACTED__"
-FAILED = "redaction_failed"
+FAILED = Reason.REDACTION_FAILED
 
 # For one pattern in one text: sound patterns take milliseconds, and those that explode must not
 # hold up the senders.

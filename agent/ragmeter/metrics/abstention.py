@@ -18,6 +18,7 @@ from ragmeter.metrics.language import (
 )
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.text import ENGLISH
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _REFUSALS = ENGLISH["refusals"]
@@ -112,7 +113,7 @@ def score_answered(trace: Trace, answered: float | None, language: str) -> Score
     if trace.status != "ok":
         value = NoScore(trace.status, applies=False)
     elif answered is None:
-        value = NoScore("no_text")
+        value = NoScore(Reason.NO_TEXT)
     elif answered and trace.abstained is None and language not in REFUSAL_LANGUAGES:
         value = NOT_MEASURED
     else:

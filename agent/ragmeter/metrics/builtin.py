@@ -35,6 +35,7 @@ from ragmeter.metrics.language import (
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.metrics.text_index import PassageIndex, QueryText
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _CITATION_METRICS = ("citation_precision", "citation_recall", "citation_f1")
@@ -138,11 +139,11 @@ def _relevance(
 def _no_evidence(trace: Trace, pages: PassageIndex, language: str) -> NoScore | None:
     """Return why an answer can't be compared with its passages, None if it can."""
     if trace.passages is None:
-        return NoScore("no_passages_captured")
+        return NoScore(Reason.NO_PASSAGES_CAPTURED)
     if not trace.passages:
-        return NoScore("no_passages", applies=False)
+        return NoScore(Reason.NO_PASSAGES, applies=False)
     if not pages.has_text or trace.answer is None:
-        return NoScore("no_text")
+        return NoScore(Reason.NO_TEXT)
     if not {language, pages.language} <= READ_BY_ENGLISH:
         return NOT_MEASURED
     return None
@@ -160,14 +161,14 @@ def _grounding(
     reason = find_answer_reason(trace, answered)
     if (
         reason is not None
-        and reason.reason == "no_answer"
+        and reason.reason == Reason.NO_ANSWER
         and trace.abstained is None
         and abstention.has_further_claims(trace.answer or "")
     ):
         reason = None  # "The documents don't say. However, …": what follows is checked
     reason = reason or _no_evidence(trace, pages, language)
     if reason is None and not texts.has_content:
-        reason = NoScore("no_claims", applies=False)
+        reason = NoScore(Reason.NO_CLAIMS, applies=False)
     if reason is not None:
         return make_score(name, trace, reason, BUILTIN_SCORER)
     features = texts.extract_features()
@@ -189,7 +190,7 @@ def _citations(
     if reason is None and trace.passages:
         reason = _no_evidence(trace, pages, language)
     if reason is None and not answer.claims:
-        reason = NoScore("no_claims", applies=False)
+        reason = NoScore(Reason.NO_CLAIMS, applies=False)
     if reason is not None:
         return [make_score(name, trace, reason, BUILTIN_SCORER) for name in _CITATION_METRICS]
     support = citation_support.score_support(
@@ -214,7 +215,7 @@ def _citations(
                 make_scored(name, trace, value, detail if name == _CITATION_METRICS[0] else None)
             )
         elif support.unjudged:
-            scores.append(make_unscored(name, trace, "no_text"))
+            scores.append(make_unscored(name, trace, Reason.NO_TEXT))
         else:
-            scores.append(make_not_applicable(name, trace, "no_claims"))
+            scores.append(make_not_applicable(name, trace, Reason.NO_CLAIMS))
     return scores

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ragmeter.core.score import NoScore, Score, find_answer_reason, make_plain_score, make_scored
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH
 from ragmeter.metrics.text import ENGLISH
+from ragmeter.reasons import Reason
 from ragmeter.trace import Passage, Trace
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
@@ -35,9 +36,9 @@ _INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
 _CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _LINKED = re.compile(r"\((?:https?:|/|#|www\.)", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
-_NO_TEXT = NoScore("no_text")
-_NO_PASSAGES = NoScore("no_passages_captured")
-_NO_CITATIONS = NoScore("no_citations", applies=False)
+_NO_TEXT = NoScore(Reason.NO_TEXT)
+_NO_PASSAGES = NoScore(Reason.NO_PASSAGES_CAPTURED)
+_NO_CITATIONS = NoScore(Reason.NO_CITATIONS, applies=False)
 _INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
 
 # Those of zesty-assignment, which looks for them anywhere in the text: "from" is in many answers.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ragmeter.core.score import NoScore, find_answer_reason, most_common_reason
 from ragmeter.metrics.answer_text import AnswerSentence
 from ragmeter.metrics.citations import Citations
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _MIN_CONTENT_STEMS = 3  # of a statement that needs a citation; "Here is how:" has fewer
@@ -123,9 +124,11 @@ def missing_citation_reason(
         return reason
     if not cited.marks:
         return (
-            NoScore("no_text") if trace.answer is None else NoScore("no_citations", applies=False)
+            NoScore(Reason.NO_TEXT)
+            if trace.answer is None
+            else NoScore(Reason.NO_CITATIONS, applies=False)
         )
-    return NoScore("no_passages_captured") if trace.passages is None else None
+    return NoScore(Reason.NO_PASSAGES_CAPTURED) if trace.passages is None else None
 
 
 def list_citation_instances(statements: CitedStatements) -> list[CitationInstance]:
@@ -155,7 +158,7 @@ def citation_scores(
             by_passage.setdefault(instance.passage, []).append(value)
     if reasons and not by_passage:
         return dict.fromkeys(CITATION_METRICS, most_common_reason(reasons))
-    none = NoScore("no_citations", applies=False)
+    none = NoScore(Reason.NO_CITATIONS, applies=False)
     dangling = [0.0] * statements.dangling
     precision = _mean(
         [value for values in by_passage.values() for value in values] + dangling, none
@@ -211,4 +214,4 @@ def _recall(
             values.append(sum(known) / (len(known) + dangling))
         elif needed:
             values.append(0.0)
-    return _mean(values, NoScore("no_claims", applies=False))
+    return _mean(values, NoScore(Reason.NO_CLAIMS, applies=False))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ragmeter.core.score import NoScore, most_common_reason
+from ragmeter.reasons import Reason
 
 HIGHEST_RUBRIC = 5
 # The most that the scale of groundedness has for an answer that cites nothing, and for one with an
@@ -36,7 +37,7 @@ FACT_METRICS = ("groundedness",)
 def faithfulness(claims: Sequence[JudgedClaim]) -> float | NoScore:
     """Compute supported claims / claims (RAGAS, RAG Guardian)."""
     if not claims:
-        return NoScore("no_claims", applies=False)
+        return NoScore(Reason.NO_CLAIMS, applies=False)
     return sum(claim.supported for claim in claims) / len(claims)
 
 
@@ -52,7 +53,7 @@ def groundedness_grade(grade: int, claims: Sequence[JudgedClaim], cites: bool) -
     into than a grade. An answer without claims has nothing to be grounded.
     """
     if not claims:
-        return NoScore("no_claims", applies=False)
+        return NoScore(Reason.NO_CLAIMS, applies=False)
     most = HIGHEST_RUBRIC if cites else _UNCITED_RUBRIC
     if not all(claim.supported for claim in claims):
         most = min(most, _UNSUPPORTED_RUBRIC)
@@ -62,7 +63,7 @@ def groundedness_grade(grade: int, claims: Sequence[JudgedClaim], cites: bool) -
 def groundedness(used: Sequence[bool]) -> float | NoScore:
     """Compute used facts / relevant facts (RAG Guardian), from one entry a relevant fact."""
     if not used:
-        return NoScore("nothing_relevant", applies=False)
+        return NoScore(Reason.NOTHING_RELEVANT, applies=False)
     return sum(used) / len(used)
 
 
@@ -121,7 +122,7 @@ def nugget_scores(
             no classes.
     """
     if not supports:
-        return dict.fromkeys(NUGGET_METRICS, NoScore("no_nuggets", applies=False))
+        return dict.fromkeys(NUGGET_METRICS, NoScore(Reason.NO_NUGGETS, applies=False))
     out: dict[str, float | NoScore] = {}
     for suffix, worth in (("", NUGGET_VALUES), ("_strict", _STRICT)):
         values = [s if isinstance(s, NoScore) else worth[s] for s in supports]
@@ -131,7 +132,7 @@ def nugget_scores(
         if isinstance(importance, NoScore):
             vital = weighted = importance
         else:
-            vital = NoScore("no_vital_nuggets", applies=False)
+            vital = NoScore(Reason.NO_VITAL_NUGGETS, applies=False)
             if "vital" in importance:
                 vital = _weighted(values, [float(kind == "vital") for kind in importance])
             weighted = _weighted(

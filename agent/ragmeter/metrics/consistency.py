@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.text import tokenize
+from ragmeter.reasons import Reason
 
 
 class RougeOverlap(NamedTuple):
@@ -103,13 +104,13 @@ def similarity_spread(values: Sequence[float]) -> SimilaritySpread | NoScore:
     One value has no variance, and a mean of 0 no coefficient of variation.
     """
     if not values:
-        return NoScore("too_few_answers", applies=False)
+        return NoScore(Reason.TOO_FEW_ANSWERS, applies=False)
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
-        lone = NoScore("too_few_answers", applies=False)
+        lone = NoScore(Reason.TOO_FEW_ANSWERS, applies=False)
         return SimilaritySpread(mean, lone, lone)
     variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
-    variation: float | NoScore = NoScore("no_mean", applies=False)
+    variation: float | NoScore = NoScore(Reason.NO_MEAN, applies=False)
     if mean:
         variation = math.sqrt(variance) / abs(mean)
     return SimilaritySpread(mean, variance, variation)

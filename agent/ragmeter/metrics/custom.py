@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import NoScore, Score, make_score
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -79,20 +80,20 @@ class CustomMetric:
             self._logged.add(type(error))
             text = "metric %s failed on trace %r"
             log.log(level, text, self.spec.name, trace.trace_id[:80], exc_info=True)
-            value = NoScore("internal_error")
+            value = NoScore(Reason.INTERNAL_ERROR)
         return make_score(self.spec.name, trace, value, self.scorer)
 
     def _checked_value(self, value: object) -> float | NoScore:
         if isinstance(value, NoScore):
             valid = self._is_valid_reason(value.reason)
-            return NoScore(value.reason if valid else "other", bool(value.applies))
+            return NoScore(value.reason if valid else Reason.OTHER, bool(value.applies))
         spec = self.spec
         if not isinstance(value, Real):  # NumPy's numbers are
-            return NoScore("bad_value")
+            return NoScore(Reason.BAD_VALUE)
         number = float(value)
         high = _MAX_VALUE if spec.high is None else spec.high
         if not spec.low <= number <= high or (spec.kind == "ratio" and number not in (0, 1)):
-            return NoScore("bad_value")
+            return NoScore(Reason.BAD_VALUE)
         return number
 
     def _is_valid_reason(self, reason: object) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.ranking import RELEVANT_GRADE
+from ragmeter.reasons import Reason
 
 PROBE_SERVICE = "_judge"  # the service under which probes are counted
 
@@ -93,5 +94,5 @@ def explain_missing_verdict(scores: Iterable[Score]) -> tuple[ScoreState, str]:
     """Return state and reason of a comparison for which the judge gave no verdict."""
     for score in scores:
         if score.state is ScoreState.UNSCORED:
-            return ScoreState.UNSCORED, score.reason or "internal_error"
-    return ScoreState.NOT_APPLICABLE, "no_verdict"
+            return ScoreState.UNSCORED, score.reason or Reason.INTERNAL_ERROR
+    return ScoreState.NOT_APPLICABLE, Reason.NO_VERDICT

@@ -15,6 +15,7 @@ from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, NoScore, Score, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, reciprocal_rank_at
+from ragmeter.reasons import Reason
 
 # The label that each metric is the share of. The built-in scorer gives `citation_presence` and
 # `citation_fabricated`, too (ragmeter.metrics.citations).
@@ -52,7 +53,7 @@ SORTED_BY = "grounding"
 LabelValue = float | str | None
 
 _FABRICATED = "citation_fabricated"  # a share of the answers that cite only
-_NOT_LABELLED = NoScore("not_labelled")
+_NOT_LABELLED = NoScore(Reason.NOT_LABELLED)
 _SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
 
 # The labels of each passage in rank order; None for a passage without labels.
@@ -78,7 +79,7 @@ def score_answer_labels(labels: AnswerLabels) -> dict[str, float | NoScore]:
     for metric, label in LABEL_BY_METRIC.items():
         value = getattr(labels, label)
         if metric == _FABRICATED and not labels.source_cited:
-            cites_not = NoScore("no_citations", applies=False)
+            cites_not = NoScore(Reason.NO_CITATIONS, applies=False)
             out[metric] = _NOT_LABELLED if labels.source_cited is None else cites_not
         else:
             out[metric] = _NOT_LABELLED if value is None else float(value)

@@ -12,6 +12,7 @@ from ragmeter.core.files import load_yaml
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import detect_script, tokenize
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 LANGUAGES = load_yaml(__package__, "languages.yaml")
@@ -21,7 +22,7 @@ UNKNOWN = ""  # too short, or no words at all
 
 # Of texts that a scorer reads that was measured on English alone.
 READ_BY_ENGLISH = frozenset((ENGLISH_CODE, UNKNOWN))
-NOT_MEASURED = NoScore("language", applies=False)
+NOT_MEASURED = NoScore(Reason.LANGUAGE, applies=False)
 
 _FIRST_CHARS = 200  # of a text: enough for most English
 _READ_CHARS = 400  # of a text: two sentences are enough

@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from ragmeter.core.score import Score, ScoreState
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 # Reasons that concern texts alone: the passages' ids are known, so citations can be resolved.
-TEXT_ONLY_REASONS = frozenset(("passages_id_only", "resolver_error", "resolver_timeout"))
+TEXT_ONLY_REASONS = frozenset(
+    (Reason.PASSAGES_ID_ONLY, Reason.RESOLVER_ERROR, Reason.RESOLVER_TIMEOUT)
+)
 
 # The reasons of scorers for a field that is absent.
-_QUERY, _PASSAGES, _TEXT = "no_query", "no_passages_captured", "no_text"
+_QUERY, _PASSAGES, _TEXT = Reason.NO_QUERY, Reason.NO_PASSAGES_CAPTURED, Reason.NO_TEXT
 # Metrics that read no answer: the text that they miss is that of passages.
 _PASSAGE_METRICS = frozenset(
     (

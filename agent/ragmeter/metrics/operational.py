@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ragmeter.core.score import NoScore, Score, make_plain_score, make_scored
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
-_NO_TEXT = NoScore("no_text")
-_NOT_REPORTED = NoScore("not_reported")
+_NO_TEXT = NoScore(Reason.NO_TEXT)
+_NOT_REPORTED = NoScore(Reason.NOT_REPORTED)
 
 
 def has_empty_answer(trace: Trace) -> bool | None:
@@ -16,7 +17,7 @@ def has_empty_answer(trace: Trace) -> bool | None:
     tokens. A hidden answer is unknown, a truncated one is not empty.
     """
     if "answer" in trace.missing:
-        cut = trace.missing["answer"] == "answer_truncated" and (trace.answer or "").strip()
+        cut = trace.missing["answer"] == Reason.ANSWER_TRUNCATED and (trace.answer or "").strip()
         return False if cut else None
     if trace.answer is not None:
         return not trace.answer or trace.answer.isspace()

@@ -15,12 +15,13 @@ from typing import cast
 
 from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.core.score import NoScore, most_common_reason
+from ragmeter.reasons import Reason
 from ragmeter.trace import Passage
 
 UMBRELA = "umbrela"
 RELEVANT_GRADE = 2  # the least of a relevant passage, as in the Deep Learning tracks
 _BEST_GRADE = 3  # the highest grade of a passage
-_NO_PASSAGES = NoScore("no_passages", applies=False)
+_NO_PASSAGES = NoScore(Reason.NO_PASSAGES, applies=False)
 
 # Formulas that have changed: a score of another formula belongs to another series, so the judge's
 # fingerprint is combined with this. 2: nDCG is 0, and no longer left out, where all grades are 0.
@@ -39,7 +40,7 @@ def hit_share(hits: Hits, k: int) -> float | NoScore:
     if not hits:
         return _NO_PASSAGES
     if len(hits) < k:
-        return NoScore("too_few_passages", applies=False)
+        return NoScore(Reason.TOO_FEW_PASSAGES, applies=False)
     top = hits[:k]
     return _unknown(top) or sum(one for one in top if not isinstance(one, NoScore)) / k
 
@@ -155,7 +156,7 @@ def context_scores(grades: Grades) -> dict[str, float | NoScore]:
 def context_recall(attributed: Sequence[bool]) -> float | NoScore:
     """Compute found statements / statements, from one entry a statement."""
     if not attributed:
-        return NoScore("no_reference_answer", applies=False)
+        return NoScore(Reason.NO_REFERENCE_ANSWER, applies=False)
     return sum(attributed) / len(attributed)
 
 

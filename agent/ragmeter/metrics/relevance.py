@@ -9,6 +9,7 @@ from ragmeter.core.score import NoScore
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH, identify_language
 from ragmeter.metrics.text import idf
 from ragmeter.metrics.text_index import PassageIndex, QueryText
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
@@ -24,13 +25,13 @@ def find_relevance_reason(
 ) -> NoScore | None:
     """Return why a scorer of English can't compare the passages with the query, None if it can."""
     if trace.passages is None:
-        return NoScore("no_passages_captured")
+        return NoScore(Reason.NO_PASSAGES_CAPTURED)
     if not trace.passages or pages is None:
-        return NoScore("no_passages", applies=False)
+        return NoScore(Reason.NO_PASSAGES, applies=False)
     if not query.words:  # blank, or stop words alone
-        return NoScore("no_query")
+        return NoScore(Reason.NO_QUERY)
     if not pages.has_text:
-        return NoScore("no_text")
+        return NoScore(Reason.NO_TEXT)
     spoken = {identify_language(query.text), pages.language}
     return None if spoken <= READ_BY_ENGLISH else NOT_MEASURED
 

@@ -23,6 +23,7 @@ from ragmeter.ingest.files import input_name, iterate_lines, open_input
 from ragmeter.ingest.native import MAX_TRACE_VALUES, has_values_over
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.parquet import is_parquet, read_parquet_lines
+from ragmeter.reasons import Reason
 from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
 
 MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
@@ -150,7 +151,7 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
     if probability is None or not 0 < probability <= 1:
         line.invalid += 1
         if score.state is ScoreState.SCORED:
-            score.state, score.reason = ScoreState.UNSCORED, "invalid_value"
+            score.state, score.reason = ScoreState.UNSCORED, Reason.INVALID_VALUE
         return score
     score.probability = probability
     if isinstance(item.get("stratum"), str):
@@ -161,7 +162,7 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
         score.value = _in_range(item.get("value"), spec)
         if score.value is None:
             line.invalid += 1
-            score.state, score.reason = ScoreState.UNSCORED, "invalid_value"
+            score.state, score.reason = ScoreState.UNSCORED, Reason.INVALID_VALUE
     return score
 
 

@@ -37,6 +37,7 @@ from ragmeter.offline.parquet import ParquetWriter
 from ragmeter.offline.report.input_files import JUDGING_COLUMN, TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
 from ragmeter.offline.whole_file import FileFeedback
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.scoring.slow_tiers import score_tier
@@ -104,7 +105,7 @@ class ScoringSummary:
 def _is_scorer_failure(score: Score) -> bool:
     """Return whether the judge or the model, and not the trace, is why there is no value."""
     reason = score.reason or ""
-    failures = ("unparsable", "model_error", "internal_error")
+    failures = (Reason.UNPARSABLE, Reason.MODEL_ERROR, Reason.INTERNAL_ERROR)
     return score.state is ScoreState.UNSCORED and (
         reason.startswith("judge_") or reason in failures
     )

@@ -23,6 +23,7 @@ from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import ScoringCost, Tier
+from ragmeter.reasons import Reason
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
@@ -148,7 +149,7 @@ class InlineTiers(TierSampling):
         was_open = breaker.is_open
         ticket = breaker.enter()
         if ticket is None:
-            return "timeout"
+            return Reason.TIMEOUT
         try:
             async with time_limit(self._deadline), self._place(tier):
                 scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
@@ -157,11 +158,11 @@ class InlineTiers(TierSampling):
         except TimeoutError:
             if breaker.failed(ticket) and not was_open:
                 log.error("the %s tier does not answer; it is tried now and then", tier)
-            return "timeout"
+            return Reason.TIMEOUT
         except Exception:
             breaker.abandoned(ticket)
             log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
-            return "internal_error"
+            return Reason.INTERNAL_ERROR
         except BaseException:
             breaker.abandoned(ticket)
             raise
@@ -172,7 +173,7 @@ class InlineTiers(TierSampling):
         if trace.canary:
             count_canary(self._counters.inc, cost)
         self.settle(tier, trace.service, cost, canary=trace.canary)
-        return ([], answer) if isinstance(answer, str) else (answer, "internal_error")
+        return ([], answer) if isinstance(answer, str) else (answer, Reason.INTERNAL_ERROR)
 
     @contextlib.asynccontextmanager
     async def _place(self, tier: Tier) -> AsyncIterator[None]:

@@ -26,6 +26,7 @@ from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pair
 from ragmeter.metrics.canary.specs import abstention_pairs, canary_judge_pairs, leave_to_judge
 from ragmeter.metrics.labelled import PEOPLE_PAIRS, PEOPLE_STRATUM
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.reasons import Reason
 from ragmeter.sampling.sampler import (
     REST_STRATUM,
     Sampler,
@@ -326,14 +327,18 @@ class Scorer:
                     state=ScoreState.NOT_APPLICABLE,
                     terms=terms,
                     cheap={},
-                    reason="no_reference",
+                    reason=Reason.NO_REFERENCE,
                 )
             elif self._sampler.admits_canary("judge"):
                 draws["judge"] = terms
                 results = leave_to_judge(results) if self._judges_abstention else results
             else:
                 results += _make_unknown(
-                    pairs=pairs, state=ScoreState.UNSCORED, terms=terms, cheap={}, reason="budget"
+                    pairs=pairs,
+                    state=ScoreState.UNSCORED,
+                    terms=terms,
+                    cheap={},
+                    reason=Reason.BUDGET,
                 )
         return CheapScores(_complete_trace(scores, results), draws)
 
@@ -403,7 +408,7 @@ def complete_results(
     scores: Sequence[Score],
     pairs: Sequence[MetricScorer],
     probability: float,
-    missing: str = "internal_error",
+    missing: str = Reason.INTERNAL_ERROR,
     *,
     stratum: str = "",
     cheap: Mapping[str, float] | None = None,

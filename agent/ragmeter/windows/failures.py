@@ -10,17 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ragmeter.core.score import Score, ScoreState
+from ragmeter.reasons import Reason
 from ragmeter.trace import MISSING_REASONS
 from ragmeter.windows.estimators import wilson_interval
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.worst import UNSCORED_METRIC
 
-_PIPELINE_REASONS = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
-_REFERENCE_REASONS = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
+_PIPELINE_REASONS = frozenset(
+    {Reason.REDACTION_FAILED, Reason.RESOLVER_ERROR, Reason.RESOLVER_TIMEOUT}
+)
+_REFERENCE_REASONS = frozenset(
+    {Reason.BAD_PATTERN, Reason.NO_ANCHOR, Reason.NO_DATES, Reason.PATTERN_TIMEOUT}
+)
 
 # Reasons of `unscored` that are properties of the trace and not faults of the scorer.
 TRACE_REASONS = frozenset(
-    {"cannot_tell", "no_query", "no_text", "not_labelled", "not_reported"}
+    {Reason.CANNOT_TELL, Reason.NO_QUERY, Reason.NO_TEXT, Reason.NOT_LABELLED, Reason.NOT_REPORTED}
     | _REFERENCE_REASONS
     | (MISSING_REASONS - _PIPELINE_REASONS)
 )
@@ -28,27 +33,26 @@ TRACE_REASONS = frozenset(
 # The known faults; `docs/metrics.md` explains each.
 FAILURE_REASONS = frozenset(
     {
-        "judge_error",
-        "judge_timeout",
-        "judge_refused",
-        "judge_unavailable",
-        "unparsable",
-        "too_long",
-        "model_error",
-        "not_configured",
-        "old_schema",
-        "internal_error",
-        "timeout",  # of a judge or model on Kafka
-        "embedding_failed",  # of a canary's similarity
-        "bad_value",  # of a function of the user's own
-        "budget",  # of canaries: all are meant to be judged, and their owner can send fewer
+        Reason.JUDGE_ERROR,
+        Reason.JUDGE_TIMEOUT,
+        Reason.JUDGE_REFUSED,
+        Reason.JUDGE_UNAVAILABLE,
+        Reason.UNPARSABLE,
+        Reason.TOO_LONG,
+        Reason.MODEL_ERROR,
+        Reason.NOT_CONFIGURED,
+        Reason.INTERNAL_ERROR,
+        Reason.TIMEOUT,  # of a judge or model on Kafka
+        Reason.EMBEDDING_FAILED,  # of a canary's similarity
+        Reason.BAD_VALUE,  # of a function of the user's own
+        Reason.BUDGET,  # of canaries: all are meant to be judged, and their owner can send fewer
         *_PIPELINE_REASONS,
     }
 )
 
 # Replaces undeclared reasons: those in a file of scored traces come from outside, and every bucket
 # stores each of them.
-OTHER_REASON = "other"
+OTHER_REASON = Reason.OTHER
 
 # Number of results by (metric, scorer without version) and reason. Never changed in place.
 FailureCounts = dict[tuple[str, str], dict[str, int]]
@@ -73,7 +77,7 @@ class FailedShare:
 def failure_reason(score: Score) -> str | None:
     """Return why a score has no usable value; None if that is no fault of ours."""
     if score.state is ScoreState.SCORED:  # a value that cannot be averaged
-        return "internal_error"
+        return Reason.INTERNAL_ERROR
     if score.state is not ScoreState.UNSCORED or score.reason in TRACE_REASONS:
         return None
     return score.reason if score.reason in FAILURE_REASONS else OTHER_REASON

@@ -12,12 +12,13 @@ from ragmeter.ingest.conventions.documents import (
     read_flattened_documents,
     read_metadata,
 )
-from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument
+from ragmeter.ingest.conventions.span_content import RetrievedDocument
 from ragmeter.ingest.conventions.values import (
     MAX_FLATTENED_ITEMS,
     flattened_items,
     has_flattened_items,
 )
+from ragmeter.reasons import Reason
 
 TEXT = "Refunds take 5 days."
 
@@ -73,25 +74,25 @@ def test_one_document(value: Any, identity: str, score: float | None, kind: str)
 @pytest.mark.parametrize(
     ("value", "gap", "identity"),
     [
-        ({"id": "a", "score": 0.9, "title": "t"}, ContentGap.ID_ONLY, "a"),
-        ({}, ContentGap.ID_ONLY, ""),
-        ({"id": "a", "content": "__REDACTED__"}, ContentGap.HIDDEN, "a"),
-        ({"id": "a", "content": "x" * 100 + "..."}, ContentGap.PASSAGES_TRUNCATED, "a"),
-        ({"id": "a", "content": "[0.1, 0.2, 0.3]"}, ContentGap.ID_ONLY, "a"),
+        ({"id": "a", "score": 0.9, "title": "t"}, Reason.PASSAGES_ID_ONLY, "a"),
+        ({}, Reason.PASSAGES_ID_ONLY, ""),
+        ({"id": "a", "content": "__REDACTED__"}, Reason.CONTENT_HIDDEN, "a"),
+        ({"id": "a", "content": "x" * 100 + "..."}, Reason.PASSAGES_TRUNCATED, "a"),
+        ({"id": "a", "content": "[0.1, 0.2, 0.3]"}, Reason.PASSAGES_ID_ONLY, "a"),
         (
             "Document(id=0a1b2c3d, content: 'cut...', meta: {})",
-            ContentGap.PASSAGES_TRUNCATED,
+            Reason.PASSAGES_TRUNCATED,
             "0a1b2c3d",
         ),
-        ("<NodeWithScore(node=TextNode(id_='a', text='x'))>", ContentGap.PASSAGES_TRUNCATED, "a"),
-        ("page_content='never en", ContentGap.PASSAGES_TRUNCATED, ""),
+        ("<NodeWithScore(node=TextNode(id_='a', text='x'))>", Reason.PASSAGES_TRUNCATED, "a"),
+        ("page_content='never en", Reason.PASSAGES_TRUNCATED, ""),
     ],
 )
-def test_text_that_is_not_all_there(value: Any, gap: ContentGap, identity: str) -> None:
+def test_text_that_is_not_all_there(value: Any, gap: Reason, identity: str) -> None:
     one = read_document(value)
     assert one is not None
     assert (one.gap, one.id) == (gap, identity)
-    assert one.text is None or gap is ContentGap.PASSAGES_TRUNCATED
+    assert one.text is None or gap is Reason.PASSAGES_TRUNCATED
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_empty_is_not_nothing() -> None:
     # the items of the conventions' own test case: an empty object is an item too
     three = read_documents([{"id": "doc-1", "score": 0.91, "title": "t"}, {"id": "doc-2"}, {}])
     assert [one.id for one in three or []] == ["doc-1", "doc-2", ""]
-    assert {one.gap for one in three or []} == {ContentGap.ID_ONLY}
+    assert {one.gap for one in three or []} == {Reason.PASSAGES_ID_ONLY}
 
 
 def test_a_quoted_text_is_unquoted() -> None:
@@ -147,7 +148,7 @@ def test_flattened_documents_and_a_hostile_index() -> None:
     assert found == [
         RetrievedDocument("5", "a", 0.5, "similarity", {"page": 4}),
         RetrievedDocument(text="b"),
-        RetrievedDocument("far", gap=ContentGap.ID_ONLY),
+        RetrievedDocument("far", gap=Reason.PASSAGES_ID_ONLY),
     ]
     assert read_flattened_documents({}, "retrieval.documents") == (None, False)
 

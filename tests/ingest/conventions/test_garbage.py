@@ -19,12 +19,12 @@ from ragmeter.ingest.conventions.registry import (
     read_span,
 )
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
 )
 from ragmeter.ingest.spans import SpanEvent
+from ragmeter.reasons import Reason
 
 from tests.ingest.conventions.samples import span
 
@@ -141,7 +141,7 @@ def _check(found: SpanContent) -> None:
     for text in (found.query, found.answer, found.model, found.session, found.user, found.error):
         assert text is None or isinstance(text, str)
     for gap in (found.query_gap, found.answer_gap, found.documents_gap):
-        assert gap is None or isinstance(gap, ContentGap)
+        assert gap is None or isinstance(gap, Reason)
     for count in (found.input_tokens, found.output_tokens):
         assert count is None or (isinstance(count, int) and count >= 0)
     assert found.cost_usd is None or math.isfinite(found.cost_usd)

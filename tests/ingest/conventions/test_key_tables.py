@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from ragmeter.ingest.conventions import key_tables
 from ragmeter.ingest.conventions.registry import CONVENTIONS
-from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.reasons import Reason
 
 KEYS = key_tables.KeyTable(
     convention="x",
@@ -35,11 +36,11 @@ def test_a_span_of_unknown_use_says_nothing() -> None:
 
 def test_why_there_are_no_documents() -> None:
     found = key_tables.read_by_table(KEYS, {"kind": "retriever", "docs": "__REDACTED__"})
-    assert (found.documents, found.documents_gap) == (None, ContentGap.HIDDEN)
+    assert (found.documents, found.documents_gap) == (None, Reason.CONTENT_HIDDEN)
     found = key_tables.read_by_table(
         KEYS, {"kind": "retriever", "docs": '[{"text": "whole"}, {"te'}
     )
-    assert found.documents_gap is ContentGap.PASSAGES_TRUNCATED
+    assert found.documents_gap is Reason.PASSAGES_TRUNCATED
     found = key_tables.read_by_table(KEYS, {"kind": "retriever", "docs": "[]"})
     assert (found.documents, found.documents_gap) == ([], None)
 
@@ -49,12 +50,12 @@ def test_masked_content_is_hidden() -> None:
     found = key_tables.read_by_table(
         KEYS, {"kind": "else", "in": mask, "out": "[Scrubbed due to 'auth']"}
     )
-    assert (found.query, found.query_gap) == (None, ContentGap.HIDDEN)
-    assert (found.answer, found.answer_gap) == (None, ContentGap.HIDDEN)
+    assert (found.query, found.query_gap) == (None, Reason.CONTENT_HIDDEN)
+    assert (found.answer, found.answer_gap) == (None, Reason.CONTENT_HIDDEN)
     found = key_tables.read_by_table(KEYS, {"kind": "llm", "in": mask, "out": mask})
-    assert (found.query_gap, found.answer_gap) == (ContentGap.HIDDEN, ContentGap.HIDDEN)
+    assert (found.query_gap, found.answer_gap) == (Reason.CONTENT_HIDDEN, Reason.CONTENT_HIDDEN)
     found = key_tables.read_by_table(KEYS, {"kind": "retriever", "docs": mask})
-    assert (found.documents, found.documents_gap) == (None, ContentGap.HIDDEN)
+    assert (found.documents, found.documents_gap) == (None, Reason.CONTENT_HIDDEN)
 
 
 def test_a_cost_below_nothing_is_none() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from ragmeter.ingest.conventions import values
 from ragmeter.ingest.conventions.registry import read_span
-from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.reasons import Reason
 
 from tests.ingest.conventions.samples import matches, printed_spans, span
 
@@ -21,7 +22,7 @@ def test_haystack() -> None:
     found = by_role("monocle-haystack-metamodel.spans.json")
     question = "What does Rhodes Statue look like?"
     assert {reading.query for reading in found.values()} == {question}
-    assert found[SpanRole.RETRIEVER].documents_gap is ContentGap.PASSAGES_TRUNCATED
+    assert found[SpanRole.RETRIEVER].documents_gap is Reason.PASSAGES_TRUNCATED
     assert found[SpanRole.RETRIEVER].answer is None
     call = found[SpanRole.LLM]
     assert (call.input_tokens, call.output_tokens, call.model) == (2464, 102, "gpt-3.5-turbo")
@@ -32,11 +33,11 @@ def test_haystack() -> None:
 def test_langchain() -> None:
     found = by_role("monocle-langchain.spans.json")
     assert found[SpanRole.RETRIEVER].query == "What is Task Decomposition?"
-    assert found[SpanRole.RETRIEVER].documents_gap is ContentGap.PASSAGES_TRUNCATED
+    assert found[SpanRole.RETRIEVER].documents_gap is Reason.PASSAGES_TRUNCATED
     call = found[SpanRole.LLM]
     assert (call.answer or "").startswith("Task Decomposition is a technique")
     assert call.answer_gap is None
-    assert call.query_gap is ContentGap.QUERY_TRUNCATED  # the prompt, not the question
+    assert call.query_gap is Reason.QUERY_TRUNCATED  # the prompt, not the question
     assert (call.input_tokens, call.output_tokens) == (684, 66)
 
 

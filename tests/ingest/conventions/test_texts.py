@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from ragmeter.ingest.conventions.span_content import ContentGap
 from ragmeter.ingest.conventions.texts import (
     ChatMessage,
     find_answer,
@@ -25,6 +24,7 @@ from ragmeter.ingest.conventions.values import (
     parse_number,
     scalar_text,
 )
+from ragmeter.reasons import Reason
 
 LANGCHAIN = {
     "lc": 1,
@@ -102,14 +102,14 @@ def test_answers(value: Any, text: str | None) -> None:
 
 
 def test_what_is_hidden_or_cut_is_said() -> None:
-    assert find_question("__REDACTED__") == (None, ContentGap.HIDDEN)
-    assert find_answer({"answer": "__REDACTED__"}) == (None, ContentGap.HIDDEN)
-    assert find_answer("x" * 100 + "...") == ("x" * 100 + "...", ContentGap.ANSWER_TRUNCATED)
-    assert find_answer("x" * 99 + "...")[1] is ContentGap.ANSWER_TRUNCATED
+    assert find_question("__REDACTED__") == (None, Reason.CONTENT_HIDDEN)
+    assert find_answer({"answer": "__REDACTED__"}) == (None, Reason.CONTENT_HIDDEN)
+    assert find_answer("x" * 100 + "...") == ("x" * 100 + "...", Reason.ANSWER_TRUNCATED)
+    assert find_answer("x" * 99 + "...")[1] is Reason.ANSWER_TRUNCATED
     assert find_answer("and so on...") == ("and so on...", None)
     # JSON that a limit has cut: a whole string in it is good, half of one is not
     assert find_question('{"query": "whole \\"Q\\"", "context": "cut he') == ('whole "Q"', None)
-    assert find_question('{"query": "cut he') == (None, ContentGap.QUERY_TRUNCATED)
+    assert find_question('{"query": "cut he') == (None, Reason.QUERY_TRUNCATED)
     assert is_truncated_json('{"a": "b')
     assert not is_truncated_json("[1] says so")
     assert not is_hidden("the word redacted")

@@ -2,7 +2,7 @@
 
 A document may be an object, a node, text or the repr of an object; documents come as lists, objects
 around a list, columns, JSON text of these and flattened attributes. Text that is known to be cut,
-hidden or only the repr of an object is marked by a `ContentGap` and not taken for a passage.
+hidden or only the repr of an object is marked by a `Reason` and not taken for a passage.
 Nothing here raises.
 """
 
@@ -14,7 +14,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument, has_texts
+from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.values import (
     QUOTED,
     first_text,
@@ -33,6 +33,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
     unquote_repr,
 )
+from ragmeter.reasons import Reason
 from ragmeter.trace import MAX_ID
 
 MAX_DOCUMENTS = 1_000  # of one retrieval; the largest seen holds 100
@@ -96,11 +97,11 @@ def _document(text: str | None, **fields: Any) -> RetrievedDocument:
     hidden = is_hidden(text)
     gap = None
     if hidden:
-        gap = ContentGap.HIDDEN
+        gap = Reason.CONTENT_HIDDEN
     elif text is None:
-        gap = ContentGap.ID_ONLY
+        gap = Reason.PASSAGES_ID_ONLY
     elif is_truncated(text):
-        gap = ContentGap.PASSAGES_TRUNCATED
+        gap = Reason.PASSAGES_TRUNCATED
     return RetrievedDocument(text=None if hidden else text, gap=gap, **fields)
 
 
@@ -192,7 +193,7 @@ def _read_repr(text: str) -> RetrievedDocument | None:
         content = unquote_repr(whole[1]) or None
         return RetrievedDocument(id=identity, text=content, gap=_document(content).gap)
     if _CUT_REPR.match(head) or _CUT_PAGE_CONTENT.match(text):
-        return RetrievedDocument(id=identity, gap=ContentGap.PASSAGES_TRUNCATED)
+        return RetrievedDocument(id=identity, gap=Reason.PASSAGES_TRUNCATED)
     return None
 
 
@@ -230,7 +231,7 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
             if documents is not None:
                 return documents
     document = _from_mapping(value)
-    return [document] if document.text or document.gap is not ContentGap.ID_ONLY else None
+    return [document] if document.text or document.gap is not Reason.PASSAGES_ID_ONLY else None
 
 
 def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:

@@ -22,7 +22,6 @@ from ragmeter.ingest.conventions.key_tables import (
     read_role,
 )
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
@@ -44,6 +43,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
+from ragmeter.reasons import Reason
 
 _ADK_REQUEST = "gcp.vertex.agent.llm_request"
 _ADK_RESPONSE = "gcp.vertex.agent.llm_response"
@@ -76,7 +76,7 @@ def read_google_adk(span: Span, full: bool = True) -> SpanContent:
     request = parse_nested_json(attributes.get(_ADK_REQUEST))
     response = parse_nested_json(attributes.get(_ADK_RESPONSE))
     if request in ({}, "", None) and response in ({}, "", None):
-        content.query_gap = content.answer_gap = ContentGap.HIDDEN
+        content.query_gap = content.answer_gap = Reason.CONTENT_HIDDEN
         return content
     if isinstance(request, dict):
         content.model = content.model or scalar_text(request.get("model"))
@@ -129,7 +129,7 @@ def _fill_grounding(content: SpanContent, grounding: Any) -> None:
         text = scalar_text(inner.get("text"))
         identity = first_text(inner, ("uri", "title")) or f"chunk-{n}"
         documents.append(
-            RetrievedDocument(id=identity, text=text, gap=None if text else ContentGap.ID_ONLY)
+            RetrievedDocument(id=identity, text=text, gap=None if text else Reason.PASSAGES_ID_ONLY)
         )
     content.documents = documents
     answer = (content.answer or "").encode()
@@ -303,7 +303,7 @@ def _fill_haystack_answer(content: SpanContent, output_value: Any) -> None:
         content.answer, content.answer_gap = find_answer(output_value)
 
 
-def _find_generated_answer(value: Any) -> tuple[str | None, ContentGap | None]:
+def _find_generated_answer(value: Any) -> tuple[str | None, Reason | None]:
     """Find a reply, also in a `GeneratedAnswer`: {"init_parameters": {"data": ...}}."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         inner = value[0].get("init_parameters", value[0])

@@ -21,7 +21,6 @@ from ragmeter.ingest.conventions.documents import (
 from ragmeter.ingest.conventions.key_tables import add_tag, key_table, missing_documents_gap
 from ragmeter.ingest.conventions.otel_genai import fill_usage
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
@@ -52,6 +51,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import KIND, AttributeValue, Span
+from ragmeter.reasons import Reason
 
 _MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
@@ -144,7 +144,7 @@ def _fill_content(span: Span, content: SpanContent) -> None:
     if content.query is None:
         content.query, content.query_gap = find_question(input_value)
     if content.query is None and span.dropped and content.query_gap is None:
-        content.query_gap = ContentGap.QUERY_TRUNCATED
+        content.query_gap = Reason.QUERY_TRUNCATED
     if role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
         _fill_retrieval(span, content, output_value)
     elif role is SpanRole.TOOL:
@@ -155,12 +155,12 @@ def _fill_content(span: Span, content: SpanContent) -> None:
         content.answer, content.answer_gap = find_answer(output_value)
         if has_flattened_items(attributes, _RETRIEVED):
             content.documents, cut = read_flattened_documents(attributes, _RETRIEVED)
-            content.documents_gap = ContentGap.PASSAGES_TRUNCATED if cut else None
+            content.documents_gap = Reason.PASSAGES_TRUNCATED if cut else None
 
 
 def _crew_question(
     attributes: Mapping[str, AttributeValue],
-) -> tuple[str | None, ContentGap | None]:
+) -> tuple[str | None, Reason | None]:
     """Return what a crew of CrewAI was asked: its inputs, else the description of its only task."""
     asked = find_question(attributes.get("crew_inputs"))
     tasks = parse_nested_json(attributes.get("crew_tasks")) if asked == (None, None) else None
@@ -176,7 +176,7 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
     replies = read_flattened_messages(attributes, "llm.output_messages", "message.")
     content.query = last_text_of(prompts, "user")
     if is_hidden(content.query):
-        content.query, content.query_gap = None, ContentGap.HIDDEN
+        content.query, content.query_gap = None, Reason.CONTENT_HIDDEN
     elif content.query is None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
     choices = flattened_items(attributes, "llm.choices")
@@ -188,7 +188,7 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
     )
     content.calls_tools = text is None and any(message.tools for message in replies)
     if is_hidden(text):
-        content.answer_gap = ContentGap.HIDDEN
+        content.answer_gap = Reason.CONTENT_HIDDEN
     elif text is not None:
         content.answer = text
         if looks_like_json(text):  # what a user reads is at its key `answer`
@@ -216,10 +216,10 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     elif other is not None and len(other) == len(documents):
         for document, same in zip(documents, other, strict=True):
             if document.may_be(same):  # the same position, and the texts do not differ
-                document.fill_from(same, text=document.gap is not ContentGap.HIDDEN)
+                document.fill_from(same, text=document.gap is not Reason.CONTENT_HIDDEN)
     content.documents = documents
     if cut or (span.dropped and not documents):
-        content.documents_gap = ContentGap.PASSAGES_TRUNCATED
+        content.documents_gap = Reason.PASSAGES_TRUNCATED
     elif documents is None:
         content.documents_gap = missing_documents_gap(documents, output_value)
     if is_text and content.role is SpanRole.RETRIEVER:
@@ -351,11 +351,11 @@ def _fill_openllmetry_call(span: Span, content: SpanContent) -> None:
     else:
         content.answer = text
     if is_hidden(content.query):
-        content.query, content.query_gap = None, ContentGap.HIDDEN
+        content.query, content.query_gap = None, Reason.CONTENT_HIDDEN
     if is_hidden(content.answer):
-        content.answer, content.answer_gap = None, ContentGap.HIDDEN
+        content.answer, content.answer_gap = None, Reason.CONTENT_HIDDEN
     if content.answer is not None and is_truncated(content.answer):
-        content.answer_gap = ContentGap.ANSWER_TRUNCATED
+        content.answer_gap = Reason.ANSWER_TRUNCATED
 
 
 def _association_tags(span: Span) -> dict[str, str]:
@@ -402,7 +402,7 @@ def read_vector_db(span: Span, full: bool = True) -> SpanContent:
     if documents:
         content.documents = documents
         if _only_first_hits(attributes, len(documents)):
-            content.documents_gap = ContentGap.PASSAGES_TRUNCATED
+            content.documents_gap = Reason.PASSAGES_TRUNCATED
     elif parse_count(attributes.get("db.milvus.search.result_count")) == 0:
         content.documents = []
     return content
@@ -414,7 +414,7 @@ def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocu
     }
     if not canonical:  # the hit's own fields (Milvus query, Marqo)
         document = read_document({k: v for k, v in event.items() if k != "vector"})
-        return document if document is not None else RetrievedDocument(gap=ContentGap.ID_ONLY)
+        return document if document is not None else RetrievedDocument(gap=Reason.PASSAGES_ID_ONLY)
     metadata = _object(canonical.get("metadata"))
     entity = _object(canonical.get("entity"))
     inner = read_document({**entity, "metadata": metadata}) or RetrievedDocument()
@@ -431,7 +431,7 @@ def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocu
         score=score if distance is None else distance,
         score_kind=score_kind,
         metadata=inner.metadata,
-        gap=None if text else ContentGap.ID_ONLY,
+        gap=None if text else Reason.PASSAGES_ID_ONLY,
     )
 
 

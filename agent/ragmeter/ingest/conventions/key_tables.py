@@ -15,7 +15,6 @@ from typing import Any
 from ragmeter.core.files import load_yaml
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
@@ -38,6 +37,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
+from ragmeter.reasons import Reason
 
 MAX_TAGS = 64  # of one span; the trace keeps no more than that
 _MAX_TAG_TEXT = 256  # characters; longer values are prose and no tag
@@ -242,14 +242,12 @@ def fill_documents(content: SpanContent, value: Any) -> None:
     content.documents_gap = missing_documents_gap(content.documents, value)
 
 
-def missing_documents_gap(
-    documents: list[RetrievedDocument] | None, value: Any
-) -> ContentGap | None:
+def missing_documents_gap(documents: list[RetrievedDocument] | None, value: Any) -> Reason | None:
     """Return why documents are missing from the value that should hold them."""
     if is_hidden(value):
-        return ContentGap.HIDDEN
+        return Reason.CONTENT_HIDDEN
     cut = documents is None and is_truncated_json(value)
-    return ContentGap.PASSAGES_TRUNCATED if cut else None
+    return Reason.PASSAGES_TRUNCATED if cut else None
 
 
 def asks_tools_only(value: Any) -> bool:

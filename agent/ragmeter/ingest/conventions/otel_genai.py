@@ -24,7 +24,6 @@ from ragmeter.ingest.conventions.key_tables import (
     read_by_table,
 )
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     SpanContent,
     SpanRole,
     defer_content,
@@ -47,6 +46,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span, SpanEvent
+from ragmeter.reasons import Reason
 
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 _QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query")
@@ -191,26 +191,28 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
     # the history is in the input: the question is the last message of the user
     text = last_text_of(prompts, "user")
     if content.query is None and text is not None:
-        content.query, content.query_gap = with_gap(text, ContentGap.QUERY_TRUNCATED)
+        content.query, content.query_gap = with_gap(text, Reason.QUERY_TRUNCATED)
     reply = last_text_of(replies, "assistant") or last_text_of(replies, "", "user")
     if reply is not None:
-        content.answer, content.answer_gap = with_gap(reply, ContentGap.ANSWER_TRUNCATED)
+        content.answer, content.answer_gap = with_gap(reply, Reason.ANSWER_TRUNCATED)
     else:
         content.calls_tools = any(message.tools for message in replies) or _stopped_for_tools(span)
     if content.query is None and not prompts:
         content.query_gap = content.query_gap or _unreadable_gap(
-            span.attributes.get("gen_ai.input.messages"), ContentGap.QUERY_TRUNCATED
+            span.attributes.get("gen_ai.input.messages"), Reason.QUERY_TRUNCATED
         )
     if content.answer is None and not replies:
         content.answer_gap = content.answer_gap or _unreadable_gap(
-            span.attributes.get("gen_ai.output.messages"), ContentGap.ANSWER_TRUNCATED
+            span.attributes.get("gen_ai.output.messages"), Reason.ANSWER_TRUNCATED
         )
 
 
-def _unreadable_gap(value: Any, truncated: ContentGap) -> ContentGap | None:
+def _unreadable_gap(value: Any, truncated: Reason) -> Reason | None:
     if not isinstance(value, str):
         return None
-    return ContentGap.HIDDEN if is_hidden(value) else truncated if looks_like_json(value) else None
+    return (
+        Reason.CONTENT_HIDDEN if is_hidden(value) else truncated if looks_like_json(value) else None
+    )
 
 
 def _stopped_for_tools(span: Span) -> bool:
@@ -305,7 +307,7 @@ def _value(span: Span, event_name: str, key: str) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _find_prompt(value: Any) -> tuple[str | None, ContentGap | None]:
+def _find_prompt(value: Any) -> tuple[str | None, Reason | None]:
     opened = parse_nested_json(value)
     messages = (
         read_messages(opened) if isinstance(opened, (list, dict)) else read_message_lines(opened)

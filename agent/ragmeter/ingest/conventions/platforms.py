@@ -20,7 +20,6 @@ from ragmeter.ingest.conventions.key_tables import (
     read_by_table,
 )
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
@@ -39,6 +38,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
+from ragmeter.reasons import Reason
 
 _OBSERVATION = "langfuse.observation."
 _TRACE = "langfuse.trace."
@@ -264,7 +264,7 @@ def read_monocle(span: Span, full: bool = True) -> SpanContent:
     query, query_gap = find_question(_monocle_text(input_event, "input", _MONOCLE_USERS))
     # prompts are cut at any length: "Use the following pieces of retrieved ... "
     if query is not None and query.rstrip().endswith("..."):
-        query_gap = ContentGap.QUERY_TRUNCATED
+        query_gap = Reason.QUERY_TRUNCATED
     answer, answer_gap = find_answer(_monocle_text(output_event, "response", _MONOCLE_ASSISTANTS))
     types = [
         scalar_text(attributes.get(f"entity.{n}.type")) or ""
@@ -281,7 +281,7 @@ def read_monocle(span: Span, full: bool = True) -> SpanContent:
         content.query, content.query_gap = query, query_gap
         text = scalar_text(response)
         if text is not None:
-            gap = ContentGap.PASSAGES_TRUNCATED if is_truncated(text) else None
+            gap = Reason.PASSAGES_TRUNCATED if is_truncated(text) else None
             content.documents, content.documents_gap = [RetrievedDocument(text=text, gap=gap)], gap
             content.context = None if gap else text
     elif content.role in (SpanRole.LLM, SpanRole.CHAIN, SpanRole.TOOL):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ragmeter.ingest.spans import Span
+from ragmeter.reasons import Reason
 
 
 class SpanRole(StrEnum):
@@ -28,20 +29,6 @@ class SpanRole(StrEnum):
     OTHER = "other"
 
 
-class ContentGap(StrEnum):
-    """Why content is missing or not whole. These are the reasons of `unscored` results."""
-
-    HIDDEN = "content_hidden"
-    NO_QUERY = "no_query_captured"
-    NO_ANSWER = "no_answer_captured"
-    NO_PASSAGES = "no_passages_captured"
-    ID_ONLY = "passages_id_only"
-    PASSAGES_TRUNCATED = "passages_truncated"
-    ANSWER_TRUNCATED = "answer_truncated"
-    QUERY_TRUNCATED = "query_truncated"
-    PROMPT_ONLY = "prompt_only"
-
-
 @dataclass(slots=True)
 class RetrievedDocument:
     """One retrieved text.
@@ -56,7 +43,7 @@ class RetrievedDocument:
     score: float | None = None
     score_kind: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
-    gap: ContentGap | None = None
+    gap: Reason | None = None
 
     def may_be(self, other: RetrievedDocument) -> bool:
         """Return whether the texts allow that this is the same document."""
@@ -108,11 +95,11 @@ class SpanContent:
     role: SpanRole = SpanRole.OTHER
     convention: str = ""
     query: str | None = None
-    query_gap: ContentGap | None = None
+    query_gap: Reason | None = None
     answer: str | None = None
-    answer_gap: ContentGap | None = None
+    answer_gap: Reason | None = None
     documents: list[RetrievedDocument] | None = None
-    documents_gap: ContentGap | None = None
+    documents_gap: Reason | None = None
     context: str | None = None
     model: str | None = None
     prompt_version: str | None = None

@@ -14,7 +14,6 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from ragmeter.ingest.conventions.span_content import ContentGap
 from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
@@ -32,6 +31,7 @@ from ragmeter.ingest.conventions.values import (
     role_names,
     scalar_text,
 )
+from ragmeter.reasons import Reason
 
 _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
@@ -210,14 +210,14 @@ def _any(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
     return any(value.get(key) for key in keys)
 
 
-def find_question(value: Any) -> tuple[str | None, ContentGap | None]:
+def find_question(value: Any) -> tuple[str | None, Reason | None]:
     """Return the question that an input holds, and why there is none or not all of it."""
-    return _find(value, key_list("question"), "user", ContentGap.QUERY_TRUNCATED)
+    return _find(value, key_list("question"), "user", Reason.QUERY_TRUNCATED)
 
 
-def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
+def find_answer(value: Any) -> tuple[str | None, Reason | None]:
     """Return the answer that an output holds, and why there is none or not all of it."""
-    return _find(value, key_list("answer"), "assistant", ContentGap.ANSWER_TRUNCATED)
+    return _find(value, key_list("answer"), "assistant", Reason.ANSWER_TRUNCATED)
 
 
 _MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
@@ -309,19 +309,19 @@ def _count_held(text: str, passages: Sequence[str]) -> tuple[int, int]:
     return sum(head in normal for head in long), len(long)
 
 
-def with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
+def with_gap(text: str, truncated: Reason) -> tuple[str | None, Reason | None]:
     """Return text unless it is hidden, with the gap that it shows."""
     if is_hidden(text):
-        return None, ContentGap.HIDDEN
+        return None, Reason.CONTENT_HIDDEN
     return text, truncated if is_truncated(text) else None
 
 
 def _find(
-    value: Any, keys: Sequence[str], role: str, truncated: ContentGap
-) -> tuple[str | None, ContentGap | None]:
+    value: Any, keys: Sequence[str], role: str, truncated: Reason
+) -> tuple[str | None, Reason | None]:
     if isinstance(value, str):
         if is_hidden(value):
-            return None, ContentGap.HIDDEN
+            return None, Reason.CONTENT_HIDDEN
         opened = parse_json_or_literal(value)
         if isinstance(opened, str):
             if is_embedding(opened):

@@ -10,7 +10,6 @@ from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
@@ -26,6 +25,7 @@ from ragmeter.ingest.requests.outcome import (
 from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
 from ragmeter.ingest.requests.tree import SpanNode, ToolUse, is_run, last_retrieval_moment
 from ragmeter.ingest.spans import replace_surrogates
+from ragmeter.reasons import Reason
 from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text
@@ -51,22 +51,22 @@ class _TextField:
 
     name: str
     limit: int
-    truncated: ContentGap
+    truncated: Reason
     trace_key: str
-    find: Callable[[Any], tuple[str | None, ContentGap | None]]
+    find: Callable[[Any], tuple[str | None, Reason | None]]
 
 
 _QUERY = _TextField(
     name="query",
     limit=32_768,
-    truncated=ContentGap.QUERY_TRUNCATED,
+    truncated=Reason.QUERY_TRUNCATED,
     trace_key="langfuse.trace.input",
     find=find_question,
 )
 _ANSWER = _TextField(
     name="answer",
     limit=131_072,
-    truncated=ContentGap.ANSWER_TRUNCATED,
+    truncated=Reason.ANSWER_TRUNCATED,
     trace_key="langfuse.trace.output",
     find=find_answer,
 )
@@ -118,11 +118,11 @@ def compose_request(
     }
     missing: dict[str, str] = {}
     if query.text is None or query.gap is not None:
-        missing["query"] = query.gap or ContentGap.NO_QUERY
+        missing["query"] = query.gap or Reason.NO_QUERY_CAPTURED
     if passages_gap is not None:
         missing["passages"] = passages_gap
     if answer.gap is not None or (answer.text is None and status == "ok"):
-        missing["answer"] = answer.gap or ContentGap.NO_ANSWER
+        missing["answer"] = answer.gap or Reason.NO_ANSWER_CAPTURED
     values: dict[str, Any] = {
         "query": query.text,
         "answer": answer.text,
@@ -167,7 +167,7 @@ class _FieldChoice:
     """A text, why it is missing or incomplete, the node that holds it, and why it may be wrong."""
 
     text: str | None = None
-    gap: ContentGap | None = None
+    gap: Reason | None = None
     node: SpanNode | None = None
     guess: Guess | None = None
 
@@ -216,7 +216,7 @@ class _RequestFields:
                     return replace(choice, guess=guess) if guess else choice
                 if question is not None:
                     return replace(choice, text=question, guess=Guess.CUT_FROM_PROMPT)
-                choice = _FieldChoice(None, ContentGap.PROMPT_ONLY, node)
+                choice = _FieldChoice(None, Reason.PROMPT_ONLY, node)
             if missing.gap is None and choice.gap is not None:
                 missing = choice
         return missing
@@ -252,7 +252,7 @@ class _RequestFields:
             if choice.text is None and own.answer_gap is not None:
                 return _FieldChoice(None, own.answer_gap, self.node)
             return choice
-        if own.answer_gap is ContentGap.ANSWER_TRUNCATED:
+        if own.answer_gap is Reason.ANSWER_TRUNCATED:
             reply = self._reply()
             whole = reply.text if reply.gap is None else None
             if whole is not None and whole.startswith(own.answer.rstrip(".…")):
@@ -281,7 +281,7 @@ class _RequestFields:
         return missing
 
     def _choice(
-        self, text: str, gap: ContentGap | None, node: SpanNode, field: _TextField
+        self, text: str, gap: Reason | None, node: SpanNode, field: _TextField
     ) -> _FieldChoice:
         if gap is None and (len(text) > field.limit or len(text) == self._text_limit):
             gap = field.truncated
@@ -338,11 +338,11 @@ class _RequestFields:
         choice = self._first((s for s in steps if s.content().answer is not None), _ANSWER)
         return replace(choice, guess=Guess.STEP_OUTPUT) if choice.text is not None else choice
 
-    def passages(self) -> tuple[list[dict[str, Any]] | None, ContentGap | None]:
+    def passages(self) -> tuple[list[dict[str, Any]] | None, Reason | None]:
         documents = self.retrieved.documents
         gap = self.retrieved.gap
         if documents is None:
-            return None, gap or ContentGap.NO_PASSAGES
+            return None, gap or Reason.NO_PASSAGES_CAPTURED
         passages: list[dict[str, Any]] = []
         ids: set[str] = set()
         left = _MAX_PASSAGES_TEXT
@@ -350,7 +350,7 @@ class _RequestFields:
             text = document.text
             if text is not None:
                 if len(text) > min(_MAX_PASSAGE, left) or len(text) == self._text_limit:
-                    gap = gap or ContentGap.PASSAGES_TRUNCATED
+                    gap = gap or Reason.PASSAGES_TRUNCATED
                 text = replace_surrogates(text[: min(_MAX_PASSAGE, left)])
                 left -= len(text)
             passage = _passage(document, text, rank)

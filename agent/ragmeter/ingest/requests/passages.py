@@ -10,12 +10,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument, SpanRole
+from ragmeter.ingest.conventions.span_content import RetrievedDocument, SpanRole
 from ragmeter.ingest.requests.tree import SpanNode
+from ragmeter.reasons import Reason
 
 _MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
-_GAPS = (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY)  # worst first
+_GAPS = (Reason.CONTENT_HIDDEN, Reason.PASSAGES_TRUNCATED, Reason.PASSAGES_ID_ONLY)  # worst first
 _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may have thousands
 
 
@@ -24,7 +25,7 @@ class RetrievedPassages:
     """Documents of retrievals, why they are missing or incomplete, and the spans that hold them."""
 
     documents: list[RetrievedDocument] | None = None
-    gap: ContentGap | None = None
+    gap: Reason | None = None
     spans: list[SpanNode] = field(default_factory=list)
 
 
@@ -54,7 +55,7 @@ def collect_passages(node: SpanNode) -> RetrievedPassages:
         ]
         if not holders:
             gaps = (below.preview.documents_gap for below in node.walk())
-            gap = next((gap for gap in gaps if gap), ContentGap.NO_PASSAGES)
+            gap = next((gap for gap in gaps if gap), Reason.NO_PASSAGES_CAPTURED)
             return RetrievedPassages(gap=gap)
         content = holders[-1].preview
         retrieved = RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
@@ -110,9 +111,9 @@ def _gather(tops: Sequence[SpanNode], nesting: int) -> RetrievedPassages | None:
     if captured:
         merged.documents = [*ranked, *unranked]
         if incomplete:  # one retrieval among several was not captured
-            merged.gap = merged.gap or ContentGap.PASSAGES_TRUNCATED
+            merged.gap = merged.gap or Reason.PASSAGES_TRUNCATED
     else:
-        merged.gap = merged.gap or ContentGap.NO_PASSAGES
+        merged.gap = merged.gap or Reason.NO_PASSAGES_CAPTURED
     return merged
 
 
@@ -130,7 +131,7 @@ def _retrieved_by(node: SpanNode, nesting: int) -> RetrievedPassages:
     documents = [_copy(document) for document in own[:_MAX_PASSAGES]]
     if below is not None and below.documents:
         for document, other in _matches(documents, below.documents):
-            document.fill_from(other, text=document.gap is not ContentGap.HIDDEN)
+            document.fill_from(other, text=document.gap is not Reason.CONTENT_HIDDEN)
     return RetrievedPassages(documents, node.preview.documents_gap, [node])
 
 
@@ -227,7 +228,7 @@ def _same(first: RetrievedDocument, second: RetrievedDocument) -> bool:
     """Return whether two documents of one id are one."""
     if first.text is None or second.text is None or first.text == second.text:
         return True
-    if ContentGap.PASSAGES_TRUNCATED not in (first.gap, second.gap):
+    if Reason.PASSAGES_TRUNCATED not in (first.gap, second.gap):
         return _text_key(first.text) == _text_key(second.text)
     short, long = sorted((first.text, second.text), key=len)
     return long.startswith(short.rstrip(".…"))

@@ -26,13 +26,13 @@ from itertools import islice
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import (
-    ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
 )
 from ragmeter.ingest.conventions.values import key_list, key_set
 from ragmeter.ingest.spans import Span, is_evaluation_span, is_own_span
+from ragmeter.reasons import Reason
 
 # spans searched below one for a question or a model call; real traces have it among three
 _MAX_SEARCHED = 100
@@ -97,7 +97,7 @@ def _are_texts(documents: Sequence[RetrievedDocument]) -> bool:
     texts = [document.text for document in documents if document.text]
     if not texts or (len(documents) == 1 and not documents[0].id):
         return False
-    whole = all(document.gap is not ContentGap.ID_ONLY for document in documents)
+    whole = all(document.gap is not Reason.PASSAGES_ID_ONLY for document in documents)
     return whole and sum(len(text.split()) for text in texts) >= _MIN_WORDS * len(texts)
 
 

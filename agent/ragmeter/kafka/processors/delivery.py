@@ -25,6 +25,7 @@ from ragmeter.ingest.passage_resolver import (
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.kafka.span_records import ENCODING_HEADER
 from ragmeter.kafka.transactions import OutRecord
+from ragmeter.reasons import Reason
 from ragmeter.sampling.control import VERSION_TAGS
 from ragmeter.trace import Trace
 
@@ -91,7 +92,7 @@ class TracePreparer:
                 count = not again
                 return await resolver.resolve_redacted(trace, self.redactor, limit, count=count)
         except TimeoutError:
-            return without_texts(trace, "resolver_timeout")
+            return without_texts(trace, Reason.RESOLVER_TIMEOUT)
         finally:
             self._count(resolver.counts())
 

@@ -46,6 +46,7 @@ from ragmeter.kafka.state.rows import (
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.views import ControlSource
+from ragmeter.reasons import Reason
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.pending import NewFeedback
 
@@ -364,6 +365,9 @@ def _reconcile_pairs(
     if unexpected := len(by_pair.keys() - set(expected)):
         counters.inc("ragmeter_unexpected_results_total", by=unexpected)
     missing = partial(
-        Score, state=ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
+        Score,
+        state=ScoreState.UNSCORED,
+        reason=Reason.NOT_CONFIGURED,
+        probability=scored.probability,
     )
     return scored._replace(results=[by_pair.get(pair) or missing(*pair) for pair in expected])

@@ -28,6 +28,7 @@ from ragmeter.metrics.text import (
     split_words,
     tokenize,
 )
+from ragmeter.reasons import Reason
 from ragmeter.trace import Reference, Trace
 
 _MAX_ANSWER_CHARS = 60_000  # bounds the work on hostile answers
@@ -126,7 +127,7 @@ def exact_match(answer: str, reference: str) -> float | NoScore:
     """Return 1 if both are equal but for case and white space, else 0."""
     expected = _normalise_case(reference)
     if not expected:
-        return NoScore("no_reference_answer", applies=False)
+        return NoScore(Reason.NO_REFERENCE_ANSWER, applies=False)
     return float(_normalise_case(answer) == expected)
 
 
@@ -159,11 +160,11 @@ def keyword_coverage(
     if keywords:
         held = [answer.holds(keyword) for keyword in keywords[:_MAX_KEYWORDS]]
         known = [one for one in held if one is not None]
-        return sum(known) / len(known) if known else NoScore("no_keywords", applies=False)
+        return sum(known) / len(known) if known else NoScore(Reason.NO_KEYWORDS, applies=False)
     words, wanted = extracted_keywords(reference or "")
     total = len(words) + len(wanted)
     if not total:
-        return NoScore("no_keywords", applies=False)
+        return NoScore(Reason.NO_KEYWORDS, applies=False)
     return (sum(bool(answer.holds(word)) for word in words) + len(wanted & answer.numbers)) / total
 
 
@@ -186,7 +187,7 @@ def number_match(answer: SearchableAnswer, reference: str) -> float | NoScore:
     """Compute the share of the right answer's distinct numbers that the answer has."""
     wanted = signed_numbers(reference)
     if not wanted:
-        return NoScore("no_numbers", applies=False)
+        return NoScore(Reason.NO_NUMBERS, applies=False)
     return len(wanted & answer.numbers) / len(wanted)
 
 
@@ -196,7 +197,7 @@ def answer_completeness(
     """Compute (min(words / words of the right answer, 1) + keyword coverage) / 2."""
     expected_length = SearchableAnswer(reference).length
     if not expected_length:
-        return NoScore("no_reference_answer", applies=False)
+        return NoScore(Reason.NO_REFERENCE_ANSWER, applies=False)
     if isinstance(coverage, NoScore):
         return coverage
     return (min(answer.length / expected_length, 1.0) + coverage) / 2
@@ -218,7 +219,7 @@ def list_coverage(
 ) -> float | NoScore:
     """Compute items held word by word / items: those given, else those of the right answer."""
     held = held_items(answer, reference, items)
-    return sum(held) / len(held) if held else NoScore("no_list", applies=False)
+    return sum(held) / len(held) if held else NoScore(Reason.NO_LIST, applies=False)
 
 
 def fact_coverage(answer: SearchableAnswer, facts: Sequence[str]) -> float | NoScore:
@@ -240,7 +241,7 @@ def fact_coverage(answer: SearchableAnswer, facts: Sequence[str]) -> float | NoS
             held.append(wanted <= stems and needed <= answer.numbers)
         elif (in_text := answer.holds(fact)) is not None:
             held.append(in_text)
-    return sum(held) / len(held) if held else NoScore("no_facts", applies=False)
+    return sum(held) / len(held) if held else NoScore(Reason.NO_FACTS, applies=False)
 
 
 def answer_correctness(
@@ -278,9 +279,9 @@ def abstention_accuracy(
     the value of `ragmeter.metrics.abstention.answered_value`.
     """
     if reference.answerable is not False:
-        return NoScore("answerable", applies=False)
+        return NoScore(Reason.ANSWERABLE, applies=False)
     if answered is None:
-        return NoScore("no_text")
+        return NoScore(Reason.NO_TEXT)
     if answered and trace.abstained is None and identify_answer(trace) not in REFUSAL_LANGUAGES:
         return NOT_MEASURED
     return 1.0 - answered

@@ -19,6 +19,7 @@ from ragmeter.core.score import NoScore, most_common_reason
 from ragmeter.metrics.abstention import abstains
 from ragmeter.metrics.canary.answers import SearchableAnswer, number_values
 from ragmeter.metrics.text import ENGLISH
+from ragmeter.reasons import Reason
 from ragmeter.trace import Calculation, FactCheck
 
 if TYPE_CHECKING:
@@ -65,14 +66,14 @@ def _search(
     monotonic: Callable[[], float],
 ) -> float | NoScore:
     if pattern is None:
-        return NoScore("bad_pattern")
+        return NoScore(Reason.BAD_PATTERN)
     left = until - monotonic()
     if left <= 0:
-        return NoScore("pattern_timeout")
+        return NoScore(Reason.PATTERN_TIMEOUT)
     try:
         hit = pattern.search(answer.text, timeout=left, concurrent=len(answer.text) > LONG)
     except TimeoutError:
-        return NoScore("pattern_timeout")
+        return NoScore(Reason.PATTERN_TIMEOUT)
     return float(hit is not None)
 
 
@@ -91,7 +92,7 @@ def run_fact_checks(
     # compiled before the clock runs: the first pattern of a process loads the module, too
     patterns = [[_pattern(text) for text in check.patterns] for check in checks]
     until = monotonic() + seconds
-    result = FactCheckResult(NoScore("no_checks", applies=False))
+    result = FactCheckResult(NoScore(Reason.NO_CHECKS, applies=False))
     passed = 0
     reasons: list[NoScore] = []
     number = 0
@@ -171,7 +172,7 @@ def check_calculation_steps(answer: SearchableAnswer, calculation: Calculation) 
     These are zesty-assignment's checks of base rate and factor.
     """
     if not calculation.steps:
-        return NoScore("no_steps", applies=False)
+        return NoScore(Reason.NO_STEPS, applies=False)
     numbers = sorted(number_values(answer.numbers))
     steps = calculation.steps
     return sum(_holds_number(step, numbers, calculation.tolerance) for step in steps) / len(steps)

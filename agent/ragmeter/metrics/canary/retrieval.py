@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from ragmeter.core.metric_specs import name_at_cutoff
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.ranking import any_hit, hit_share, reciprocal_rank_at
+from ragmeter.reasons import Reason
 from ragmeter.trace import Passage, Reference, Support
 
 _MAX_PATH = 2_000  # characters
 _MARKERS = re.compile(r"^#{1,6}[ \t]*")  # of a heading's level in Markdown
 _NAMES = ("recall_any_at_k", "recall_all_at_k", "precision_at_k", "reciprocal_rank_at_k")
-_UNKNOWN_LOCATION = NoScore("no_anchor")
-_NO_SUPPORTS = NoScore("no_supports", applies=False)
+_UNKNOWN_LOCATION = NoScore(Reason.NO_ANCHOR)
+_NO_SUPPORTS = NoScore(Reason.NO_SUPPORTS, applies=False)
 
 _SupportMatches = list[list[bool | None]]  # a row by passage, a value by support
 
@@ -80,7 +81,7 @@ def retrieval_scores(
     if not supports:
         return dict.fromkeys(retrieval_names(ks), _NO_SUPPORTS)
     if passages is None:
-        return dict.fromkeys(retrieval_names(ks), NoScore("no_passages_captured"))
+        return dict.fromkeys(retrieval_names(ks), NoScore(Reason.NO_PASSAGES_CAPTURED))
     matches = match_supports(passages, supports)
     hits = _passage_hits(matches)
     formulas: dict[str, Callable[[int], float | NoScore]] = {
@@ -101,7 +102,7 @@ def scope_miss(supports: Sequence[Support], scope: Sequence[str] | None) -> floa
     if not supports:
         return _NO_SUPPORTS
     if scope is None:
-        return NoScore("no_scope", applies=False)
+        return NoScore(Reason.NO_SCOPE, applies=False)
     paths = [_normalise_path(one.rel_path) for one in supports if one.rel_path is not None]
     if not paths:
         return _UNKNOWN_LOCATION
@@ -122,7 +123,7 @@ def attribution_hit(cited: Sequence[Passage], reference: Reference) -> float | N
     This applies to questions that can be answered; an answer without citations gets 0.
     """
     if reference.answerable is False:
-        return NoScore("unanswerable", applies=False)
+        return NoScore(Reason.UNANSWERABLE, applies=False)
     if not reference.supports:
         return _NO_SUPPORTS
     if not cited:
@@ -139,12 +140,12 @@ def conflict_handled(
     support. `acknowledge_both`: it also says that they disagree (`acknowledged`).
     """
     if reference.conflict is None:
-        return NoScore("no_conflict", applies=False)
+        return NoScore(Reason.NO_CONFLICT, applies=False)
     supports = reference.supports
     if reference.conflict == "cite_newer":
         dates = [one.updated for one in supports if one.updated is not None]
         if len(dates) < len(supports) or not dates:
-            return NoScore("no_dates")
+            return NoScore(Reason.NO_DATES)
         latest = max(dates)
         newest = [one for one in supports if one.updated == latest]
         return _match_value(any_match(any_match(row) for row in match_supports(cited, newest)))

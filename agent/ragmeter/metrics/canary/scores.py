@@ -22,6 +22,7 @@ from ragmeter.metrics.custom import CANARY_CUSTOM_SCORER
 from ragmeter.metrics.missing_fields import restore_missing_reasons
 from ragmeter.metrics.ranking import rank_order
 from ragmeter.metrics.registry import custom_metrics
+from ragmeter.reasons import Reason
 from ragmeter.trace import Passage, Reference, Trace
 
 _SERVICE_METRICS = ("canary_failed", "canary_seconds")
@@ -96,7 +97,7 @@ def score_canary(
     own = custom_metrics(CANARY_CUSTOM_SCORER)
     if reference is None:
         # The service's own record of a canary: only the suite that sends one knows the reference.
-        reason = NoScore("no_reference", applies=False)
+        reason = NoScore(Reason.NO_REFERENCE, applies=False)
         values = dict.fromkeys(reference_metrics(ks), reason)
         own_scores = [make_score(one.spec.name, trace, reason, one.scorer) for one in own]
     else:
@@ -126,7 +127,7 @@ def _reference_values(
     passages = visible.passages
     ranked = None if passages is None else [passages[index] for index in rank_order(passages)]
     return {
-        "canary_seconds": NoScore("not_reported") if total is None else total,
+        "canary_seconds": NoScore(Reason.NOT_REPORTED) if total is None else total,
         **_answer_values(
             trace=visible,
             reference=reference,
@@ -149,9 +150,9 @@ def _answer_values(
 ) -> Values:
     # A blank answer is scored: it states nothing.
     if reference.answerable is False:
-        return dict.fromkeys(_ANSWER_METRICS, NoScore("unanswerable", applies=False))
+        return dict.fromkeys(_ANSWER_METRICS, NoScore(Reason.UNANSWERABLE, applies=False))
     if trace.answer is None:
-        return dict.fromkeys(_ANSWER_METRICS, NoScore("no_text"))
+        return dict.fromkeys(_ANSWER_METRICS, NoScore(Reason.NO_TEXT))
     bare = _without_markers(trace)
     answer = answers.SearchableAnswer(bare)
     checks = run_fact_checks(answer, reference.checks, monotonic)
@@ -171,9 +172,9 @@ def _answer_values(
         "source_indicators": source_indicator_quality(trace.answer),
         "fact_coverage": facts,
         "fact_checks": checks.value,
-        "calculation": NoScore("no_calculation", applies=False),
-        "calculation_shown": NoScore("no_calculation", applies=False),
-        "calculation_steps": NoScore("no_calculation", applies=False),
+        "calculation": NoScore(Reason.NO_CALCULATION, applies=False),
+        "calculation_shown": NoScore(Reason.NO_CALCULATION, applies=False),
+        "calculation_steps": NoScore(Reason.NO_CALCULATION, applies=False),
     }
     details |= _list_detail(answer, reference)
     if reference.calculation is not None:
@@ -182,9 +183,9 @@ def _answer_values(
         values["calculation_steps"] = check_calculation_steps(answer, reference.calculation)
     factual = checks.value if reference.checks else facts
     if not reference.right_answers:
-        values["answer_correctness"] = NoScore("no_reference_answer", applies=False)
+        values["answer_correctness"] = NoScore(Reason.NO_REFERENCE_ANSWER, applies=False)
     elif reference.similarity is None and reference.similarity_failed:
-        values["answer_correctness"] = NoScore("embedding_failed")
+        values["answer_correctness"] = NoScore(Reason.EMBEDDING_FAILED)
     else:
         values["answer_correctness"] = _best(
             [
@@ -248,7 +249,7 @@ def _correctness(
         if reference.judged_facts is not None:
             coverage = reference.judged_facts
         elif reference.judge_failed:
-            coverage = NoScore("judge_error")
+            coverage = NoScore(Reason.JUDGE_ERROR)
         else:
             coverage = float(bool(answer.holds(expected)))
     if isinstance(factual, NoScore) and not factual.applies:
@@ -286,9 +287,9 @@ def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
     attributed: float | NoScore
     handled: float | NoScore
     if visible.answer is None and not citations.explicit:
-        attributed = handled = NoScore("no_text")
+        attributed = handled = NoScore(Reason.NO_TEXT)
     elif visible.passages is None and citations.marks:
-        attributed = handled = NoScore("no_passages_captured")
+        attributed = handled = NoScore(Reason.NO_PASSAGES_CAPTURED)
     else:
         passages: Sequence[Passage] = visible.passages or ()
         cited = [passages[i] for i in dict.fromkeys(i for m in citations.marks for i in m.passages)]
@@ -296,7 +297,7 @@ def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
         acknowledged = (
             answers.acknowledges_conflict(visible.answer)
             if visible.answer is not None
-            else NoScore("no_text")
+            else NoScore(Reason.NO_TEXT)
         )
         handled = retrieval.conflict_handled(cited, reference, acknowledged)
     # What does not apply to the reference does not apply to any answer.

@@ -16,6 +16,7 @@ from ragmeter.core.score import BUILTIN_SCORER, JUDGE_SCORER, REFERENCE_SCORER, 
 from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
 from ragmeter.metrics.judge_agreement import AGREEMENT_METRICS
 from ragmeter.metrics.ranking import UMBRELA
+from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _CANARY_PREFIX = "canary/"
@@ -26,7 +27,7 @@ _ATTEMPT = ("answered", JUDGE_SCORER)
 _ABSTENTION = ("abstention_accuracy", "unanswerable_hallucination")
 # The results that phrase rules give where no judge has labelled the attempt.
 _BY_RULES = {("answered", BUILTIN_SCORER), *((metric, REFERENCE_SCORER) for metric in _ABSTENTION)}
-JUDGED = "judged"  # the reason of such a result where a judge has
+JUDGED = Reason.JUDGED  # the reason of such a result where a judge has
 
 
 def canary_scorer(scorer: str) -> str:
@@ -74,7 +75,7 @@ def judged_abstention(trace: Trace, scores: Iterable[Score]) -> list[Score]:
     accuracy = replace(attempt, metric=_ABSTENTION[0], scorer=canary_scorer(JUDGE_SCORER))
     if trace.reference is None or trace.reference.answerable is not False:
         accuracy.state, accuracy.value = ScoreState.NOT_APPLICABLE, None
-        accuracy.reason = "answerable" if trace.reference else "no_reference"
+        accuracy.reason = Reason.ANSWERABLE if trace.reference else Reason.NO_REFERENCE
         accuracy.detail = accuracy.fingerprint = None
     elif attempt.value is not None:
         accuracy.value = 1.0 - attempt.value

@@ -26,6 +26,7 @@ from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.metrics.citations import CitationMark, resolve_citations
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.run import TraceText
+from ragmeter.reasons import Reason
 from ragmeter.trace import MAX_ID, Trace
 
 MAX_RUNS = 100  # answers to one question that are read or written
@@ -177,11 +178,16 @@ class _OpenRagEvalReader:
                 scorer=AUTONUGGETIZER,
                 column=column,
                 value=value,
-                reason="judge_error",
+                reason=Reason.JUDGE_ERROR,
             )
 
     def _read_score(
-        self, metric: str, scorer: str, column: str, value: object, reason: str = "not_reported"
+        self,
+        metric: str,
+        scorer: str,
+        column: str,
+        value: object,
+        reason: str = Reason.NOT_REPORTED,
     ) -> Iterator[Score]:
         if self.cell(column) is None:
             return
@@ -189,12 +195,12 @@ class _OpenRagEvalReader:
         if isinstance(value, bool) or not isinstance(value, int | float) or spec is None:
             empty = not (self.cell(column) or "").strip()
             yield Score(
-                metric, scorer, ScoreState.UNSCORED, reason="not_reported" if empty else reason
+                metric, scorer, ScoreState.UNSCORED, reason=Reason.NOT_REPORTED if empty else reason
             )
             return
         high = math.inf if spec.high is None else spec.high
         if not spec.low <= value <= high:
-            yield Score(metric, scorer, ScoreState.UNSCORED, reason="invalid_value")
+            yield Score(metric, scorer, ScoreState.UNSCORED, reason=Reason.INVALID_VALUE)
         else:
             yield Score(metric, scorer, ScoreState.SCORED, float(value))
 

@@ -23,6 +23,7 @@ from ragmeter.offline.report.summary import (
     format_p_value,
     metric_title,
 )
+from ragmeter.reasons import Reason
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE, ScorerAgreement
 
 SHOWN_REASONS = 3
@@ -121,7 +122,7 @@ def format_states(series: RunSeries) -> str:
             reasons = series.reasons.get(state)
             explanation = ""
             if state == "not_applicable":  # the other reasons lie in the answers
-                language = reasons["language"] if reasons else 0
+                language = reasons[Reason.LANGUAGE] if reasons else 0
                 explanation = f" (language {language:,})" if language else ""
             elif reasons and state == "unscored":
                 most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))

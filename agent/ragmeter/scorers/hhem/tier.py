@@ -20,6 +20,7 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics import abstention
 from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.language import find_language_reason
+from ragmeter.reasons import Reason
 from ragmeter.scorers.hhem import windowing
 from ragmeter.scorers.hhem.model import HhemModel, InferenceFailed, ModelError
 from ragmeter.scorers.hhem.windowing import TextTooLong
@@ -98,15 +99,15 @@ class LocalModelTier(ABC):
                 fingerprint=self._fingerprints[pair],
             )
         except TextTooLong:
-            return _missing(pair, NoScore("too_long"))
+            return _missing(pair, NoScore(Reason.TOO_LONG))
         except (ModelError, InferenceFailed) as error:
             log.error("%s failed on trace %r: %.200s", pair[1], trace.trace_id[:80], error)
-            return _missing(pair, NoScore("model_error"))
+            return _missing(pair, NoScore(Reason.MODEL_ERROR))
         except WorkersClosed:
             raise
         except Exception:
             log.exception("%s failed on trace %r", pair[1], trace.trace_id[:80])
-            return _missing(pair, NoScore("internal_error"))
+            return _missing(pair, NoScore(Reason.INTERNAL_ERROR))
 
 
 class HhemTier(LocalModelTier):
@@ -172,7 +173,7 @@ class HhemTier(LocalModelTier):
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
         (plan,) = await turn.run([CpuTask(weight, prepare)], cost)
         if not plan.sentences:
-            return NoScore("no_claims", applies=False)
+            return NoScore(Reason.NO_CLAIMS, applies=False)
         supports: windowing.Supports = {}
         while checks := plan.next_checks(supports):
             tasks = [
@@ -218,15 +219,15 @@ def find_missing_reason(trace: Trace) -> NoScore | None:
     reason = find_answer_reason(trace, abstention.answered_value(trace))
     if reason is not None:
         goes_on = trace.abstained is None and abstention.has_further_claims(trace.answer or "")
-        if reason.reason != "no_answer" or not goes_on:
+        if reason.reason != Reason.NO_ANSWER or not goes_on:
             return reason
     if trace.passages is None:
-        return NoScore("no_passages_captured")
+        return NoScore(Reason.NO_PASSAGES_CAPTURED)
     if not trace.passages:
-        return NoScore("no_passages", applies=False)
+        return NoScore(Reason.NO_PASSAGES, applies=False)
     texts = passage_texts(trace)
     if trace.answer is None or not any(text and not text.isspace() for text in texts):
-        return NoScore("no_text")
+        return NoScore(Reason.NO_TEXT)
     return find_language_reason(trace)
 
 

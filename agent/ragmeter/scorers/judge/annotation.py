@@ -16,6 +16,7 @@ from ragmeter.core.feedback import ANSWER_LABELS, PASSAGE_LABELS, AnswerLabels, 
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.labelled import score_answer_labels, score_passage_labels
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge import calls
 from ragmeter.scorers.judge.prompts import load_prompt
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
@@ -80,7 +81,7 @@ async def annotate_trace(
     """
     reason = (
         calls.missing_answer_reason(trace)
-        or calls.missing_text_reason(trace.query, calls.MAX_QUERY_CHARS, "no_query")
+        or calls.missing_text_reason(trace.query, calls.MAX_QUERY_CHARS, Reason.NO_QUERY)
         or calls.missing_text_reason(trace.answer, calls.MAX_ANSWER_CHARS)
     )
     texts = reason or calls.ranked_passage_texts(trace)

@@ -38,6 +38,7 @@ from ragmeter.metrics.claims_and_nuggets import (
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.ranking import rank_order
 from ragmeter.metrics.text import MAX_SENTENCES, find_sentence_spans
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,
     MAX_DETAIL_TEXT,
@@ -122,7 +123,7 @@ async def score_attempt(
         # a blank answer attempts nothing; no judge need say so
         return FamilyScores.build({"answered": 0.0}, None)
     reason = missing_text_reason(trace.answer, MAX_ANSWER_CHARS) or missing_text_reason(
-        trace.query, MAX_QUERY_CHARS, "no_query"
+        trace.query, MAX_QUERY_CHARS, Reason.NO_QUERY
     )
     if reason is not None:
         return reason
@@ -157,7 +158,7 @@ async def _judge_citations(
             passage, MAX_PASSAGE_CHARS
         )
         if reason is None and number >= _MAX_INSTANCES:
-            reason = NoScore("too_long")
+            reason = NoScore(Reason.TOO_LONG)
         if reason is not None:
             return JudgeResult(reason)
         return await ask_judge(judge, citation_question(text, passage or ""), cost)
@@ -174,10 +175,10 @@ def _cited_statements(trace: Trace) -> CitedStatements | NoScore:
         return reason
     answer = trace.answer or ""
     if len(answer) > MAX_ANSWER_CHARS or len(find_sentence_spans(answer)) >= MAX_SENTENCES:
-        return NoScore("too_long")  # the rest would not be read
+        return NoScore(Reason.TOO_LONG)  # the rest would not be read
     claims = parse_answer(answer).claims
     if not claims:
-        return NoScore("no_claims", applies=False)
+        return NoScore(Reason.NO_CLAIMS, applies=False)
     return attach_citations(answer, claims, marks)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ragmeter.core.tiers import ScoringCost, SingleFlight
+from ragmeter.reasons import Reason
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 
@@ -231,7 +232,7 @@ class CachedJudge:
             # read again for each caller: values may be mutable
             value = question.read(verdict.data)
         except ValueError:
-            raise JudgeFailed("unparsable") from None
+            raise JudgeFailed(Reason.UNPARSABLE) from None
         return JudgeVerdict(value, verdict.fingerprint, verdict.data, cached=True)
 
     def _read_stored(self, key: bytes, question: JudgeQuestion[T]) -> JudgeVerdict[T] | None:

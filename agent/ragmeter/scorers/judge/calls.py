@@ -14,6 +14,7 @@ from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.ranking import FORMULA_VERSIONS, rank_order
+from ragmeter.reasons import Reason
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 
@@ -96,7 +97,7 @@ async def ask_judge(
         return JudgeResult(NoScore(failed.reason))
     except Exception:
         log.exception("a call to the judge failed unexpectedly (%s)", question.prompt)
-        return JudgeResult(NoScore("internal_error"))
+        return JudgeResult(NoScore(Reason.INTERNAL_ERROR))
     return JudgeResult(verdict.value, verdict.fingerprint)
 
 
@@ -166,30 +167,32 @@ def number_lines(texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
 
 
-def missing_text_reason(text: str | None, limit: int, absent: str = "no_text") -> NoScore | None:
+def missing_text_reason(
+    text: str | None, limit: int, absent: str = Reason.NO_TEXT
+) -> NoScore | None:
     """Return why a text cannot be put to a judge, if so."""
     if text is None or not text.strip():
         return NoScore(absent)
-    return NoScore("too_long") if len(text) > limit else None
+    return NoScore(Reason.TOO_LONG) if len(text) > limit else None
 
 
 def missing_answer_reason(trace: Trace) -> NoScore | None:
     """Return why there is no answer to judge, if so; an answer that refuses is judged."""
     if trace.status != "ok":
         return NoScore(trace.status, applies=False)
-    return NoScore("empty_answer", applies=False) if has_empty_answer(trace) else None
+    return NoScore(Reason.EMPTY_ANSWER, applies=False) if has_empty_answer(trace) else None
 
 
 def ranked_passage_texts(trace: Trace) -> list[str] | NoScore:
     """Return all passages in rank order, as any of them may support the answer."""
     if trace.passages is None:
-        return NoScore("no_passages_captured")
+        return NoScore(Reason.NO_PASSAGES_CAPTURED)
     texts = [trace.passages[index].text or "" for index in rank_order(trace.passages)]
     for text in texts:
         if reason := missing_text_reason(text, MAX_PASSAGE_CHARS):
             return reason
     if len(texts) > MAX_PASSAGES or sum(map(len, texts)) > MAX_MATERIAL_CHARS:
-        return NoScore("too_long")
+        return NoScore(Reason.TOO_LONG)
     return texts
 
 
@@ -206,7 +209,7 @@ def prepare_material(trace: Trace) -> JudgeMaterial | NoScore:
     reason = (
         missing_answer_reason(trace)
         or missing_text_reason(trace.answer, MAX_ANSWER_CHARS)
-        or missing_text_reason(trace.query, MAX_QUERY_CHARS, "no_query")
+        or missing_text_reason(trace.query, MAX_QUERY_CHARS, Reason.NO_QUERY)
     )
     if reason is not None:
         return reason
@@ -214,5 +217,5 @@ def prepare_material(trace: Trace) -> JudgeMaterial | NoScore:
     if isinstance(texts, NoScore):
         return texts
     if not texts:
-        return NoScore("no_passages", applies=False)
+        return NoScore(Reason.NO_PASSAGES, applies=False)
     return JudgeMaterial(trace.query or "", texts, trace.answer or "")

@@ -27,6 +27,7 @@ from ragmeter.metrics.claims_and_nuggets import (
     select_nuggets,
 )
 from ragmeter.metrics.ranking import rank_order
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,
     MAX_DETAIL_TEXT,
@@ -174,7 +175,7 @@ async def judge_right_answers(
 ) -> float | NoScore:
     """Return how far the answer of a canary states one of these right answers: 1, 0.5 or 0."""
     reason = missing_text_reason(trace.answer, MAX_ANSWER_CHARS) or missing_text_reason(
-        trace.query, MAX_QUERY_CHARS, "no_query"
+        trace.query, MAX_QUERY_CHARS, Reason.NO_QUERY
     )
     if reason is not None:
         return reason
@@ -198,7 +199,7 @@ async def nuggetize(
         creation.append(created)
         texts = created.value
     if not texts:
-        return NoScore("no_nuggets", applies=False)
+        return NoScore(Reason.NO_NUGGETS, applies=False)
 
     assign = partial(_label_in_batches, judge, partial(assignment_question, query, answer))
     weigh = _label_in_batches(judge, partial(importance_question, query), texts, cost)
@@ -240,10 +241,10 @@ async def _relevant_texts(trace: Trace, grading: PassageGrading) -> list[str] | 
     """Return relevant passages in rank order; one without a grade is left out."""
     reason = missing_answer_reason(trace) or missing_text_reason(trace.answer, MAX_ANSWER_CHARS)
     if reason is None and trace.passages is None:
-        reason = NoScore("no_passages_captured")
+        reason = NoScore(Reason.NO_PASSAGES_CAPTURED)
     if reason is None and not trace.passages:
-        reason = NoScore("no_passages", applies=False)
-    reason = reason or missing_text_reason(trace.query, MAX_QUERY_CHARS, "no_query")
+        reason = NoScore(Reason.NO_PASSAGES, applies=False)
+    reason = reason or missing_text_reason(trace.query, MAX_QUERY_CHARS, Reason.NO_QUERY)
     if reason is not None:
         return reason
     grades = [result.value for result in await grading.grades()]
@@ -256,7 +257,9 @@ async def _relevant_texts(trace: Trace, grading: PassageGrading) -> list[str] | 
     if texts:
         return texts
     reasons = [grade for grade in grades if isinstance(grade, NoScore)]
-    return most_common_reason(reasons) if reasons else NoScore("nothing_relevant", applies=False)
+    return (
+        most_common_reason(reasons) if reasons else NoScore(Reason.NOTHING_RELEVANT, applies=False)
+    )
 
 
 async def score_nuggets(

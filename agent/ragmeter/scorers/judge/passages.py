@@ -16,6 +16,7 @@ from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.ranking import context_recall, context_scores, rank_order, ranking_scores
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,
     MAX_DETAIL_TEXT,
@@ -67,12 +68,12 @@ async def grade_passages(
 
     Calls run side by side; `per_call` passages share one, and its failure.
     """
-    no_query = missing_text_reason(query, MAX_QUERY_CHARS, "no_query")
+    no_query = missing_text_reason(query, MAX_QUERY_CHARS, Reason.NO_QUERY)
     reasons = [
         no_query or missing_text_reason(passage, MAX_PASSAGE_CHARS)
         for passage in passages[:_MAX_GRADED_PASSAGES]
     ]
-    reasons += [NoScore("too_long")] * (len(passages) - len(reasons))
+    reasons += [NoScore(Reason.TOO_LONG)] * (len(passages) - len(reasons))
     out: dict[int, JudgeResult[int]] = {
         rank: JudgeResult(reason) for rank, reason in enumerate(reasons) if reason is not None
     }
@@ -116,7 +117,7 @@ async def score_relevance(
 ) -> FamilyScores | NoScore:
     """Return the ranking metrics with cut-offs `ks`; the detail of `relevance` has the grades."""
     if trace.passages is None:
-        return NoScore("no_passages_captured")
+        return NoScore(Reason.NO_PASSAGES_CAPTURED)
     grades = await grading.grades()
     by_index = dict(zip(rank_order(trace.passages), grades, strict=True))
     return FamilyScores.build(
@@ -129,7 +130,7 @@ async def score_relevance(
 async def score_context(trace: Trace, grading: PassageGrading) -> FamilyScores | NoScore:
     """Return the context metrics that follow from the grades."""
     if trace.passages is None:
-        return NoScore("no_passages_captured")
+        return NoScore(Reason.NO_PASSAGES_CAPTURED)
     grades = await grading.grades()
     values = context_scores([result.value for result in grades])
     return FamilyScores.build(values, all_fingerprints(grades))
@@ -149,18 +150,18 @@ def _grades_detail(grades: Sequence[int | NoScore]) -> dict[str, Any]:
 def reference_statements(reference: Reference | None) -> list[str] | NoScore:
     """Return what the passages should hold."""
     if reference is None:
-        return NoScore("no_reference", applies=False)
+        return NoScore(Reason.NO_REFERENCE, applies=False)
     if reference.answerable is False:
-        return NoScore("unanswerable", applies=False)
+        return NoScore(Reason.UNANSWERABLE, applies=False)
     answer = reference.answer or ""
     texts = [fact for fact in reference.facts if fact.strip()]
     if sum(map(len, texts)) > MAX_ANSWER_CHARS or (not texts and len(answer) > MAX_ANSWER_CHARS):
-        return NoScore("too_long")
+        return NoScore(Reason.TOO_LONG)
     texts = texts or [claim.text for claim in parse_answer(answer).claims]
     if not texts:
-        return NoScore("no_reference_answer", applies=False)
+        return NoScore(Reason.NO_REFERENCE_ANSWER, applies=False)
     if len(texts) > MAX_LISTED:
-        return NoScore("too_long")
+        return NoScore(Reason.TOO_LONG)
     return [" ".join(text.split()) for text in texts]
 
 

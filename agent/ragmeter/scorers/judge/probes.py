@@ -27,6 +27,7 @@ from ragmeter.core.errors import describe_fault
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE, ComparableVerdicts, extract_verdicts
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.answers import ATTEMPT_LABELS, CITATION_SUPPORT_VALUES
 from ragmeter.scorers.judge.second_opinion import score_difference
 from ragmeter.trace import Passage, Trace
@@ -207,7 +208,7 @@ class ProbeRunner:
         before = dict(baseline)
         baseline.update({key: verdict for key, verdict in verdicts.items() if key not in before})
         if verdicts and not before:
-            return Score(_CHANGE, JUDGE_SCORER, ScoreState.NOT_APPLICABLE, reason="first_run")
+            return Score(_CHANGE, JUDGE_SCORER, ScoreState.NOT_APPLICABLE, reason=Reason.FIRST_RUN)
         return score_difference(_CHANGE, before, verdicts, scores)
 
     def dump(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from ragmeter.metrics.judge_agreement import (
     extract_verdicts,
 )
 from ragmeter.metrics.ranking import FORMULA_VERSIONS
+from ragmeter.reasons import Reason
 from ragmeter.sampling.sampler import uniform_fraction
 from ragmeter.scorers.judge.answers import claim_support_question
 from ragmeter.scorers.judge.calls import (
@@ -114,7 +115,7 @@ def score_difference(
     differs = compare_verdicts(reference, verdicts)
     if not differs:
         state = ScoreState.UNSCORED
-        reason = "internal_error"
+        reason: str = Reason.INTERNAL_ERROR
         if scores:
             state, reason = explain_missing_verdict(scores)
         return Score(metric, JUDGE_SCORER, state, reason=reason)
@@ -184,10 +185,10 @@ class SecondOpinion:
                 asked = group.create_task(self._second.score(trace, own))
                 labelled = group.create_task(self._label_again(trace, items, own))
         except TimeoutError:
-            return self._score(ScoreState.UNSCORED, "judge_timeout")
+            return self._score(ScoreState.UNSCORED, Reason.JUDGE_TIMEOUT)
         except Exception:
             log.exception("the second opinion on trace %r failed", trace.trace_id[:80])
-            return self._score(ScoreState.UNSCORED, "internal_error")
+            return self._score(ScoreState.UNSCORED, Reason.INTERNAL_ERROR)
         finally:
             # its money counts; the slots it holds are its own, and not those of the first judge
             cost.add(replace(own, seconds=0.0, uses={}))

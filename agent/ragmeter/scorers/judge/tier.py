@@ -26,6 +26,7 @@ from ragmeter.metrics.claims_and_nuggets import (
     NUGGET_METRICS,
 )
 from ragmeter.metrics.labelled import labelled_metric_names
+from ragmeter.reasons import Reason
 from ragmeter.scorers.judge import answers, passages
 from ragmeter.scorers.judge.annotation import score_annotation
 from ragmeter.scorers.judge.calls import (
@@ -127,7 +128,7 @@ class JudgeTier:
                 log.error(
                     "judging %s of trace %r failed", family, trace.trace_id[:80], exc_info=result
                 )
-                result = NoScore("internal_error")
+                result = NoScore(Reason.INTERNAL_ERROR)
             elif isinstance(result, BaseException):
                 raise result
             if isinstance(result, FamilyScores):

@@ -16,6 +16,7 @@ import httpx
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.judging import JudgeInstrument
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.reasons import Reason
 from ragmeter.scorers.llm.admission import TRANSIENT_OUTCOMES, AttemptPermit
 from ragmeter.scorers.llm.billing import Attempt, AttemptBilling, AttemptOutcome
 from ragmeter.scorers.llm.dialect import (
@@ -57,12 +58,12 @@ _ANSWERED_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
 )
 
 _FAILURE_REASONS: Mapping[AttemptOutcome, JudgeFailureReason] = {
-    "malformed": "unparsable",
-    "cut_off": "unparsable",
-    "too_large": "unparsable",
-    "refused": "judge_refused",
-    "too_long": "too_long",
-    "timeout": "judge_timeout",
+    "malformed": Reason.UNPARSABLE,
+    "cut_off": Reason.UNPARSABLE,
+    "too_large": Reason.UNPARSABLE,
+    "refused": Reason.JUDGE_REFUSED,
+    "too_long": Reason.TOO_LONG,
+    "timeout": Reason.JUDGE_TIMEOUT,
 }
 
 
@@ -142,7 +143,7 @@ class JudgeClient:
         Raises:
             JudgeFailed: There is no verdict.
         """
-        down = JudgeFailed("judge_unavailable", f"{self.name} is down")
+        down = JudgeFailed(Reason.JUDGE_UNAVAILABLE, f"{self.name} is down")
         if not await self._server.admission.queue.wait():
             raise down
         self._server.begin_call()
@@ -332,5 +333,5 @@ class JudgeClient:
         return max(LOOK_SECONDS if call.unpaid else pause, failure.retry_after or 0.0)
 
     def _failure(self, failure: FailedAttempt) -> JudgeFailed:
-        reason = _FAILURE_REASONS.get(failure.outcome, "judge_error")
+        reason = _FAILURE_REASONS.get(failure.outcome, Reason.JUDGE_ERROR)
         return JudgeFailed(reason, f"{self.name}: {failure.outcome}: {failure.detail}")

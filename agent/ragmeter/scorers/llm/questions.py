@@ -19,17 +19,18 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ragmeter.core.errors import DataError
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.reasons import Reason
 
 T = TypeVar("T")
 
 # Why a call gave no verdict.
 JudgeFailureReason = Literal[
-    "judge_error",
-    "judge_timeout",
-    "judge_refused",
-    "judge_unavailable",  # the breaker is open
-    "unparsable",
-    "too_long",
+    Reason.JUDGE_ERROR,
+    Reason.JUDGE_TIMEOUT,
+    Reason.JUDGE_REFUSED,
+    Reason.JUDGE_UNAVAILABLE,  # the breaker is open
+    Reason.UNPARSABLE,
+    Reason.TOO_LONG,
 ]
 
 _CODE_FENCE = "```"

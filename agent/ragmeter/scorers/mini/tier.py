@@ -24,6 +24,7 @@ from ragmeter.metrics.relevance import find_relevance_reason, grade_passages
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
 from ragmeter.metrics.text_index import PassageIndex, QueryText
+from ragmeter.reasons import Reason
 from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import METRIC, Finding, LocalModelTier, call_model, passage_texts
 from ragmeter.scorers.hhem.windowing import TextTooLong
@@ -103,7 +104,7 @@ class TokenTier(LocalModelTier):
         if len(answer) > MAX_ANSWER or sum(map(len, texts)) > MAX_PASSAGE_CHARS:
             raise TextTooLong
         if not any(claim.content for claim in parse_answer(answer).claims):
-            return NoScore("no_claims", applies=False)
+            return NoScore(Reason.NO_CLAIMS, applies=False)
         weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_WEIGHT
         read = partial(call_model, self._model.read, trace.query or "", texts, answer)
         (prepared,) = await turn.run([CpuTask(weight, read)], cost)
