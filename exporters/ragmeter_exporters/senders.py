@@ -156,7 +156,6 @@ class AlertSenders:
                     alerts,
                     clock=self._clock,
                     count=count,
-                    resend=settings.resend_seconds,
                     status_url=settings.page_url.get_secret_value() if settings.page_url else "",
                     read_scores=read_scores,
                 )

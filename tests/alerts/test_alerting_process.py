@@ -83,9 +83,6 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
                             "alertmanager_url": manager,
                             "webhook_url": f"{webhook.url}/hook",
                             "page_url": f"http://127.0.0.1:{page}",
-                            # an alert ends by itself after four: a start on a busy machine
-                            # must be quicker
-                            "resend_seconds": 60,
                         },
                     }
                 )

@@ -119,7 +119,7 @@ def live_ragmeter(folder: Path) -> Iterator[Live]:
     port, page = free_port(), free_port()
     config = settings_file(folder, otlp_port=port, metrics_port=page)
     tree = json.loads(config.read_text())
-    tree["otlp"] = {"grace_seconds": 0.5, "logs_grace_seconds": 0.5, "idle_seconds": 10}
+    tree["otlp"] = {"grace_seconds": 0.5, "idle_seconds": 10}
     tree["otlp"]["hash_ids"] = False
     config.write_text(json.dumps(tree))
     agent = start(folder, "run", "-c", config)

@@ -48,7 +48,6 @@ OTLP_SETTINGS: dict[str, Any] = {
     # a sender may wait for long, and a start under a clock that is an hour ahead makes all older
     "idle_seconds": 4 * JUMP,
     "max_age_seconds": 4 * JUMP,
-    "remember_seconds": 8 * JUMP,
 }
 
 

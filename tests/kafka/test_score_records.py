@@ -214,7 +214,7 @@ def test_no_bytes_make_it_fail_otherwise(data: bytes) -> None:
 @pytest.mark.parametrize("data", [changed(v=0), changed(v=2), b'{"v": 2, "other": []}'])
 def test_another_version_is_no_garbage_and_says_what_to_do(data: bytes) -> None:
     with pytest.raises(
-        UnknownVersion, match=r"kafka\.group and kafka\.topics\.scores to new names"
+        UnknownVersion, match=r"kafka\.group and kafka\.topics\.prefix to new names"
     ):
         decode_score(data)
 

@@ -122,7 +122,11 @@ def test_the_topic_of_the_scores_grows_as_documented(place: Place) -> None:
         grown: dict[str, Any] = {
             "partitions": GROWN,
             "group": f"{place.kafka['group']}-2",
-            "topics": {"prefix": names, "scores": f"{names}scores-2", "spans": f"{names}spans-2"},
+            "topics": {
+                "prefix": f"{names}2.",
+                "traces": f"{names}traces",
+                "feedback": f"{names}feedback",
+            },
         }
         new = [place.worker(f"{name}2", **grown) for name in "ab"]
         config = str(place.folder / "a2.json")

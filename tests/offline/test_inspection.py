@@ -216,7 +216,7 @@ def test_a_running_agent_shows_what_it_reads(tmp_path: Path, content: str) -> No
                 "http": {"otlp_port": free_port(), "metrics_port": (page := free_port())},
                 "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
                 "privacy": {"content": content},
-                "otlp": {"grace_seconds": 0.1, "logs_grace_seconds": 0.1},
+                "otlp": {"grace_seconds": 0.1},
             }
         )
     )

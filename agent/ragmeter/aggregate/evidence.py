@@ -25,6 +25,9 @@ Results = Sequence[dict[str, Any]]
 COLLECT_SECONDS = 60.0
 COLLECT_ROWS = 5_000
 
+# Bytes that are kept of one worst trace: a question, its answer and some ten passages.
+EVIDENCE_BYTES = 64 * 2**10
+
 CUT_MARK = " … [cut]"
 _MAX_PASSAGES = 50
 
@@ -64,7 +67,10 @@ class EvidenceKeeper:
     """
 
     def __init__(
-        self, stored: Iterable[EvidenceKey], limit: int, content: ContentPolicy | None = None
+        self,
+        stored: Iterable[EvidenceKey],
+        limit: int = EVIDENCE_BYTES,
+        content: ContentPolicy | None = None,
     ) -> None:
         self._content = content
         self._stored = set(stored)

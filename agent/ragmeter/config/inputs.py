@@ -118,21 +118,16 @@ class OtlpSettings(SettingsSection):
     grace_seconds: float = Field(
         2,
         ge=0,
-        description="quiet time that closes a trace whose root has come, or idle_seconds if less",
-    )
-    logs_grace_seconds: float = Field(
-        6,
-        ge=0,
-        description="the same while log events carry content: exporters send them up to 5 s later",
+        description=(
+            "quiet time that closes a trace whose root has come, or idle_seconds if less; 6 s at "
+            "least while log events carry content, as exporters send them up to 5 s later"
+        ),
     )
     idle_seconds: float = Field(
         30, gt=0, description="quiet time after which a trace without its root is closed"
     )
     max_age_seconds: float = Field(
         300, gt=0, description="a trace is closed so long after its first span, whatever comes"
-    )
-    remember_seconds: float = Field(
-        3600, gt=0, description="how long a closed trace is known: spans that come later are late"
     )
     tool_names: NameList = Field(
         [],
@@ -160,11 +155,10 @@ class OtlpSettings(SettingsSection):
         description="the senders' limit of attribute values: text of just this length was cut",
     )
 
-    @model_validator(mode="after")
-    def _order(self) -> OtlpSettings:
-        if self.remember_seconds < self.max_age_seconds:
-            raise ValueError("remember_seconds must not be under max_age_seconds")
-        return self
+    @property
+    def remember_seconds(self) -> float:
+        """How long a closed trace is known: spans that come later are late."""
+        return max(3600.0, 2 * self.max_age_seconds)
 
 
 class FeedbackSettings(SettingsSection):

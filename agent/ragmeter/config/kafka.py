@@ -13,10 +13,10 @@ from ragmeter.config.base import NameList, SettingsSection
 
 log = logging.getLogger(__name__)
 
-# Others write and read traces and feedback. Scores and spans get other names when they grow. The
-# topics that are left have the names that the prefix gives them.
-_NAMED_TOPICS = ("traces", "spans", "scores", "feedback")
-TOPIC_KINDS = (*_NAMED_TOPICS, "dead", "control")
+# Others write these, so they may have had their names before. The other topics have those that the
+# prefix gives them.
+_NAMED_TOPICS = ("traces", "feedback")
+TOPIC_KINDS = (*_NAMED_TOPICS, "spans", "scores", "dead", "control")
 TracesEncoding = Literal["auto", "native", "otlp_proto", "otlp_json"]
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's rule
 _TOPIC_PREFIX = r"^[A-Za-z0-9._-]{0,200}$"
@@ -37,8 +37,6 @@ class KafkaTopics(SettingsSection):
         "rag.", pattern=_TOPIC_PREFIX, description="of every topic that is not named below"
     )
     traces: str = Field("rag.traces", description="traces in")
-    spans: str = Field("rag.spans", description="parts of traces that came as OTLP, by trace id")
-    scores: str = Field("rag.scores", description="scored traces, keyed by service")
     feedback: str = Field("rag.feedback", description="labels in: what is said of traces later")
 
     @model_validator(mode="before")
@@ -50,6 +48,16 @@ class KafkaTopics(SettingsSection):
         return data
 
     _check = field_validator(*_NAMED_TOPICS)(_check_topic)
+
+    @property
+    def spans(self) -> str:
+        """The topic of the parts of traces that came as OTLP, by trace id."""
+        return f"{self.prefix}spans"
+
+    @property
+    def scores(self) -> str:
+        """The topic of scored traces, keyed by service."""
+        return f"{self.prefix}scores"
 
     @property
     def dead(self) -> str:
@@ -129,15 +137,12 @@ class KafkaSettings(SettingsSection):
     bootstrap_servers: NameList = Field(
         ["127.0.0.1:9092"], min_length=1, description="brokers to ask first, as host:port"
     )
-    client_id: str = Field(
-        "ragmeter", pattern=_NAME, description="name in the brokers' logs and quotas"
-    )
     group: str = Field(
         "ragmeter",
         pattern=_NAME,
         description=(
-            "consumer group of the workers, and the first part of the state's topics; another "
-            "group counts everything anew"
+            "consumer group of the workers, their name in the brokers' logs and quotas, and the "
+            "first part of the state's topics; another group counts everything anew"
         ),
     )
     topics: KafkaTopics = KafkaTopics()
@@ -170,12 +175,6 @@ class KafkaSettings(SettingsSection):
             "topics for spans"
         ),
     )
-    feedback_service: str | None = Field(
-        None,
-        min_length=1,
-        max_length=512,
-        description="service of feedback over Kafka that names none; none: it is a dead letter",
-    )
     in_flight: int = Field(
         2000, ge=1, le=65_536, description="traces of a partition that a worker has under way"
     )
@@ -195,9 +194,6 @@ class KafkaSettings(SettingsSection):
             "texts of the worst traces, and of those to label, that a partition of the state "
             "keeps, compressed; beyond it scores only"
         ),
-    )
-    timeout_seconds: float = Field(
-        15, ge=1, le=300, description="longest time for a command to reach a broker"
     )
     security: KafkaSecurity = KafkaSecurity()
 

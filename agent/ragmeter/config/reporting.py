@@ -51,9 +51,6 @@ class AlertSettings(SettingsSection):
             "`{service}` stand for its own"
         ),
     )
-    resend_seconds: float = Field(
-        60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
-    )
     evaluation_seconds: float = Field(
         15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
@@ -126,9 +123,6 @@ class DriftDetectionSettings(SettingsSection):
             "days a baseline is learned from: of a day or more by hour of the day, of a week or "
             "more by hour of the week"
         ),
-    )
-    promote_days: float | None = Field(
-        None, gt=0, description="days until a new baseline is taken, in calm; none: never by itself"
     )
     max_series: int = Field(5_000, ge=1, description="series watched; those beyond it are not")
 

@@ -160,7 +160,6 @@ class SecondJudgeSettings(ModelEndpoint):
 class JudgeProbeSettings(SettingsSection):
     """The frozen probe set that shows changes of the judge."""
 
-    hours: float = Field(24, gt=0, description="hours between two runs of the frozen probe set")
     file: Path | None = Field(None, description="JSON lines of probes in place of the bundled ones")
     enabled: bool = Field(True, description="judge the probe set while a judge is configured")
 

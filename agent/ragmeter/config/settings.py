@@ -85,10 +85,6 @@ class LimitSettings(SettingsSection):
     dedupe_hours: float = Field(
         48, gt=0, description="event-time hours in which the same trace id counts once"
     )
-    future_seconds: float = Field(
-        300, ge=0, description="a trace further in the future than this is set to its arrival time"
-    )
-    evidence_bytes: int = Field(64 * 2**10, ge=1024, description="kept of one worst trace")
     drain_seconds: float = Field(10, gt=0, description="longest time to finish after SIGTERM")
     stalled_seconds: float = Field(
         120,

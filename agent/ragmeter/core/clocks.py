@@ -19,6 +19,10 @@ _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS))
 _MAX_DURATION_CHARS = 20  # bounds the numbers in it
 
+# A trace or a label further in the future than this is set to its arrival time. Clocks that nobody
+# corrects are wrong by minutes, and one that is wrong by days must not move the windows.
+FUTURE_SECONDS = 300.0
+
 _MIN_WINDOW, _MAX_WINDOW = 60, 90 * 86_400  # seconds
 
 # Bucket widths that divide an hour or a day, so that bucket edges fall on the clock.

@@ -25,7 +25,7 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import Clocks
+from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.feedback import PEOPLE, Feedback
@@ -316,7 +316,7 @@ class EmbeddedAgent(ServicesView):
         event = self._worker.state.time.event
         if not self._worker.draws.live or event is None:
             return None
-        ahead = event - now - self._limits.future_seconds
+        ahead = event - now - FUTURE_SECONDS
         if ahead <= 0:
             return None
         return (
@@ -372,10 +372,7 @@ class EmbeddedAgent(ServicesView):
 
         def add() -> Mapping[CounterKey, float]:
             now = self._clock() if live else math.inf
-            future = self._settings.limits.future_seconds
-            rows = feedback_rows(
-                items=good, event_time=self.windows.now, now=now, future_seconds=future, drawn=drawn
-            )
+            rows = feedback_rows(items=good, event_time=self.windows.now, now=now, drawn=drawn)
             unread = self._worker.feedback.unread()
             # more at once than there is room for is taken where nothing else waits
             if rows and unread and unread + len(rows) > self._settings.feedback.waiting:

@@ -106,7 +106,6 @@ class Commits:
     _store: SqliteStore
     _draws: TierDraws
     _content: ContentPolicy
-    _evidence_bytes: int
     _lock: threading.RLock
     _clocks: Clocks
     _outputs: AgentOutputs
@@ -124,7 +123,7 @@ class Commits:
                 StateCommit(0, forget_evidence=evidence, meta={"content": self._content.mode})
             )
             evidence = []
-        self._keeper = EvidenceKeeper(evidence, self._evidence_bytes, self._content)
+        self._keeper = EvidenceKeeper(evidence, content=self._content)
 
     def commit(
         self,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ragmeter.aggregate.feedback_records import labels_at, trace_key
 from ragmeter.config.settings import LimitSettings
+from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.errors import Unavailable
 from ragmeter.core.feedback import Feedback
@@ -163,7 +164,7 @@ class Intake:
     ) -> TraceArrival:
         trace = item.trace
         timestamp = trace.timestamp.timestamp()
-        if live and timestamp > now + self._limits.future_seconds:
+        if live and timestamp > now + FUTURE_SECONDS:
             timestamp = now
         held = not crowded and self._resolution.wants(trace)
         # A redacted trace is what the rules made of it, not what its bytes say once decoded.
@@ -191,18 +192,17 @@ def feedback_rows(
     items: Sequence[Feedback],
     event_time: float | None,
     now: float = math.inf,
-    future_seconds: float = 0.0,
     drawn: Container[str] = (),
 ) -> list[NewFeedback]:
     """Return the rows of feedback, at `event_time` or the time of each label.
 
-    A label more than `future_seconds` after `now` (Unix time) gets that time: of two labels the
+    A label more than `FUTURE_SECONDS` after `now` (Unix time) gets that time: of two labels the
     later one counts, and a wrong clock must not decide for years. `drawn`: ids of drawn traces.
     """
     rows = []
     for item in items:
         at = item.timestamp.timestamp()
-        if at > now + future_seconds:
+        if at > now + FUTURE_SECONDS:
             at = now
         rows.append(
             NewFeedback(

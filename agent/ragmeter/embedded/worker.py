@@ -23,7 +23,7 @@ from ragmeter.aggregate.service_state import IDLE_SECONDS, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import Clocks
+from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.errors import (
     DataError,
@@ -133,13 +133,11 @@ class Worker:
         count = partial(self.draws.tiers.spending.add, "ragmeter_scorer_restarts_total", ())
         self._ahead = BatchesAhead(store, self._pool, count)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
-        evidence_bytes = settings.limits.evidence_bytes
         self.feedback = FeedbackJoin(settings, FeedbackTable(store))
         self._commits = Commits(
             store,
             self.draws,
             ContentPolicy(settings.privacy),
-            evidence_bytes,
             self.lock,
             clocks,
             outputs,
@@ -556,7 +554,7 @@ class Worker:
 
     def _receive(self, command: tuple[str, Sequence[Document]]) -> list[str]:
         name, documents = command
-        latest = self._clocks.wall() + self._settings.limits.future_seconds
+        latest = self._clocks.wall() + FUTURE_SECONDS
         outcomes = []
         with self.lock:
             part = self.aggregator.parts[name]

@@ -50,6 +50,10 @@ class AssemblyBounds:
 
 BOUNDS = AssemblyBounds()
 
+# Quiet time that closes a trace whose root has come while log events carry content: exporters send
+# them up to 5 s after the spans.
+LOGS_GRACE_SECONDS = 6.0
+
 
 class PartFate(StrEnum):
     """What becomes of a span or a log event."""
@@ -312,7 +316,7 @@ class Assembler:
         why = CloseReason.IDLE
         if opened.root:
             logs = now - self._logs_at < _LOGS_SECONDS
-            grace = settings.logs_grace_seconds if logs else 0.0
+            grace = LOGS_GRACE_SECONDS if logs else 0.0
             quiet = min(quiet, max(settings.grace_seconds, grace))
             why = CloseReason.ROOT
         too_old = opened.first + settings.max_age_seconds

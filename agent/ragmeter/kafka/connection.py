@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # their lines are treated as Faust's own.
 FAUST_LOG = logging.getLogger("faust.ragmeter")
 
+# Longest time for a command to reach a broker, for a worker to try a connection: a cluster that
+# moves a leader takes some seconds, and someone waits at a terminal.
+REACH_SECONDS = 15.0
+
 OTHER_PROTOCOL = "is it a listener of another protocol (kafka.security.protocol)?"
 _SASL_UNKNOWN, _SASL_STATE, _SASL_FAILED = 33, 34, 58  # error codes of Kafka's protocol
 # Between two equal lines of the clients: an outage writes thousands. Each pause is twice the one
@@ -108,9 +112,9 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the options of every kafka-python client."""
     return {
         "bootstrap_servers": list(kafka.bootstrap_servers),
-        "client_id": kafka.client_id,
+        "client_id": kafka.group,
         # the default, 30 s, is long for someone who waits at a terminal
-        "bootstrap_timeout_ms": int(kafka.timeout_seconds * 1000),
+        "bootstrap_timeout_ms": int(REACH_SECONDS * 1000),
         **aiokafka_options(kafka),
     }
 
@@ -119,7 +123,7 @@ def faust_options(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the arguments of `faust.App` that concern the brokers."""
     return {
         "broker": [f"kafka://{server}" for server in kafka.bootstrap_servers],
-        "broker_client_id": kafka.client_id,
+        "broker_client_id": kafka.group,
         "broker_credentials": _faust_credentials(kafka.security),
     }
 
@@ -136,20 +140,20 @@ def limit_client_logs() -> None:
     logging.getLogger("faust.transport.producer").setLevel(logging.ERROR)
 
 
-async def probe_brokers(kafka: KafkaSettings) -> dict[str, int]:
+async def probe_brokers(kafka: KafkaSettings, seconds: float = REACH_SECONDS) -> dict[str, int]:
     """Connect to a broker at an address that the cluster itself advertises.
 
-    Takes `kafka.timeout_seconds` at most, and returns the number of partitions of each topic that
+    Takes `seconds` at most, and returns the number of partitions of each topic that
     this client may see.
 
     Raises:
         BrokersUnreachable: No broker accepts a connection.
     """
-    options = aiokafka_options(kafka) | {"client_id": kafka.client_id}
-    options["request_timeout_ms"] = int(kafka.timeout_seconds * 1000)
+    options = aiokafka_options(kafka) | {"client_id": kafka.group}
+    options["request_timeout_ms"] = int(seconds * 1000)
     reasons: list[str] = []
     try:
-        async with asyncio.timeout(kafka.timeout_seconds):
+        async with asyncio.timeout(seconds):
             for server in kafka.bootstrap_servers:
                 host, _, port = server.rpartition(":")
                 try:
@@ -170,7 +174,7 @@ async def probe_brokers(kafka: KafkaSettings) -> dict[str, int]:
                     f" does not: {reason}"
                 )
     except TimeoutError:
-        reasons.append(f"no answer within {kafka.timeout_seconds:g} s")
+        reasons.append(f"no answer within {seconds:g} s")
     security = kafka.security
     protocol = f"{security.protocol}, {security.mechanism}" if security.sasl else security.protocol
     servers = ",".join(kafka.bootstrap_servers)

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ragmeter.aggregate.evidence import EvidenceKey, encode_evidence
+from ragmeter.aggregate.evidence import EVIDENCE_BYTES, EvidenceKey, encode_evidence
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import ScoringCost
@@ -111,7 +111,7 @@ class EvidenceFetcher:
         self._preparer = preparer
         self._reader = reader
         self._largest = settings.limits.trace_bytes
-        self._limit = min(settings.limits.evidence_bytes, MAX_BYTES)  # it becomes a row
+        self._limit = min(EVIDENCE_BYTES, MAX_BYTES)  # it becomes a row
         self._most = most
         self._pause = pause
         self._monotonic = monotonic

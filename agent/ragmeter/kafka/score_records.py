@@ -31,8 +31,9 @@ from ragmeter.trace import MAX_TAGS, GuessedField, Id, Status, Tokens, Trace
 
 SCORE_VERSION = 1
 START_ANEW = (
-    "set kafka.group and kafka.topics.scores to new names, make them with `ragmeter kafka init`,"
-    " and the workers score again what the topic of the traces still holds"
+    "set kafka.group and kafka.topics.prefix to new names, kafka.topics.traces to the old one, make"
+    " the topics with `ragmeter kafka init`, and the workers score again what that of the traces"
+    " still holds"
 )
 # Prefixes that tell the kinds of records apart: no other kind begins with them.
 _FEEDBACK_PREFIX = b'{"v":1,"labelled":'

@@ -85,7 +85,7 @@ def make_producer(
     """Make a transactional producer of records up to `largest` bytes."""
     return AIOKafkaProducer(
         bootstrap_servers=list(kafka.bootstrap_servers),
-        client_id=kafka.client_id,
+        client_id=kafka.group,
         linger_ms=_LINGER_MS,
         max_batch_size=BATCH_BYTES,
         max_request_size=largest + ENVELOPE,
@@ -101,7 +101,7 @@ def make_consumer(kafka: KafkaSettings, *topics: str, **options: Any) -> AIOKafk
     """Make a consumer of committed messages, which commits nothing."""
     defaults: dict[str, Any] = {
         "bootstrap_servers": list(kafka.bootstrap_servers),
-        "client_id": kafka.client_id,
+        "client_id": kafka.group,
         "group_id": None,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",

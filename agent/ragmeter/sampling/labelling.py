@@ -22,7 +22,7 @@ from ragmeter.windows.people_agreement import (
 )
 
 # Traces of all services together that wait to be drawn, with their texts. Twenty times a draw of
-# 30 is enough for slices; each takes up to `limits.evidence_bytes`. Several pools share them, but
+# 30 is enough for slices; each takes up to `EVIDENCE_BYTES`. Several pools share them, but
 # each has room for four draws.
 _MAX_TRACES, _LEAST_TRACES = 600, 120
 

@@ -31,7 +31,12 @@ from ragmeter.sampling.sampler import SALT, ReplayBudget, Sampler, StratumClassi
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES, NICENESS, CpuWorkers
 from ragmeter.scorers.judge import cache, prompts
 from ragmeter.scorers.judge.cache import VERDICT_DAYS, SqliteVerdictStore
-from ragmeter.scorers.judge.probes import ProbeRunner, load_probes, probe_settings
+from ragmeter.scorers.judge.probes import (
+    PROBE_HOURS,
+    ProbeRunner,
+    load_probes,
+    probe_settings,
+)
 from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
@@ -366,7 +371,7 @@ class ConfiguredTiers:
         runner = ProbeRunner(
             JudgeTier(client, settings),
             probes,
-            hours=settings.probes.hours,
+            hours=PROBE_HOURS,
             instrument=json.dumps(instrument),
             clock=time.time,
         )

@@ -33,4 +33,4 @@ def test_a_group_that_moves_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) 
     assert clients.ask(KafkaSettings(), offsets) == {"here": 1}
     assert len(opened) == 3
     with pytest.raises(NotCoordinatorError):
-        clients.ask(KafkaSettings(timeout_seconds=1), offsets)
+        clients.ask(KafkaSettings(), offsets, seconds=1)

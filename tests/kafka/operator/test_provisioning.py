@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from kafka.admin import ConfigResource
 from kafka.errors import UnknownBrokerIdError
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
+from ragmeter.kafka.operator import administration
 from ragmeter.kafka.operator.administration import ProvisionResult, provision
-from ragmeter.kafka.operator.clients import KafkaFailed, guarded
+from ragmeter.kafka.operator.clients import KafkaFailed, ask, guarded
 from typer.testing import CliRunner
 
 from tests.kafka_server import KafkaServer
@@ -148,6 +150,6 @@ def test_a_controller_that_stays_unknown_is_an_error(
         raise UnknownBrokerIdError(3)
 
     monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
-    settings = with_changes(settings_of(), timeout_seconds=1)
+    monkeypatch.setattr(administration, "ask", partial(ask, seconds=1))
     with pytest.raises(KafkaFailed, match="UnknownBrokerIdError: 3"):
-        run(settings)
+        run(settings_of())

@@ -62,15 +62,12 @@ def test_a_label_from_the_future_is_one_of_its_arrival() -> None:
     assert FakeProcessor().read(line(), arrived=START + 50).since == START
 
 
-def test_who_names_no_service_is_told_so_unless_there_is_only_one() -> None:
+def test_who_names_no_service_is_told_so() -> None:
     processor = FakeProcessor()
     (letter,) = processor.take(message(line(service=None)), feedback=True)
     assert letter.topic == "rag.dead"
     assert letter.headers["reason"] == b"invalid_feedback"
     assert json.loads(letter.headers["error"])[0]["field"] == "service"
-    found = FakeProcessor(feedback_service="shop").read(line(service=None))
-    assert found.service == "shop"
-    assert FakeProcessor(feedback_service="shop").read(line()).service == "bot"
 
 
 @pytest.mark.parametrize(

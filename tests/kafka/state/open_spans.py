@@ -12,7 +12,7 @@ from ragmeter.kafka.state.assembly import AssemblyState
 
 __all__ = ["OTLP", "Clock", "counted", "record", "span", "state_of"]
 
-OTLP = OtlpSettings(grace_seconds=2, idle_seconds=30, max_age_seconds=100, remember_seconds=3600)
+OTLP = OtlpSettings(grace_seconds=2, idle_seconds=30, max_age_seconds=100)
 
 
 class Clock:

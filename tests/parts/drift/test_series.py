@@ -113,18 +113,6 @@ def test_a_promotion_too_early_learns_anew_under_the_old_baseline() -> None:
     assert one.version == 2
 
 
-def test_the_schedule_waits_for_calm_and_for_enough_learned() -> None:
-    one = series((6 * HOUR, 1), (8 * HOUR, 1))
-    feed = Feed(one)
-    feed.run(10, 0.05)
-    assert not one.due(feed.minute * 60.0, 3600)
-    feed.run(10, 0.05)
-    assert one.due(feed.minute * 60.0, 3600)
-    assert not one.due(feed.minute * 60.0, 1e9)
-    feed.run(1, 0.3)
-    assert not one.due(feed.minute * 60.0, 3600)
-
-
 def test_a_restart_in_any_phase_changes_no_bit() -> None:
     for hours, rate in ((3.3, 0.05), (9.1, 0.05), (9.5, 0.2), (13.7, 0.2)):
         feed = Feed(series((6 * HOUR, 1), (12 * HOUR, 24)))

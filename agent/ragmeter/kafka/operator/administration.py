@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragmeter.config.settings import Settings
+from ragmeter.kafka.connection import REACH_SECONDS
 from ragmeter.kafka.operator.clients import (
     RETRY_SECONDS,
     KafkaCommandError,
@@ -148,7 +149,7 @@ def rebuild(settings: Settings) -> int:
         state = state_topic(settings)
         if state in client.list_topics():
             client.delete_topics([state])
-        give_up_at = time.monotonic() + kafka.timeout_seconds
+        give_up_at = time.monotonic() + REACH_SECONDS
         while state in client.list_topics() and time.monotonic() < give_up_at:
             time.sleep(RETRY_SECONDS)
         with contextlib.suppress(GroupIdNotFoundError):  # nothing was ever committed

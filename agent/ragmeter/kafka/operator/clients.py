@@ -16,10 +16,7 @@ from ragmeter.console.terminal import escape_control
 from ragmeter.core.clocks import Pace
 from ragmeter.core.errors import Unavailable, UnusableResource, UsageError
 from ragmeter.ingest.files import InputFile
-from ragmeter.kafka.connection import (
-    client_options,
-    probe_brokers,
-)
+from ragmeter.kafka.connection import REACH_SECONDS, client_options, probe_brokers
 from ragmeter.offline.replay import (
     SLACK_SECONDS,
     ReplayReporter,
@@ -81,7 +78,9 @@ def admin(kafka: KafkaSettings) -> AbstractContextManager[KafkaAdminClient]:
     return _open(KafkaAdminClient, client_options(kafka))
 
 
-def ask(kafka: KafkaSettings, call: Callable[[KafkaAdminClient], T]) -> T:
+def ask(
+    kafka: KafkaSettings, call: Callable[[KafkaAdminClient], T], seconds: float = REACH_SECONDS
+) -> T:
     """Return what `call` does with an admin client; it may be called again, with a new one.
 
     A new cluster may still be making its topic of the offsets, a group moves to another broker, and
@@ -89,7 +88,7 @@ def ask(kafka: KafkaSettings, call: Callable[[KafkaAdminClient], T]) -> T:
     """
     from kafka.errors import RetriableError, UnknownBrokerIdError
 
-    deadline = time.monotonic() + kafka.timeout_seconds
+    deadline = time.monotonic() + seconds
     while True:
         try:
             with admin(kafka) as client:
@@ -127,7 +126,7 @@ def producer(
         "enable_idempotence": True,
         "max_request_size": largest + 64 * 2**10,
         "linger_ms": 20,  # larger batches: a command is in no hurry for a single message
-        "max_block_ms": int(kafka.timeout_seconds * 1000),
+        "max_block_ms": int(REACH_SECONDS * 1000),
         "delivery_timeout_ms": 60_000,
         "request_timeout_ms": 20_000,
     }

@@ -23,6 +23,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.score import ScoredTrace
@@ -61,8 +62,7 @@ _LOG_APPEND = 1  # timestamp type of a message that carries the broker's time
 _GATHER_SECONDS = 0.1  # for a larger batch: a transaction costs what scoring some 20 traces does
 _YIELD_SECONDS = 0.02  # of scoring at a time: heartbeats and scrapes share the loop
 _SCORES_TOO_LARGE = DecodeFailure.of_whole("too_large", "its scores are larger than a message", b"")
-_WHERE = "is needed over Kafka, or kafka.feedback_service for feedback that names none"
-_NO_SERVICE = DecodeFailure(INVALID, (("service", _WHERE),), b"")
+_NO_SERVICE = DecodeFailure(INVALID, (("service", "is needed over Kafka"),), b"")
 
 Outcome = ScoreRecord | list[OutRecord]
 """What comes of a message."""
@@ -251,18 +251,14 @@ class MessageProcessor:
 
     def _forward_feedback(self, message: Any) -> Outcome:
         """Return the record of feedback; it must name its service, as a trace id does not."""
-        kafka = self._settings.kafka
         feedback = decode_feedback(message.value or b"")
         if isinstance(feedback, DecodeFailure):
             return self._letter(message, feedback)
-        service = feedback.service or kafka.feedback_service
-        if service is None:
+        if feedback.service is None:
             return self._letter(message, _NO_SERVICE)
-        feedback = feedback.model_copy(update={"service": service})
         arrived = arrival_time(message, time.time())
-        ahead = self._settings.limits.future_seconds
-        (row,) = feedback_rows([feedback], None, math.inf if arrived is None else arrived, ahead)
-        return self._forward(message, service, encode_feedback(row))
+        (row,) = feedback_rows([feedback], None, math.inf if arrived is None else arrived)
+        return self._forward(message, feedback.service, encode_feedback(row))
 
     def _forward(self, message: Any, service: str, data: bytes) -> Outcome:
         return [OutRecord(self.scores_topic, data, service.encode("utf-8", "replace"))]
@@ -270,7 +266,7 @@ class MessageProcessor:
     def _limit_time(self, message: Any, timestamp: float) -> float:
         """Replace a timestamp that lies too far after the arrival by the time of arrival."""
         arrived = arrival_time(message, time.time())
-        if arrived is None or timestamp <= arrived + self._settings.limits.future_seconds:
+        if arrived is None or timestamp <= arrived + FUTURE_SECONDS:
             return timestamp
         return arrived
 

@@ -99,7 +99,6 @@ class PartitionState(ServiceState):
         self._ids = SeenIdRows(dedupe)
         self._rows = CommitRows()
         self._commands = self._stepped = self._durable = 0  # so far, in a step, committed
-        self._future = settings.limits.future_seconds
         self.evidence = EvidenceRows(
             ContentPolicy(settings.privacy), settings.kafka.evidence_total_bytes
         )
@@ -234,7 +233,6 @@ class PartitionState(ServiceState):
             items=[feedback],
             event_time=None,
             now=self.clocks.wall(),
-            future_seconds=self._future,
             drawn=drawn,
         )
         self.label(feedback, self._stored_scores)

@@ -40,15 +40,13 @@ class DriftSettings:
     """Settings of the monitor; times are seconds.
 
     `seconds_per_alarm` is the allowance: one false alarm in that time, over all services and their
-    series. It is a `share` of the installation's. `milestones` are those of `DriftSeries`,
-    `promote_every` schedules new baselines (None: never), `finest` is the narrowest bucket of the
-    source, 10 or 60 seconds.
+    series. It is a `share` of the installation's. `milestones` are those of `DriftSeries`, `finest`
+    is the narrowest bucket of the source, 10 or 60 seconds.
     """
 
     seconds_per_alarm: float = 30 * DAY
     share: float = 1.0
     milestones: tuple[tuple[float, int], ...] = MILESTONES
-    promote_every: float | None = None
     max_series: int = 5000
     finest: int = 10
 
@@ -130,7 +128,6 @@ class DriftMonitor:
                     if monitor.streams != streams:
                         self._count_streams()
             alarms += self._record(self._judged_alarms.release(due, self._cheap_alarm))
-            self._promote_scheduled(due)
         for service in {monitor.service for monitor in monitors}:
             self._scores.forget(service, now - SeriesMonitor.lateness - 2 * MINUTE)
         return alarms
@@ -263,13 +260,6 @@ class DriftMonitor:
                     own = math.inf if series.active else series.last_alarm
                     last = own if last is None else max(last, own)
         return last
-
-    def _promote_scheduled(self, now: float) -> None:
-        every = self.settings.promote_every
-        for monitor in self._monitors.values() if every else ():
-            for series in monitor.series.values():
-                if series.due(now, every or math.inf):
-                    series.promote(now)
 
     def promote(self, service: str, now: float) -> int:
         """Make the present state the baseline of every series of a service, and end its alarms.

@@ -105,12 +105,10 @@ class DriftPart(Part[DriftState], BaselineKeeper):
     ) -> None:
         grain = min(bucket_seconds(parse_window(name)) for name in windows.names)
         self.enabled = settings.enabled and MINUTE % grain == 0
-        promote = settings.promote_days
         self.monitor = DriftMonitor(
             DriftSettings(
                 seconds_per_alarm=settings.false_alarm_days * DAY / share,
                 share=share,
-                promote_every=None if promote is None else promote * DAY,
                 max_series=settings.max_series,
                 milestones=milestones_for(settings.baseline_days),
                 finest=10 if 10 % grain == 0 else MINUTE,

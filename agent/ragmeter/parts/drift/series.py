@@ -335,15 +335,6 @@ class DriftSeries:
             "provisional": first is not None and bool(first.provisional),
         }
 
-    def due(self, now: float, every: float) -> bool:
-        """Return whether the schedule wants a new baseline, `every` seconds after the last."""
-        return (
-            not self.active
-            and self._reached == len(self._milestones)
-            and now - self._promoted >= every
-            and self._learners[0].hours * HOUR >= self._milestones[-1][0]
-        )
-
     def _remember(self, start: float, n: float, totals: Sequence[float], squares: float) -> None:
         """Add a bucket to the rows of the last days, the older ones joined."""
         width = max(self.spec.width, 60)

@@ -85,6 +85,10 @@ class ProbeSet:
     version: str
 
 
+# Hours between two runs: a judge that changes is known within a day, for 138 calls.
+PROBE_HOURS = 24.0
+
+
 def load_probes(path: Path | None = None) -> ProbeSet:
     """Read the probes of a file of JSON lines, or the bundled ones.
 
