@@ -8,6 +8,7 @@ its settings name a number: each takes half a second to start.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -22,15 +23,19 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from ragmeter.scoring import processes
 
 ROOT = Path(__file__).parents[1]
 
-# What most commands load; nothing of it starts a thread.
+# What most commands load, some of it when they first need it; nothing of it starts a thread.
 PRELOADED = (
+    "anyio._backends._asyncio",
+    "certifi",
+    "encodings.ascii",
+    "httpcore",
     "httpx",
     "ragmeter.app.embedded_agent",
     "ragmeter.app.exports",
@@ -38,6 +43,9 @@ PRELOADED = (
     "ragmeter.offline.backtest",
     "ragmeter.offline.report.command",
     "ragmeter.offline.scoring",
+    "rich.traceback",
+    "typer._click.decorators",
+    "typer.rich_utils",
 )
 
 _PR_SET_CHILD_SUBREAPER = 36  # of Linux' prctl
@@ -217,6 +225,18 @@ def _run(arguments: list[str]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
+def _end(status: int) -> NoReturn:
+    """End as the interpreter does, but leave its modules as they are: to take them apart touches
+    all memory that is shared with the server, and takes as long as most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(Exception):  # of a stream whose reader has gone it must tell itself
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 def _no_processes(cores: float, memory: float, spare: int = 1) -> int:
     return 0
 
@@ -228,4 +248,11 @@ if __name__ == "__main__":
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
         CALL = _serve(socket.socket(fileno=int(sys.argv[1])))
-    _run(CALL)
+    STATUS = 0
+    try:
+        _run(CALL)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        STATUS = end.code or 0
+    _end(STATUS)
