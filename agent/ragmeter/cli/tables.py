@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.aggregate.agent_view import AgentView, judge_spend
 from ragmeter.alerts.alert import Alert
-from ragmeter.breakdown.breakdown import Breakdown, build_breakdown
-from ragmeter.breakdown.sources import WindowBreakdownSource
-from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console.terminal import add_text_row, build_table, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name, display_rank, is_judged
 from ragmeter.core.score import read_unsupported
 from ragmeter.core.series import is_overflow_series, split_scorer
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.series import Estimate
+
+if TYPE_CHECKING:
+    from ragmeter.aggregate.agent_view import AgentView
+    from ragmeter.breakdown.breakdown import Breakdown
+    from ragmeter.config.scoring import JudgeSettings
+    from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 _WORST_SHOWN = 3  # traces of an alert: where to look first; the page has the others
@@ -134,6 +135,8 @@ def windows_table(view: AgentView, service: str, width: int) -> Table:
     )
     for row in _window_rows(view, service, names):
         add_text_row(table, *row)
+    from ragmeter.aggregate.agent_view import judge_spend
+
     use = judge_spend(view)
     judges = f" * judged by {bound_label(use.model, 80)}." if use else ""
     table.caption = Text(f"↑ higher is better, ↓ lower is better.{judges} {OWN_ERROR}")
@@ -185,6 +188,9 @@ def _segment_lines(breakdown: Breakdown, window: str) -> Iterator[Text]:
 
 def service_report(view: AgentView, service: str, width: int) -> Iterator[RenderableType]:
     """Yield what a replay has measured of a service, for a terminal of `width` columns."""
+    from ragmeter.breakdown.breakdown import build_breakdown
+    from ragmeter.breakdown.sources import WindowBreakdownSource
+
     windows = view.windows
     seen = windows.count_traces(service, "", windows.names[-1])
     name = bound_label(service, 60)
@@ -199,6 +205,8 @@ def service_report(view: AgentView, service: str, width: int) -> Iterator[Render
 
 def judge_report(view: AgentView, settings: JudgeSettings) -> Iterator[Text]:
     """Yield what was asked of the judge, and what it cost."""
+    from ragmeter.aggregate.agent_view import judge_spend
+
     use = judge_spend(view)
     budget = settings.budget.usd_per_day
     if use is None:
