@@ -13,6 +13,7 @@ DOCS_STAMP := $(DOCS)/.stamp
 # takes 1.6 s of a processor instead of 0.6 s, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Each worker begins with a run of neighbours, so that what a file sets up is made once, not by all.
 # Tests wait for processes, disks and timers: one worker more than there are cores.
 WORKERS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
@@ -58,7 +59,7 @@ docs: $(DOCS_STAMP)  ## build the documentation site into dist/docs; dead links 
 
 test: setup  ## the fast tests
 	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null  # tests of what is missing are skipped
-	$(BIN)/pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file
 # sets up is made once; backwards, so that the longest, the crash tests, are not the last.

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import TierScorer
+from ragmeter.embedded import agent, worker
 from ragmeter.metrics import registry
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.scoring import slow_tiers
@@ -19,7 +20,12 @@ from tests.kafka_server import KafkaServer, kafka_server
 
 # How long an example takes says something about the machine and nothing about the property; what
 # hangs is ended by the time limit of a test.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=50,  # others in each run; a test to which more matter says so
+)
 settings.load_profile("patient")
 
 
@@ -50,6 +56,16 @@ def _no_embedded_model() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAGMETER_MODELS__CPU_SHARE", "0")  # for processes
         patch.setattr(slow_tiers, "build_model_tier", build_named)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hasty_agents() -> Iterator[None]:
+    """Let the agents of this process commit at once what comes live, and see soon that they are
+    idle: the tests wait for hundreds of commits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "_LINGER_SECONDS", 0.02)
+        patch.setattr(agent, "_POLL_SECONDS", 0.004)
         yield
 
 

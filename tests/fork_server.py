@@ -108,7 +108,7 @@ class _Forks:
             and arguments[0] == sys.executable
             and arguments[1] == "-m"
             and (arguments[2] == "ragmeter" or arguments[2].startswith(("ragmeter.", "tests.")))
-            and environment.get("PYTHONPATH", str(ROOT)) == str(ROOT)
+            and environment.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
             and _read_at_start(environment) == self._environment
         )
 
@@ -198,6 +198,7 @@ def _serve(requests: socket.socket) -> list[str]:
             os.environ.clear()
             os.environ.update(environment)
             sys.path[0] = folder
+            sys.path[2:2] = environment.get("PYTHONPATH", "").split(os.pathsep)[1:]
             return arguments
 
 

@@ -145,16 +145,18 @@ def test_state_survives_dump_and_load() -> None:
 
 
 def test_two_weeks_of_charts_survive_a_restart() -> None:
+    hourly = load_settings(environ={}, overrides={"alerts": {"evaluation_seconds": 3600}})
+
     def restart(old: Aggregator) -> Aggregator:
         for row in (changes := old.changes()).buckets:
             rows[row[:4]] = row
-        again = Aggregator(load_settings(environ={}), [], SCORER.pairs, parts=PARTS)
+        again = Aggregator(hourly, [], SCORER.pairs, parts=PARTS)
         kept = [row for row in rows.values() if row[4] is not None]
         again.restore(kept, [], changes.meta)
         return again
 
     rows: dict[Any, Any] = {}
-    one = Aggregator(load_settings(environ={}), [], SCORER.pairs, parts=PARTS)
+    one = Aggregator(hourly, [], SCORER.pairs, parts=PARTS)
     for n in range(16 * 24):
         scored = SCORER.score(make_trace(n)).trace
         one.apply(scored._replace(timestamp=scored.timestamp + 3600.0 * n))
@@ -180,6 +182,7 @@ OUTAGE = {
 }
 
 
+@cache
 def story() -> list[ScoredTrace]:
     """Healthy, then failing, then healthy again: nothing is pending when it begins, and it begins
     before the first bucket expires."""

@@ -97,7 +97,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
     return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
 
 
-@pytest.mark.parametrize("gap", [100, 1_300, 4_000, 30_000, 500_000])
+@pytest.mark.parametrize("gap", [100, 1_300, 4_000, 30_000, 100_000])
 def test_a_gap_gives_what_every_step_gives(gap: float) -> None:
     blocks = [traffic(START, 3, 900, 1), traffic(START + 450 + gap, 3, 60, 2)]
     jumped, stepped = run(blocks, stepping=False), run(blocks, stepping=True)

@@ -70,7 +70,13 @@ def estimate_once(
 
 
 @pytest.mark.parametrize(
-    ("usual", "doubtful"), [(1.0, 1.0), (0.25, 0.25), (0.15, 0.45), (0.05, 0.1)]
+    ("usual", "doubtful"),
+    [
+        pytest.param(1.0, 1.0, marks=pytest.mark.slow),
+        pytest.param(0.25, 0.25, marks=pytest.mark.slow),
+        (0.15, 0.45),
+        (0.05, 0.1),
+    ],
 )
 def test_the_interval_covers_where_the_model_scores_a_part(usual: float, doubtful: float) -> None:
     rng = random.Random(11)

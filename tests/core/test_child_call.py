@@ -69,5 +69,5 @@ def test_a_process_that_ends_or_hangs_is_a_failure() -> None:
         call_in_child(end, 1)
     begun = time.monotonic()
     with pytest.raises(ChildCallFailed):
-        call_in_child(sleep, 2 * PATIENCE, seconds=3.0)
+        call_in_child(sleep, 2 * PATIENCE, seconds=0.5)
     assert time.monotonic() - begun < PATIENCE

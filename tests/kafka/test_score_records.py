@@ -90,7 +90,7 @@ def bits(record: ScoreRecord) -> list[bytes]:
     return [struct.pack("<d", number) for number in floats if number is not None]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(records)
 def test_round_trip_is_exact(record: ScoreRecord) -> None:
     found = decode_score(encode_score(record))

@@ -122,7 +122,7 @@ def population(
         yield grade, TraceScores(summary, False, False, builtin)
 
 
-@pytest.mark.parametrize("scales", [False, True])
+@pytest.mark.parametrize("scales", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> None:
     """The built-in estimate, the judge's, and the judge's with the help of the built-in scores,
     over 24 hours of made-up traffic; with scales, while the built-in rate moves."""
