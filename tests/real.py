@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
-__all__ = ["require", "require_memory", "unavailable"]
+__all__ = ["PACKAGES", "require", "require_memory", "require_module", "unavailable"]
+
+# Debian's packages of the programs that tests ask for.
+PACKAGES = {
+    "alertmanager": "prometheus-alertmanager",
+    "amtool": "prometheus-alertmanager",
+    "chromedriver": "chromium-driver",
+    "chromium": "chromium",
+    "java": "default-jre-headless",
+    "mvn": "maven",
+    "openssl": "openssl",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+}
 
 
 def require(*names: str) -> str:
-    """The path of the first program found under one of its names (distributions rename some)."""
+    """The path of the first program found under one of its names (distributions rename some).
+    Debian's package is that of the first name."""
     for name in names:
         path = shutil.which(name)
         if path is not None:
             return path
-    return unavailable(f"needs one of these programs on the PATH: {', '.join(names)}")
+    needed = f"needs {' or '.join(names)} on the PATH"
+    return unavailable(f"{needed}: apt install {PACKAGES[names[0]]}")
+
+
+def require_module(name: str) -> Any:
+    """A module of what `make setup` installs for the extras and the tests."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        unavailable(f"needs the Python package {error.name}: make setup")
 
 
 def require_memory(gigabytes: float) -> None:
@@ -37,4 +61,4 @@ def unavailable(reason: str) -> NoReturn:
     outside part does not pass by testing nothing."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)

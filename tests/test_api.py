@@ -18,6 +18,7 @@ from ragmeter.metrics.custom import CustomMetric
 from ragmeter.metrics.registry import metric_specs
 
 from tests.crash import RAGMETER
+from tests.real import require_module
 from tests.traces import START, make_trace, trace_dict
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +137,7 @@ def test_without_pandas_the_error_says_what_to_install(
 
 
 def test_a_data_frame_has_a_row_for_each_result(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    require_module("pandas")
     scored = ragmeter.score([make_trace(0), make_trace(1, answer=None)])
     path = tmp_path / "scores.jsonl"
     path.write_text("\n".join(json.dumps(t.to_dict()) for t in scored))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.notebook import NOTEBOOK, code_cells
+from tests.real import require_module
 
 
 def shown(outputs: list[dict[str, Any]]) -> tuple[list[str], list[float], int]:
@@ -25,7 +26,7 @@ def shown(outputs: list[dict[str, Any]]) -> tuple[list[str], list[float], int]:
 
 @pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    require_module("matplotlib")
     copy = tmp_path / "notebook.ipynb"
     # A process of its own: here the embedded model is left out.
     environ = {key: text for key, text in os.environ.items() if not key.startswith("RAGMETER_")}

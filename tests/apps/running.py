@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
-import pytest
 
 from tests.crash import RAGMETER, settings_file, start
 from tests.ports import free_port
+from tests.real import unavailable
 from tests.waiting import PATIENCE
 
 __all__ = ["Live", "application", "live_ragmeter", "python"]
@@ -35,10 +35,7 @@ def python() -> Path:
     lock = ROOT / "uv.lock"
     if stamp.is_file() and stamp.read_bytes() == lock.read_bytes():
         return folder / "bin" / "python"
-    reason = "needs the group apps of uv.lock in .venv-apps: make setup-apps"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    return unavailable("needs the group apps of uv.lock in .venv-apps: make setup-apps")
 
 
 def application(

@@ -13,11 +13,12 @@ from ragmeter.offline.parquet import ParquetError, ParquetWriter
 from ragmeter.offline.scored_lines import decode_scored_line, read_scored_lines
 
 from tests.offline.report.test_gate import run_command
+from tests.real import require_module
 from tests.scored import line_of, result
 
 LIMIT = 2**20
-arrow: Any = pytest.importorskip("pyarrow")
-parquet: Any = pytest.importorskip("pyarrow.parquet")
+arrow: Any = require_module("pyarrow")
+parquet: Any = require_module("pyarrow.parquet")
 
 
 def scored_traces() -> list[ScoredTrace]:
@@ -64,7 +65,7 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_table_that_pandas_has_filtered_is_read(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = require_module("pandas")
     path = written(tmp_path / "s.parquet", scored_traces())
     frame = pandas.read_parquet(path)
     frame[frame.metric != "error"].to_parquet(tmp_path / "less.parquet")

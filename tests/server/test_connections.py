@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ragmeter.server import connections as module
 
+from tests.real import require_module
 from tests.server.ports import Port, asked_on
 from tests.waiting import PATIENCE
 
@@ -36,7 +37,7 @@ def asked(request: pytest.FixtureRequest) -> Asked:
     """Asks on this event loop: `ragmeter worker` runs on uvloop."""
     loop = None
     if request.param == "uvloop":
-        loop = pytest.importorskip("uvloop").new_event_loop
+        loop = require_module("uvloop").new_event_loop
     return partial(asked_on, loop)
 
 

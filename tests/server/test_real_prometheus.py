@@ -11,7 +11,7 @@ from tests.exporters.fakes import everything
 from tests.exporters.test_real_prometheus import ask, value
 from tests.kafka_security import make_certificates
 from tests.prometheus_server import prometheus
-from tests.real import require
+from tests.real import require, require_module
 from tests.server.guarded import guarded
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ FIRST, SECOND = "scrape-token-one", "scrape-token-two"
 def test_prometheus_scrapes_as_the_docs_say(loop: str, tmp_path: Path) -> None:
     """On the event loop of `ragmeter run`, and on that of `ragmeter worker`."""
     require("prometheus")
-    new_loop = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
+    new_loop = require_module("uvloop").new_event_loop if loop == "uvloop" else None
     make_certificates(tmp_path)
     tokens, theirs = tmp_path / "tokens", tmp_path / "credentials"
     tokens.write_text(f"{SECOND}\n{FIRST}\n")  # while the one is replaced by the other

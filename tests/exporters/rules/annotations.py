@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 from ragmeter.core.clocks import parse_duration
 
+from tests.real import require
 from tests.waiting import PATIENCE
 
 __all__ = ["FILES", "HEAD", "TESTS", "filled", "promtool"]
@@ -44,10 +44,8 @@ class _Plain(yaml.SafeDumper):
 
 
 def promtool(file: Path) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("promtool")
-    assert program is not None, "promtool is not on the PATH"
     return subprocess.run(
-        [program, "test", "rules", file.name],
+        [require("promtool"), "test", "rules", file.name],
         cwd=file.parent,
         capture_output=True,
         text=True,

@@ -42,7 +42,6 @@ def test_what_looks_like_a_template_is_text(tmp_path: Path) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_the_unit_tests_of_the_rules_hold(file: Path) -> None:
-    require("promtool")
     done = promtool(file)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "SUCCESS" in done.stdout

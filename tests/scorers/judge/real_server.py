@@ -7,7 +7,6 @@ fits the schema it was asked for. Free text of it is noise.
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.real import unavailable
 from tests.scorers.judge import tiny_model
 
 __all__ = ["KEY", "MODEL", "LlamaServer", "installed", "llama_server"]
@@ -53,13 +53,9 @@ class LlamaServer:
 
 
 def installed() -> None:
-    """Skip the test, saying why, where the server's wheel is not installed; fail where CI=true, so
-    that a runner that lost it does not pass by testing nothing."""
+    """Nothing, where the server's wheel is installed: llama.cpp with its server, ready built."""
     if importlib.util.find_spec("xllamacpp") is None:
-        reason = "needs the package xllamacpp (llama.cpp with its server, ready built)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        unavailable("needs the Python package xllamacpp: make setup (not on every platform)")
 
 
 @contextmanager
