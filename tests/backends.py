@@ -19,7 +19,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.native import decode_trace
-from ragmeter.kafka.score_records import decode_scores_message
+from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.parts.collection import document_kinds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.core.metric_specs import base_name
-from ragmeter_exporters.rules.rule_file import HEALTH_RULES
+from ragmeter_exporters.rules.health_rules import HEALTH_RULES
 
 __all__ = ["Line", "Lines", "latency", "metric", "pages"]
 

@@ -24,8 +24,8 @@ from ragmeter.offline.report.summary import (
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
-from ragmeter_exporters.page.numbers import clip, one_line
 from ragmeter_exporters.page.rendering import load_style_sheet, render
+from ragmeter_exporters.page.texts import clip, one_line
 from ragmeter_exporters.page.traces import TextBlock, evidence_note, mark_answer
 
 WIDTH, LEFT, RIGHT = 560, 150, 18

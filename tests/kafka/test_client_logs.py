@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import ProducerFenced
-from ragmeter.kafka.connection import _RepeatFilter, limit_client_logs
+from ragmeter.kafka.client_logs import _RepeatFilter, limit_client_logs
 
 
 def record(name: str, text: str) -> logging.LogRecord:

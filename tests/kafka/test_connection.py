@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import probe_brokers
+from ragmeter.kafka.broker_probe import probe_brokers
 from ragmeter.kafka.operator.administration import provision
 from ragmeter.kafka.operator.clients import guarded
 from ragmeter.kafka.topics import find_topic_problem

@@ -14,12 +14,11 @@ from aiokafka import AIOKafkaProducer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from kafka import KafkaAdminClient
 from ragmeter.config.kafka import KafkaSecurity, KafkaSettings
+from ragmeter.kafka.broker_probe import BrokersUnreachable, probe_brokers
 from ragmeter.kafka.connection import (
-    BrokersUnreachable,
     KafkaSecurityError,
     client_options,
     faust_options,
-    probe_brokers,
     read_password,
     tls_context,
 )

@@ -12,10 +12,10 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.consumer import StateGroup
-from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
+from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.delivery import TracePreparer
+from ragmeter.kafka.state.evidence_rows import EvidenceRows
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import EvidenceRows
 from ragmeter_exporters.page.traces import TraceView, trace_parts
 
 from tests.embedded.test_privacy import MAIL

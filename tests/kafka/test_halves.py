@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.kafka.jobs import TraceTopicReader
+from ragmeter.kafka.evidence_fetcher import TraceTopicReader
 from ragmeter.kafka.score_records import decode_scores
 
 from tests.embedded.test_privacy import MAIL

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.kafka.consumer import StateGroup
-from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
+from ragmeter.kafka.probe_job import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE

@@ -12,8 +12,6 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import (
     MAX_BYTES,
     MAX_DETAIL,
-    BadRecord,
-    RecordTooLarge,
     ScoreRecord,
     SourceOffset,
     decode_score,
@@ -21,6 +19,7 @@ from ragmeter.kafka.score_records import (
     encode_score,
     encode_scores,
 )
+from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import GUESSED_FIELDS
 

@@ -16,12 +16,12 @@ from ragmeter.ingest.stored_spans import (
     serialise_spans,
     split_parts,
 )
-from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
     RECORD_BYTES,
     decode_spans,
     encode_spans,
 )
+from ragmeter.kafka.wire import BadRecord
 
 from tests.kafka.otlp_bodies import rag_run, samples_spans
 

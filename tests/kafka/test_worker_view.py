@@ -13,7 +13,7 @@ from ragmeter.alerts.rules import parse_rules
 from ragmeter.breakdown.breakdown import build_document
 from ragmeter.core.counters import Counters
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import SeenIdRows
+from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.page.views import service_breakdown

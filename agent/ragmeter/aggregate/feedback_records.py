@@ -13,12 +13,14 @@ No text and no passage id is stored: a label names its passage by a hash, which 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.feedback import (
     ANSWER_LABELS,
     CANNOT_TELL,
@@ -33,6 +35,7 @@ from ragmeter.core.feedback import (
 )
 from ragmeter.core.score import Score
 from ragmeter.metrics.labelled import SAMPLE_STRATUM, SORTED_BY, LabelValue, label_results
+from ragmeter.store.pending import NewFeedback
 from ragmeter.windows.sums import upstream_stratum
 
 # By (passage id or hash, label): (Unix time of the label, 0 no, 1 yes or 2 cannot tell). The labels
@@ -314,3 +317,31 @@ class FeedbackTrace:
 def labels_by_rank(trace: FeedbackTrace, labels: MergedLabels) -> list[PassageLabels | None]:
     """Return the labels of each passage in rank order; None if it has none."""
     return [labels.passages.get(key) for key in trace.passages or ()]
+
+
+def feedback_rows(
+    items: Sequence[Feedback],
+    event_time: float | None,
+    now: float = math.inf,
+    drawn: Container[str] = (),
+) -> list[NewFeedback]:
+    """Return the rows of feedback, at `event_time` or the time of each label.
+
+    A label more than `FUTURE_SECONDS` after `now` (Unix time) gets that time: of two labels the
+    later one counts, and a wrong clock must not decide for years. `drawn`: ids of drawn traces.
+    """
+    rows = []
+    for item in items:
+        at = item.timestamp.timestamp()
+        if at > now + FUTURE_SECONDS:
+            at = now
+        rows.append(
+            NewFeedback(
+                trace=trace_key(item.trace_id),
+                service=item.service,
+                scorer=item.scorer,
+                since=at if event_time is None else event_time,
+                body=labels_at(item, at, drawn=item.trace_id in drawn).dump(),
+            )
+        )
+    return rows

@@ -31,7 +31,8 @@ from ragmeter.embedded.endpoints.operator import (
     LiveEndpoint,
 )
 from ragmeter.ingest.live_inspection import LiveResults
-from ragmeter.kafka.connection import BrokersUnreachable, limit_client_logs, probe_brokers
+from ragmeter.kafka.broker_probe import BrokersUnreachable, probe_brokers
+from ragmeter.kafka.client_logs import limit_client_logs
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.transactions import PASSING

@@ -17,6 +17,8 @@ BUILTIN_SCORER = "builtin"
 JUDGE_SCORER = "judge"
 REFERENCE_SCORER = "reference"  # compares with a canary's reference
 
+# Characters of what a score read from a file or a topic may have: they become labels of series.
+MAX_FINGERPRINT, MAX_STRATUM = 64, 32
 
 # Spans of a detail that are read, and characters of their texts: details come from files, too.
 _MAX_SPANS, _MAX_SPAN_TEXT = 10, 200

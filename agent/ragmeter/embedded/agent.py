@@ -20,6 +20,7 @@ from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
 from ragmeter.aggregate.evidence import scores_in_evidence
+from ragmeter.aggregate.feedback_records import feedback_rows
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
@@ -36,7 +37,6 @@ from ragmeter.embedded.intake import (
     QueueFull,
     StateUnavailable,
     count_failures,
-    feedback_rows,
 )
 from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.embedded.passage_resolution import PassageResolution

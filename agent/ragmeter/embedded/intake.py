@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ragmeter.aggregate.feedback_records import labels_at, trace_key
 from ragmeter.config.settings import LimitSettings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.errors import Unavailable
-from ragmeter.core.feedback import Feedback
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.store.pending import NewFeedback
 from ragmeter.store.rows import AcceptedArrivals, SourceProgress, TraceArrival
 from ragmeter.store.sqlite import SqliteStore, TransactionStatements
 from ragmeter.trace import Trace
@@ -186,34 +182,6 @@ def count_failures(items: Sequence[object]) -> dict[CounterKey, float]:
         ("ragmeter_dead_letters_total", (("reason", reason),)): float(number)
         for reason, number in reasons.items()
     }
-
-
-def feedback_rows(
-    items: Sequence[Feedback],
-    event_time: float | None,
-    now: float = math.inf,
-    drawn: Container[str] = (),
-) -> list[NewFeedback]:
-    """Return the rows of feedback, at `event_time` or the time of each label.
-
-    A label more than `FUTURE_SECONDS` after `now` (Unix time) gets that time: of two labels the
-    later one counts, and a wrong clock must not decide for years. `drawn`: ids of drawn traces.
-    """
-    rows = []
-    for item in items:
-        at = item.timestamp.timestamp()
-        if at > now + FUTURE_SECONDS:
-            at = now
-        rows.append(
-            NewFeedback(
-                trace=trace_key(item.trace_id),
-                service=item.service,
-                scorer=item.scorer,
-                since=at if event_time is None else event_time,
-                body=labels_at(item, at, drawn=item.trace_id in drawn).dump(),
-            )
-        )
-    return rows
 
 
 def _count_items(

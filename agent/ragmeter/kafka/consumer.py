@@ -23,7 +23,8 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import FAUST_LOG, faust_options
+from ragmeter.kafka.client_logs import FAUST_LOG
+from ragmeter.kafka.connection import faust_options
 from ragmeter.kafka.transactions import PASSING, OwnerGroup, make_consumer
 
 S = TypeVar("S")

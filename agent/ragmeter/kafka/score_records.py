@@ -1,32 +1,39 @@
-"""The records of the scores topic: scored traces, feedback and documents of parts, as JSON.
+"""The records of scored traces, as JSON.
 
-A record of scored traces holds those of one service out of one batch of one source partition, with
-the offset of each. Pairs of metric and scorer stand in it once, and a result that is a plain value
-is that number, so that a trace takes some 400 bytes. Both ends are ours: what does not fit the
-types of the wire is neither written nor read. Feedback carries hashes in place of the ids of trace
-and passages, and no text.
+A record holds the scored traces of one service out of one batch of one source partition, with the
+offset of each. Pairs of metric and scorer stand in it once, and a result that is a plain value is
+that number, so that a trace takes some 400 bytes.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
 
-from ragmeter.aggregate.feedback_records import FeedbackLabels
-from ragmeter.core.errors import DataError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
-from ragmeter.core.score import PendingResult, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import (
+    MAX_FINGERPRINT,
+    MAX_STRATUM,
+    PendingResult,
+    Score,
+    ScoredTrace,
+    ScoreState,
+)
 from ragmeter.ingest.native import DecodeFailure
-from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
-from ragmeter.parts.contract import Document, DocumentKind
-from ragmeter.store.pending import NewFeedback
+from ragmeter.kafka.wire import (
+    READ_BYTES,
+    BadRecord,
+    EventTime,
+    Name,
+    RecordTooLarge,
+    read_wire,
+    refuse_other_version,
+)
 from ragmeter.trace import MAX_TAGS, GuessedField, Id, Status, Tokens, Trace
 
 SCORE_VERSION = 1
@@ -35,41 +42,17 @@ START_ANEW = (
     " the topics with `ragmeter kafka init`, and the workers score again what that of the traces"
     " still holds"
 )
-# Prefixes that tell the kinds of records apart: no other kind begins with them.
-_FEEDBACK_PREFIX = b'{"v":1,"labelled":'
-_DOCUMENT_PREFIX = b'{"v":1,"part":'
 
 SOURCE_LABELS = (("source", "kafka"),)  # of counters
-_READ_BYTES = 2**20
 RECORD_BYTES = 512 * 2**10  # of a record with more than one trace
 # Written of one record; more is read. Kafka takes a megabyte by default, and a record becomes a row
 # of the state as it is (`ragmeter.kafka.state.rows`), under a key with both ids in ASCII: of 512
 # characters each, up to 12 bytes for one.
-MAX_BYTES = _READ_BYTES - 64 * 2**10
+MAX_BYTES = READ_BYTES - 64 * 2**10
 # Bytes of the detail of one score (grades, nuggets, pairs), which only a page shows. A larger one
 # is left out: with 30 scores a record then stays under the megabyte that Kafka takes by default.
 MAX_DETAIL = 4096
-_MAX_ERROR_TEXT = 200
 _STATES = tuple(ScoreState)  # in the order of the wire
-
-T = TypeVar("T")
-
-
-class BadRecord(DataError, ValueError):
-    """Data that is no record of ours; `failure` says why."""
-
-    def __init__(self, failure: DecodeFailure) -> None:
-        super().__init__(f"{failure.reason}: {failure.errors[0]}"[:_MAX_ERROR_TEXT])
-        self.failure = failure
-
-    @classmethod
-    def of(cls, why: str, reason: str = "invalid_record") -> BadRecord:
-        """Return the error of a record as a whole."""
-        return cls(DecodeFailure.of_whole(reason, why[:_MAX_ERROR_TEXT], b""))
-
-
-class RecordTooLarge(BadRecord):
-    """A record larger than its topic or the state takes."""
 
 
 class SourceOffset(NamedTuple):
@@ -100,32 +83,12 @@ def _check_distinct(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str]
     return pairs
 
 
-_MAX_NAME = 128  # characters of a metric, a scorer or a reason: they become labels
-_Name = Annotated[str, Field(min_length=1, max_length=_MAX_NAME)]
-_Time = Annotated[float, Field(ge=0, lt=7.3e9)]  # up to the year 2201, as for traces
 _Amount = Annotated[float, Field(ge=0, le=1e9)]
 _Probability = Annotated[float, Field(gt=0, le=1)]
 _Natural = Annotated[int, Field(ge=0)]
 _Pairs = Annotated[
-    tuple[tuple[_Name, _Name], ...], Field(max_length=256), AfterValidator(_check_distinct)
+    tuple[tuple[Name, Name], ...], Field(max_length=256), AfterValidator(_check_distinct)
 ]
-
-
-@dataclass(slots=True)
-class DocumentRecord:
-    """A document that a part reads; `at` is its checked time in Unix seconds."""
-
-    part: str
-    document: Document
-    at: float
-
-
-@dataclass
-class _DocumentWire:
-    v: int
-    part: _Name
-    at: _Time
-    document: Any
 
 
 @dataclass
@@ -146,7 +109,7 @@ class _RareFields:
 class _TraceWire(NamedTuple):
     trace_id: Id
     offset: int  # after that of the record
-    timestamp: _Time
+    timestamp: EventTime
     status: Status
     probability: _Probability
     timings: dict[str, _Amount] | int
@@ -180,49 +143,10 @@ class _ScoresWire:
     traces: list[_TraceWire]
 
 
-@dataclass
-class _Version:
-    v: int
-
-
-@dataclass
-class _FeedbackWire:
-    v: int
-    labelled: _Time
-    trace: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    service: Id
-    scorer: Annotated[str, Field(min_length=1, max_length=64)]
-    word: str
-
-
-_VERSION = TypeAdapter(_Version)
 _SCORES_WIRE = TypeAdapter(_ScoresWire)
 _TRACE_WIRE = TypeAdapter(_TraceWire)
 _RESULT_WIRE = TypeAdapter(_ResultWire, config=ConfigDict(strict=True, allow_inf_nan=False))
 _PAIRS_WIRE = TypeAdapter(_Pairs)
-_DOCUMENT_WIRE = TypeAdapter(_DocumentWire)
-_FEEDBACK_WIRE = TypeAdapter(_FeedbackWire)
-
-
-def refuse_other_version(data: bytes, version: int, what: str, remedy: str = "") -> None:
-    """Raise `UnknownVersion` for JSON whose field `v` is another version; pass anything else."""
-    try:
-        found = _VERSION.validate_json(data, strict=True).v
-    except ValidationError:
-        return
-    if found != version:
-        raise UnknownVersion(
-            f"{what} of format version {found}; this program reads version {version}"
-            f"{remedy and f': {remedy}'}"
-        )
-
-
-def read_wire(wire: TypeAdapter[T], data: bytes, *, strict: bool = True) -> T:
-    """Return JSON as a type of the wire; raise `BadRecord` for what does not fit it."""
-    try:
-        return wire.validate_json(data, strict=strict)
-    except ValidationError as error:
-        raise BadRecord(DecodeFailure.of_validation("invalid_record", error, data)) from None
 
 
 def encode_scores(records: Iterable[ScoreRecord], limit: int = RECORD_BYTES) -> list[bytes]:
@@ -259,7 +183,7 @@ def encode_score(record: ScoreRecord) -> bytes:
     return encode_scores([record])[0]
 
 
-_dump = json.JSONEncoder(separators=(",", ":")).encode
+encode_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[str]) -> bytes:
@@ -269,7 +193,7 @@ def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[str]) ->
         "at": first.source,
         "pairs": list(pairs),
     }
-    data = f'{_dump(head)[:-1]},"traces":[{",".join(rows)}]}}'.encode()
+    data = f'{encode_json(head)[:-1]},"traces":[{",".join(rows)}]}}'.encode()
     if len(data) > MAX_BYTES:
         raise RecordTooLarge.of(f"{len(data)} bytes; the limit is {MAX_BYTES}", "too_large")
     return data
@@ -303,7 +227,7 @@ def _trace_to_wire(
         _TRACE_WIRE.validate_python(row)
     except ValidationError as error:
         raise BadRecord(DecodeFailure.of_validation("invalid_record", error, b"")) from None
-    return _dump(row)
+    return encode_json(row)
 
 
 def _result_to_wire(score: Score, probability: float) -> object:
@@ -321,7 +245,7 @@ def _result_to_wire(score: Score, probability: float) -> object:
                 return _STATES.index(score.state), score.reason
         elif score.state is ScoreState.SCORED and score.reason is None and math.isfinite(value):
             return value
-    if detail and len(_dump(detail)) > MAX_DETAIL:
+    if detail and len(encode_json(detail)) > MAX_DETAIL:
         detail = None
     row: tuple[Any, ...] = (
         _STATES.index(score.state),
@@ -355,59 +279,7 @@ def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
     return [rare] if rare else []
 
 
-def encode_document(part: str, raw: bytes, at: float) -> bytes:
-    """Return the record of a document, given the JSON of a valid one as it came."""
-    head = _DOCUMENT_PREFIX + json.dumps(part).encode() + b',"at":' + json.dumps(at).encode()
-    return head + b',"document":' + raw + b"}"
-
-
-def encode_feedback(row: NewFeedback) -> bytes:
-    """Return the JSON of feedback; `since` is the time of the label.
-
-    That time counts where no event time is known.
-    """
-    # programs before this one want an offset
-    tree = {"at": [0, 0, 0], "trace": row.trace.hex(), "service": row.service}
-    rest = _dump({**tree, "scorer": row.scorer, "word": row.body}).encode()
-    return _FEEDBACK_PREFIX + json.dumps(row.since).encode() + b"," + rest[1:]
-
-
-def decode_scores_message(
-    data: bytes,
-    kinds: Mapping[str, DocumentKind] = MappingProxyType({}),
-    limit: int = _READ_BYTES,
-) -> list[ScoreRecord] | DocumentRecord | NewFeedback:
-    """Decode any message of the topic; raises as `decode_scores`.
-
-    Args:
-        data: The message.
-        kinds: The kinds of documents that parts read, by the name of the part.
-        limit: Bytes of a message that is read.
-    """
-    if data.startswith(_FEEDBACK_PREFIX) and len(data) <= limit:
-        feedback = read_wire(_FEEDBACK_WIRE, data, strict=False)
-        try:
-            FeedbackLabels.load(feedback.word)  # checked here, and not where a lock is held
-        except (ValueError, TypeError):
-            raise BadRecord.of("the labels of the feedback are invalid") from None
-        fields = feedback.service, feedback.scorer, feedback.labelled, feedback.word
-        return NewFeedback(bytes.fromhex(feedback.trace), *fields)
-    if data.startswith(_DOCUMENT_PREFIX) and len(data) <= limit:
-        return _read_document(read_wire(_DOCUMENT_WIRE, data, strict=False), kinds)
-    return decode_scores(data, limit)
-
-
-def _read_document(wire: _DocumentWire, kinds: Mapping[str, DocumentKind]) -> DocumentRecord:
-    kind = kinds.get(wire.part)
-    if kind is None:
-        raise BadRecord.of(f"no part {wire.part!r} reads documents")
-    document = kind.decode(to_json(wire.document))
-    if isinstance(document, DecodeFailure):
-        raise BadRecord(document)
-    return DocumentRecord(wire.part, document, wire.at)
-
-
-def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:
+def decode_scores(data: bytes, limit: int = READ_BYTES) -> list[ScoreRecord]:
     """Decode the scored traces of a record of up to `limit` bytes.
 
     Raises:
@@ -428,7 +300,7 @@ def decode_scores(data: bytes, limit: int = _READ_BYTES) -> list[ScoreRecord]:
         raise BadRecord.of(repr(error)) from None
 
 
-def decode_score(data: bytes, limit: int = _READ_BYTES) -> ScoreRecord:
+def decode_score(data: bytes, limit: int = READ_BYTES) -> ScoreRecord:
     """Decode the record of a single trace; raises as `decode_scores`."""
     records = decode_scores(data, limit)
     if len(records) != 1:

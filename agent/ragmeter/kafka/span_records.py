@@ -19,7 +19,7 @@ from ragmeter.config.kafka import TracesEncoding
 from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BOM, is_json_object
 from ragmeter.ingest.stored_spans import PART_OVERHEAD, StoredPart
-from ragmeter.kafka.score_records import BadRecord, read_wire, refuse_other_version
+from ragmeter.kafka.wire import BadRecord, read_wire, refuse_other_version
 
 ENCODING_HEADER = "encoding"
 # As lenient as `ragmeter.ingest.otlp.json_format` is with names.

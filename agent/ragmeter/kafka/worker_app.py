@@ -21,7 +21,8 @@ from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.kafka.consumer import ScoreGroup, StateGroup, follow_lag
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
-from ragmeter.kafka.jobs import PROBE_KEY, EvidenceFetcher, ProbeJob, TraceTopicReader
+from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
+from ragmeter.kafka.probe_job import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateOwner, StateParts
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
 from ragmeter.kafka.processors.otlp import (

@@ -18,7 +18,14 @@ from ragmeter.core.errors import DataError
 from ragmeter.core.judging import read_judging
 from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
-from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import (
+    BUILTIN_SCORER,
+    MAX_FINGERPRINT,
+    MAX_STRATUM,
+    Score,
+    ScoredTrace,
+    ScoreState,
+)
 from ragmeter.ingest.files import input_name, iterate_lines, open_input
 from ragmeter.ingest.native import MAX_TRACE_VALUES, has_values_over
 from ragmeter.metrics.registry import metric_specs
@@ -28,8 +35,6 @@ from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
 
 MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 MAX_K = 100  # cut-offs come from a file, and each is a series
-MAX_FINGERPRINT = 64  # characters
-MAX_STRATUM = 32  # characters
 MAX_STRATA = 16  # each has its sums in every bucket; the agent has five
 _MAX_ERROR_CHARS = 200  # characters of a reason shown
 

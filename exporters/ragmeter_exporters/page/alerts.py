@@ -19,9 +19,8 @@ from ragmeter_exporters.page.numbers import (
     format_seconds_interval,
     format_time,
     format_value,
-    metric_words,
-    one_line,
 )
+from ragmeter_exporters.page.texts import metric_words, one_line
 
 OPERATORS = {"<=": "≤", ">=": "≥"}
 SEVERITIES = {"critical": "■ Critical", "warning": "▲ Warning"}

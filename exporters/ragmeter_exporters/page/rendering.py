@@ -27,12 +27,8 @@ from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 from ragmeter_exporters import svg
 from ragmeter_exporters.page import numbers, tables
 from ragmeter_exporters.page.alerts import alerts_view
-from ragmeter_exporters.page.numbers import (
-    metric_words,
-    one_line,
-    visible,
-)
 from ragmeter_exporters.page.runbooks import runbook_pages
+from ragmeter_exporters.page.texts import metric_words, one_line, visible
 from ragmeter_exporters.page.traces import LabelView, TraceView, trace_excerpt, trace_parts
 from ragmeter_exporters.page.views import (
     RANGES,
@@ -40,6 +36,7 @@ from ragmeter_exporters.page.views import (
     ServicePageView,
     StatusView,
 )
+from ragmeter_exporters.plot import format_point, plot
 
 QUANTILES = (0.5, 0.95, 0.99)
 STATE_NAMES = {
@@ -102,7 +99,7 @@ def make_environment() -> Environment:
         "label": one_line,
         "clock": numbers.format_clock,
         "pixel": "{:.1f}".format,
-        "point": svg.format_point,
+        "point": format_point,
         "percent": tables.format_percent,
         "query": quote_text,
         "seconds": numbers.format_seconds,
@@ -127,7 +124,7 @@ def make_environment() -> Environment:
         "segment_name": tables.segment_name,
         "service_path": service_path,
         "label_path": label_path,
-        "make_plot": svg.plot,
+        "make_plot": plot,
         "time_ticks": svg.time_ticks,
         "spec_of": metric_specs().__getitem__,
         "trace_path": trace_path,

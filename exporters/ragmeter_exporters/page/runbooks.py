@@ -16,7 +16,7 @@ from ragmeter.alerts.rule_sets import Runbook, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 
 from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS, KEEP_FIRING, BurnRateAlert
-from ragmeter_exporters.rules.rule_file import HEALTH_RULES, WINDOW, HealthRule
+from ragmeter_exporters.rules.health_rules import HEALTH_RULES, WINDOW, HealthRule
 
 INDEX = "README"  # the page about all alerts, with the table of them
 

@@ -19,14 +19,8 @@ from ragmeter.metrics.text import NUMBER_PATTERN
 from ragmeter.windows.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Estimate
 
-from ragmeter_exporters.page.numbers import (
-    clip,
-    excerpt,
-    format_seconds,
-    format_trace_value,
-    metric_words,
-    one_line,
-)
+from ragmeter_exporters.page.numbers import format_seconds, format_trace_value
+from ragmeter_exporters.page.texts import clip, excerpt, metric_words, one_line
 from ragmeter_exporters.page.views import (
     DEFAULT_OPTIONS,
     PageBase,

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ragmeter_exporters.page.numbers import clip, one_line, visible
 from ragmeter_exporters.page.rendering import make_environment
+from ragmeter_exporters.page.texts import clip, one_line, visible
 
 
 class Reader(HTMLParser):

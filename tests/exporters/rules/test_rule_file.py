@@ -21,7 +21,8 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.drift.alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS
-from ragmeter_exporters.rules.rule_file import HEALTH_RULES, rule_groups
+from ragmeter_exporters.rules.health_rules import HEALTH_RULES
+from ragmeter_exporters.rules.rule_file import rule_groups
 from typer.testing import CliRunner
 
 from tests.command_lines import unknown

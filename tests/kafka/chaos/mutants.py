@@ -14,7 +14,7 @@ from typing import Any
 
 import ragmeter.cli.main
 from ragmeter.kafka import transactions
-from ragmeter.kafka.state.rows import SeenIdRows
+from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.kafka.transactions import OutRecord, PartitionOwner
 
 __all__ = ["MUTANTS"]

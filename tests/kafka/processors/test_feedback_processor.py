@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ragmeter.aggregate.feedback_records import trace_key
-from ragmeter.kafka.score_records import decode_scores_message
+from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.store.pending import NewFeedback
 
 from tests.kafka.messages import Processing, message

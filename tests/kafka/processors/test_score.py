@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor, arrival_time
-from ragmeter.kafka.score_records import (
-    BadRecord,
-    RecordTooLarge,
-    ScoreRecord,
-    decode_scores,
-)
+from ragmeter.kafka.score_records import ScoreRecord, decode_scores
+from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 
 from tests.kafka.messages import Processing, message
 from tests.kafka.processors.test_slow_tiers import ANSWERED, JUDGE, Fake

@@ -13,7 +13,8 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores_message
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
+from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
 from ragmeter.scoring.scorer import Scorer

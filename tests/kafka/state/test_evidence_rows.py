@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord, SourceOffset, encode_score
-from ragmeter.kafka.state.rows import EvidenceRows
+from ragmeter.kafka.state.evidence_rows import EvidenceRows
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import MAX_ID
 

@@ -11,23 +11,17 @@ from typing import Any
 
 import pytest
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
+from ragmeter.aggregate.feedback_records import feedback_rows
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.embedded.intake import feedback_rows
-from ragmeter.kafka.score_records import (
-    BadRecord,
-    ScoreRecord,
-    SourceOffset,
-    decode_score,
-    decode_scores_message,
-    encode_feedback,
-    encode_score,
-)
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
+from ragmeter.kafka.scores_topic import decode_scores_message, encode_feedback
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD
+from ragmeter.kafka.wire import BadRecord
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.pending import NewFeedback

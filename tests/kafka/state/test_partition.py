@@ -12,7 +12,8 @@ from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import HEAD, MalformedState, SeenIdRows, row_key
+from ragmeter.kafka.state.rows import HEAD, MalformedState, row_key
+from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.parts.contract import Arrival
 
 from tests.embedded.test_agent import settings as settings_of

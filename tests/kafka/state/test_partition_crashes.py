@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.ingest.native import DecodedTrace
-from ragmeter.kafka.score_records import (
-    ScoreRecord,
-    SourceOffset,
-    decode_scores,
-    encode_scores,
-)
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, row_key
 from ragmeter.store.rows import OutboxItem

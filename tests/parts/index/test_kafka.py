@@ -7,15 +7,10 @@ from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.kafka.score_records import (
-    BadRecord,
-    DocumentRecord,
-    decode_score,
-    decode_scores_message,
-    encode_document,
-    encode_score,
-)
+from ragmeter.kafka.score_records import decode_score, encode_score
+from ragmeter.kafka.scores_topic import DocumentRecord, decode_scores_message, encode_document
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
+from ragmeter.kafka.wire import BadRecord
 from ragmeter.parts.collection import document_kinds
 from ragmeter.parts.index.part import IndexPart
 

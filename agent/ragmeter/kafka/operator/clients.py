@@ -16,7 +16,8 @@ from ragmeter.console.terminal import escape_control
 from ragmeter.core.clocks import Pace
 from ragmeter.core.errors import Unavailable, UnusableResource, UsageError
 from ragmeter.ingest.files import InputFile
-from ragmeter.kafka.connection import REACH_SECONDS, client_options, probe_brokers
+from ragmeter.kafka.broker_probe import probe_brokers
+from ragmeter.kafka.connection import REACH_SECONDS, client_options
 from ragmeter.offline.replay import (
     SLACK_SECONDS,
     ReplayReporter,

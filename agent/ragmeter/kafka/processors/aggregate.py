@@ -29,14 +29,8 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
-from ragmeter.kafka.score_records import (
-    MAX_BYTES,
-    START_ANEW,
-    BadRecord,
-    ScoreRecord,
-    decode_scores_message,
-    encode_score,
-)
+from ragmeter.kafka.score_records import MAX_BYTES, START_ANEW, ScoreRecord, encode_score
+from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.topics import state_topic
@@ -47,6 +41,7 @@ from ragmeter.kafka.transactions import (
     StateRefused,
     read_rows,
 )
+from ragmeter.kafka.wire import BadRecord
 from ragmeter.parts.collection import PartKinds, document_kinds
 
 log = logging.getLogger(__name__)

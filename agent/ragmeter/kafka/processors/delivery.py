@@ -41,8 +41,8 @@ class TracePreparer:
     """Redaction and passage lookup between reading a trace and scoring it.
 
     The trace stays in its topic as it was sent, so whoever reads it there again
-    (`ragmeter.kafka.jobs`) prepares it again. `counters` count redactions and lookups; `seconds`
-    bounds the lookup of all passages of a trace. Use it as a context manager.
+    (`ragmeter.kafka.evidence_fetcher`) prepares it again. `counters` count redactions and lookups;
+    `seconds` bounds the lookup of all passages of a trace. Use it as a context manager.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, split_parts
 from ragmeter.kafka.processors.aggregate import StatefulOwner
 from ragmeter.kafka.processors.delivery import partition_for_key
-from ragmeter.kafka.score_records import BadRecord
 from ragmeter.kafka.span_records import (
     ENCODING_HEADER,
     RECORD_BYTES,
@@ -40,6 +39,7 @@ from ragmeter.kafka.span_records import (
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
 from ragmeter.kafka.topics import open_spans_topic
 from ragmeter.kafka.transactions import OutRecord
+from ragmeter.kafka.wire import BadRecord
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
 from ragmeter.aggregate.feedback_join import ranked_passage_keys
+from ragmeter.aggregate.feedback_records import feedback_rows
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.processors.delivery import (
@@ -37,18 +37,11 @@ from ragmeter.kafka.processors.delivery import (
     without_body,
 )
 from ragmeter.kafka.processors.otlp import OtlpSplitter
-from ragmeter.kafka.score_records import (
-    SOURCE_LABELS,
-    BadRecord,
-    RecordTooLarge,
-    ScoreRecord,
-    SourceOffset,
-    encode_document,
-    encode_feedback,
-    encode_scores,
-)
+from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord, SourceOffset, encode_scores
+from ragmeter.kafka.scores_topic import encode_document, encode_feedback
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
+from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.parts.collection import PartKinds, document_kinds
 from ragmeter.scoring.inline_tiers import InlineTiers

@@ -18,7 +18,7 @@ from typing import Any
 
 from ragmeter.aggregate.evidence import Results, scores_in_evidence
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
-from ragmeter.aggregate.feedback_records import trace_key
+from ragmeter.aggregate.feedback_records import feedback_rows, trace_key
 from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
@@ -27,22 +27,22 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.embedded.intake import feedback_rows
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.score_records import SOURCE_LABELS, DocumentRecord, ScoreRecord
+from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord
+from ragmeter.kafka.scores_topic import DocumentRecord
+from ragmeter.kafka.state.evidence_rows import EvidenceRows
 from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
     CommitRows,
-    EvidenceRows,
     Rows,
     RowsByKind,
-    SeenIdRows,
     dump_json,
     load_rows,
     row_key,
 )
+from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.views import ControlSource

@@ -1,28 +1,23 @@
-"""Background jobs of a worker: the fetcher of evidence, and the probes of the judge."""
+"""The fetcher of evidence: texts of the worst traces, read again from their topic."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ragmeter.aggregate.evidence import EVIDENCE_BYTES, EvidenceKey, encode_evidence
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import make_consumer
-from ragmeter.metrics.judge_agreement import PROBE_SERVICE
-from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
-from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +29,6 @@ REST = 9  # or so many times what a turn took: on a machine that is busy, counti
 _READ_SECONDS = 10.0
 _REST_SECONDS = 60.0  # before a failed read is repeated
 _FETCH_BYTES = 64 * 2**10  # around the wanted message; a larger one comes all the same
-
-PROBE_KEY = PROBE_SERVICE.encode()
-PROBE_POLL_SECONDS = 5.0
-_PROBE_NOTE = "probes"
 
 
 class TraceTopicReader:
@@ -174,72 +165,3 @@ class EvidenceFetcher:
         return await asyncio.to_thread(
             encode_evidence, trace, record.scored, self._limit, (), content
         )
-
-
-class ProbeJob:
-    """Probes the judge from one worker: the owner of the partition `home` that counts the results.
-
-    The baseline and the schedule are a note of that partition's state. A run that a rebalance or a
-    kill interrupts is not repeated at once elsewhere: its cost is unknown, and the next is an hour
-    away at most. Results become part of the state with the note: both are durable or neither.
-    """
-
-    def __init__(
-        self,
-        runner: ProbeRunner,
-        group: StateGroup,
-        tiers: InlineTiers,
-        home: int,
-        *,
-        clock: Callable[[], float],
-    ) -> None:
-        self._runner = runner
-        self._group = group
-        self._tiers = tiers
-        self._home = home
-        self._clock = clock
-        self._loaded_from: object = None  # the state whose note the runner has
-
-    async def run(self) -> None:
-        """Probe until cancelled."""
-        while True:
-            await self.run_once()
-            await asyncio.sleep(PROBE_POLL_SECONDS)
-
-    async def run_once(self) -> bool:
-        """Probe if it is due and this worker's turn; return whether it was."""
-        state = self._group.states(PartitionState).get(self._home)
-        if state is None:
-            return False
-        if state is not self._loaded_from:
-            self._loaded_from = state
-            self._load(state.note(_PROBE_NOTE))
-        now = self._tiers.newest
-        if now is None or not self._runner.due:  # without traffic there is nothing to compare with
-            return False
-        self._save({**self._runner.dump(), "next": self._clock() + RETRY_SECONDS})
-        cost = ScoringCost()
-        try:
-            results = await self._runner.run(cost)
-        finally:
-            self._tiers.charge(PROBE_SERVICE, cost)
-        records = [ScoreRecord(scored._replace(timestamp=now), None) for scored in results]
-        self._save(self._runner.dump(), records)
-        return True
-
-    def _load(self, note: Any) -> None:
-        if note is None:
-            return
-        try:
-            self._runner.load(note)
-        except (ValueError, KeyError, TypeError) as error:
-            log.warning("the saved probes of the judge are unusable and begin anew: %r", error)
-
-    def _save(self, note: dict[str, Any], results: Iterable[ScoreRecord] = ()) -> None:
-        with self._group.lock:
-            state = self._group.states(PartitionState).get(self._home)
-            if state is not None and state is self._loaded_from:
-                state.save_note(_PROBE_NOTE, note)
-                for record in results:
-                    state.apply(record)
-                state.settle()
