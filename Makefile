@@ -88,10 +88,10 @@ sbom: setup  ## the bill of materials of the images, in CycloneDX, into dist/
 	$(BIN)/python -m deploy.supply.sbom
 
 chaos: setup  ## the agent under kills, a bad judge, a full disk, clock jumps and overload, compared with the truth
-	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.chaos --home embedded --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 
 chaos-kafka: setup  ## 100,000 traces under kills and broker restarts, compared with the truth
-	$(BIN)/python -m tests.kafka.chaos --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.chaos --home kafka --seed $(or $(SEED),1)
 
 lint: setup  ## formatter, linter and strict type check
 	$(BIN)/ruff format --check .

@@ -255,13 +255,14 @@ def test_tests_mirror_the_tree() -> None:
     # not of a part
     free = {
         "tests/chaos",
+        "tests/chaos/embedded",
+        "tests/chaos/kafka",
         "tests/golden",
         "tests",
         "tests/apps",
         "tests/benchmarks",
         "tests/deploy",
         "tests/deploy/pictures",
-        "tests/kafka/chaos",
         "tests/system",
         "tests/training",
         "tests/training/hhem",

@@ -23,8 +23,9 @@ from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter_exporters.prometheus import PrometheusExporter
 from ragmeter_exporters.senders import AlertSenders
 
-from tests.kafka.chaos.traffic import BURST, messages
-from tests.kafka.chaos.webhook import Received
+from tests.chaos.comparison import unlike
+from tests.chaos.kafka.traffic import BURST, messages
+from tests.chaos.kafka.webhook import Received
 from tests.kafka.cluster import quality
 from tests.samples import samples
 
@@ -42,8 +43,6 @@ PLAIN: tuple[str, ...] = (
     "ragmeter_alerts_firing",
 )
 PLAIN += ("ragmeter_label_overflow_total", "ragmeter_alerts_refused")
-TOLERANCE = 2e-9
-"""Ten digits are exported, and sums of floats hang on the order in their last digits."""
 
 
 @dataclass
@@ -176,14 +175,8 @@ def differences(exports: Mapping[str, Mapping[str, float]], oracle: Oracle, log:
     """Everything in which the workers' exports are not the truth, one line each."""
     total, lines = merged(exports)
     found, expected = _compared(total), _compared(oracle.samples)
-    for name in sorted(expected.keys() | found.keys(), key=_plainness):
-        if name not in found:
-            lines.append(f"{name} is missing, {expected[name]} expected")
-        elif name not in expected:
-            if found[name]:
-                lines.append(f"{name} is {found[name]}, nothing expected")
-        elif abs(found[name] - expected[name]) > TOLERANCE * max(1e-3, abs(expected[name])):
-            lines.append(f"{name} is {found[name]}, {expected[name]} expected")
+    names = sorted(expected.keys() | found.keys(), key=_plainness)
+    lines += unlike(found, expected, names)
     counted = total.get('ragmeter_traces_duplicate_total{source="kafka"}', 0.0)
     if counted != log.duplicates:
         lines.append(f"{counted:.0f} duplicates are counted, the log holds {log.duplicates}")

@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.chaos.comparison import unlike
+
 __all__ = ["JUDGED", "Sent", "differences", "intervals", "labels_of"]
 
 Samples = Mapping[str, float]
@@ -22,9 +24,6 @@ Samples = Mapping[str, float]
 JUDGED = "judged"
 """An objective that every judged trace breaks: its counters are the sum of all weights, and of
 their squares."""
-
-TOLERANCE = 2e-9
-"""Ten digits are exported, and sums of floats hang on the order in their last digits."""
 
 WINDOW = "24h"
 LEAST = 3
@@ -149,19 +148,8 @@ def _exactly(name: str) -> bool:
 
 
 def _exact(found: Samples, truth: Samples) -> list[str]:
-    lines = []
     names = sorted(name for name in found.keys() | truth.keys() if _exactly(name))
-    if not names:
-        lines.append("there is nothing to compare")
-    for name in names:
-        if name not in found:
-            lines.append(f"{name} is missing, {truth[name]} expected")
-        elif name not in truth:
-            if found[name]:
-                lines.append(f"{name} is {found[name]}, nothing expected")
-        elif abs(found[name] - truth[name]) > TOLERANCE * max(1e-3, abs(truth[name])):
-            lines.append(f"{name} is {found[name]}, {truth[name]} expected")
-    return lines
+    return unlike(found, truth, names) if names else ["there is nothing to compare"]
 
 
 # What a judge found -------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ from typing import Any
 
 import httpx
 
-from tests.chaos.clock import Clock
-from tests.chaos.disk import Disk
+from tests.chaos.embedded.clock import Clock
+from tests.chaos.embedded.disk import Disk
 from tests.ports import free_port
 from tests.samples import samples
 
 __all__ = ["Agent"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 AGAIN_SECONDS = 1.0  # a supervisor's pause after an agent that has ended by itself
 SERVING = "serving until Ctrl-C"
 STOP_SECONDS = 60.0  # `limits.drain_seconds` is 10; a busy machine
@@ -70,7 +70,7 @@ class Agent:
     def start(self) -> None:
         command = [sys.executable, "-m", "ragmeter"]
         if self._clock is not None:
-            command = [sys.executable, "-m", "tests.chaos.clock", str(self._clock.path)]
+            command = [sys.executable, "-m", "tests.chaos.embedded.clock", str(self._clock.path)]
         command += ["run", "-c", str(self._config), *self._files]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         self._begun = self._talk.stat().st_size if self._talk.exists() else 0

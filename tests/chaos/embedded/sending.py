@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 from ragmeter.ingest.files import HEAD
 
-from tests.chaos.traffic import POISON, native, spans
+from tests.chaos.embedded.traffic import POISON, native, spans
 
 __all__ = ["FileWriter", "HttpSender", "OtlpSender", "Overload", "Sender", "Taken"]
 

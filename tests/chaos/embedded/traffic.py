@@ -1,9 +1,9 @@
 """The traffic of a chaos run: what a trace says is a function of the seed and its number; only its
 time is that of its sending.
 
-How good the passages of a trace are stands in their text, for the judge of `tests.chaos.judge` to
-read. Failed traces and those of an overload are much worse than the others: both are judged with
-another probability, so that an estimate that forgets a weight is wrong by far.
+How good the passages of a trace are stands in their text, for the judge beside this file to read.
+Failed traces and those of an overload are much worse than the others: both are judged with another
+probability, so that an estimate that forgets a weight is wrong by far.
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.chaos.faults import missed, plan
-from tests.kafka.chaos.plan import Plan
-from tests.kafka.chaos.run import run
-from tests.kafka.chaos.traffic import BURST, SERVICES, messages
-from tests.kafka.chaos.truth import Log, Oracle, alarm_differences, differences
-from tests.kafka.chaos.webhook import Received
+from tests.chaos.faults import missed
+from tests.chaos.kafka.faults import plan
+from tests.chaos.kafka.plan import Plan
+from tests.chaos.kafka.run import KafkaRun
+from tests.chaos.kafka.traffic import BURST, SERVICES, messages
+from tests.chaos.kafka.truth import Log, Oracle, alarm_differences, differences
+from tests.chaos.kafka.webhook import Received
+from tests.chaos.run import run
 from tests.real import require_memory
 
 COUNT = 'rag_traces_total{service="service-0",status="ok"}'
@@ -44,7 +46,7 @@ def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
         broker_restarts=1,
         session=6.0,
     )
-    report = run(short, tmp_path, say)
+    report = run(KafkaRun(short, tmp_path, say))
     assert not report.differences, str(report)
     assert report.counted == short.traces
 
@@ -70,7 +72,7 @@ def test_a_node_that_is_lost_for_good_changes_no_count(tmp_path: Path) -> None:
         nodes=3,
         lose_node=True,
     )
-    report = run(lost, tmp_path, say)
+    report = run(KafkaRun(lost, tmp_path, say))
     assert not report.differences, str(report)
     assert report.counted == lost.traces
 

@@ -22,7 +22,7 @@ from tests.scorers.judge.stub_judge import StubJudge
 
 __all__ = ["Judge", "honest", "judge", "lying"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LATENCY = 0.05
 QUALITY = re.compile(r"quality-([0-3])")
 SERVICE = re.compile(r"my password at (\w+), case")
@@ -70,7 +70,7 @@ class Judge:
 @contextmanager
 def judge() -> Iterator[Judge]:
     """A process that answers until the end of the `with`."""
-    command = [sys.executable, "-m", "tests.chaos.judge"]
+    command = [sys.executable, "-m", "tests.chaos.embedded.judge"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
         assert process.stdout is not None
         try:

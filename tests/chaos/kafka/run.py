@@ -1,8 +1,7 @@
-"""A chaos run from start to end: `run(Plan(...))` gives a report that names every difference."""
+"""A chaos run of workers on Kafka, from start to end."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -19,40 +18,37 @@ from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import provision, read_lag
 from ragmeter.kafka.operator.clients import guarded
 
-from tests.kafka.chaos.faults import Fault, missed, plan
-from tests.kafka.chaos.outage import Watch, watched
-from tests.kafka.chaos.plan import Plan, Report
-from tests.kafka.chaos.pool import Pool
-from tests.kafka.chaos.producing import Producing
-from tests.kafka.chaos.traffic import BURST, RISE, SETTINGS, SPAN, STEADY, messages, rules_text
-from tests.kafka.chaos.truth import Log, Oracle, alarm_differences, differences, embedded, read_log
-from tests.kafka.chaos.webhook import Received, receiver
+from tests.chaos.faults import missed
+from tests.chaos.kafka.faults import Fault, plan
+from tests.chaos.kafka.outage import Watch, watched
+from tests.chaos.kafka.plan import Plan
+from tests.chaos.kafka.pool import Pool
+from tests.chaos.kafka.producing import Producing
+from tests.chaos.kafka.traffic import BURST, RISE, SETTINGS, SPAN, STEADY, messages, rules_text
+from tests.chaos.kafka.truth import Log, Oracle, alarm_differences, differences, embedded, read_log
+from tests.chaos.kafka.webhook import Received, receiver
+from tests.chaos.run import SAY_SECONDS, START_SECONDS, ChaosRun, Report, wait_until
 from tests.kafka.cluster import Worker
 from tests.kafka_server import KafkaServer, kafka_server
 
-__all__ = ["run"]
+__all__ = ["KafkaRun"]
 
 GROUP = "chaos"
-START_SECONDS = 300.0  # a worker starts in 3 s, and in over a minute beside much other work
 LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
-SAY_SECONDS = 30.0
 EVALUATION_SECONDS = 5.0  # of event time
 QUIET_SECONDS = 7.0
 """What would be counted twice comes in this time; and event time moves on by one evaluation, for
 the last one while traces came may have been before the last trace."""
 
 
-class _Run:
-    def __init__(self, plan_: Plan, folder: Path, tell: Callable[[str], None]) -> None:
-        self.plan = plan_
-        self.folder = folder
-        self._tell = tell
-        self._begun = time.monotonic()
-        self.report = Report()
-        self.waiting: list[float] = []  # at each kill, the share of the traces that is not counted
+class KafkaRun(ChaosRun):
+    """Of a `Plan`: workers, producers and brokers."""
 
-    def say(self, text: str) -> None:
-        self._tell(f"{time.monotonic() - self._begun:7.1f} s  {text}")
+    plan: Plan
+
+    def __init__(self, plan_: Plan, folder: Path, tell: Callable[[str], None]) -> None:
+        super().__init__(plan_, folder, tell)
+        self.waiting: list[float] = []  # at each kill, the share of the traces that is not counted
 
     def tree(self, server: KafkaServer, url: str) -> dict[str, Any]:
         """The settings of the workers, but for their ports."""
@@ -115,7 +111,7 @@ class _Run:
     def worker(self, server: KafkaServer, name: str, tree: dict[str, Any]) -> Worker:
         program = ["-m", "ragmeter"]
         if self.plan.mutant:
-            program = ["-m", "tests.kafka.chaos.mutants", self.plan.mutant]
+            program = ["-m", "tests.chaos.kafka.mutants", self.plan.mutant]
         return Worker(server, self.folder, name, settings=tree, program=program, **tree["kafka"])
 
     def _go(
@@ -282,14 +278,5 @@ class _Run:
         worker.stop(60)
 
     def _wait(self, what: Callable[[], object], name: str, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not what():
-            if time.monotonic() > end:
-                raise TimeoutError(f"not {name} within {seconds:.0f} s")
-            time.sleep(0.3)
-
-
-def run(plan_: Plan, folder: Path, tell: Callable[[str], None]) -> Report:
-    """`folder` keeps configuration and logs of the workers. Raises where nothing could be tried."""
-    tell(json.dumps({name: getattr(plan_, name) for name in Plan.__dataclass_fields__}))
-    return _Run(plan_, folder, tell).go()
+        if not wait_until(what, seconds):
+            raise TimeoutError(f"not {name} within {seconds:.0f} s")

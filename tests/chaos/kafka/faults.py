@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Fault", "missed", "plan"]
+from tests.chaos import faults
+from tests.chaos.faults import AIMED, by_time
+
+__all__ = ["Fault", "plan"]
 
 Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop", "lose-node"]
 
 
-AIMED = 0.7
-
-
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """`at`: the share of the traces that is counted by then; `victim` picks one of those that run;
-    `down` seconds until what was ended is started again, or what was stopped goes on. `aimed`: at
-    a worker that is ready, which is waited for; the others hit whatever there is, also workers
-    that start, load or form a group."""
+class Fault(faults.Fault):
+    """`at`: the share of the traces that is counted by then; `victim` picks one of those that
+    run."""
 
-    at: float
     kind: Kind
     victim: float
-    down: float
-    aimed: bool
 
 
 def plan(
@@ -61,17 +54,8 @@ def plan(
             down = chance.uniform(0.0, 8.0)
         else:
             down = chance.uniform(0.0, 1.5 * session)
-        found.append(Fault(at, kind, chance.random(), down, chance.random() < AIMED))
+        victim = chance.random()
+        found.append(Fault(at, kind, down, chance.random() < AIMED, victim))
     if outage:
-        found.append(Fault(0.4, "broker-stop", 0.0, outage, aimed=False))
-    return sorted(found, key=lambda fault: fault.at)
-
-
-def missed(planned: Iterable[Fault], done: Mapping[str, int]) -> list[str]:
-    """A line for each kind that came less often than planned: such a run has not shown it."""
-    wanted = Counter(fault.kind for fault in planned)
-    return [
-        f"{count} {kind} were planned, {done.get(kind, 0)} came"
-        for kind, count in sorted(wanted.items())
-        if done.get(kind, 0) < count
-    ]
+        found.append(Fault(0.4, "broker-stop", outage, aimed=False, victim=0.0))
+    return sorted(found, key=by_time)

@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-from tests.kafka.chaos.faults import Fault
+from tests.chaos.kafka.faults import Fault
 from tests.kafka.cluster import Worker, by_service
 from tests.kafka_server import KafkaNode, KafkaServer
 
@@ -89,16 +89,16 @@ class Pool:
         assert worker.process is not None
         self.done[kind] += 1
         if kind == "freeze":
-            self._say(f"SIGSTOP {name} for {fault.down:.1f} s")
+            self._say(f"SIGSTOP {name} for {fault.lasts:.1f} s")
             worker.process.send_signal(signal.SIGSTOP)
-            self.frozen[name] = now + fault.down
+            self.frozen[name] = now + fault.lasts
         elif kind == "kill":
-            self._say(f"SIGKILL {name}, back in {fault.down:.1f} s")
+            self._say(f"SIGKILL {name}, back in {fault.lasts:.1f} s")
             worker.kill()
-            self._due[name] = now + fault.down
+            self._due[name] = now + fault.lasts
         else:
-            self._say(f"SIGTERM {name}, back {fault.down:.1f} s after its end")
-            threading.Thread(target=self._stop, args=(name, worker, fault.down)).start()
+            self._say(f"SIGTERM {name}, back {fault.lasts:.1f} s after its end")
+            threading.Thread(target=self._stop, args=(name, worker, fault.lasts)).start()
 
     def _stop(self, name: str, worker: Worker, down: float) -> None:
         self._due[name] = time.monotonic() + STOP_SECONDS + 5
@@ -120,13 +120,13 @@ class Pool:
             return
         node, kill = up[int(fault.victim * len(up))], fault.kind == "broker-kill"
         name = f"broker {node.folder.name}"
-        self._say(f"{name}: {'SIGKILL' if kill else 'SIGTERM'}, back in {fault.down:.1f} s")
+        self._say(f"{name}: {'SIGKILL' if kill else 'SIGTERM'}, back in {fault.lasts:.1f} s")
         if kill:
             node.kill()
         else:
             node.stop()
         self.done[fault.kind] += 1
-        self._down = threading.Thread(target=self._bring_back, args=(node, fault.down))
+        self._down = threading.Thread(target=self._bring_back, args=(node, fault.lasts))
         self._down.start()
 
     def _bring_back(self, node: KafkaNode, down: float) -> None:

@@ -1,4 +1,4 @@
-"""`ragmeter` under a clock that can be set: `python -m tests.chaos.clock FILE run -c ...`.
+"""`ragmeter` under a clock that can be set: `python -m tests.chaos.embedded.clock FILE run -c ...`.
 
 Whatever reads the wall clock in the agent does so by `time.time`, which here adds the seconds that
 FILE holds at the moment. libfaketime was tried and is no judge of the agent: a clock that is set

@@ -1,11 +1,10 @@
-"""What a chaos run is to do, and what it has come to."""
+"""What a chaos run of workers is to do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-__all__ = ["Plan", "Report"]
+__all__ = ["Plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +33,3 @@ class Plan:
     patience: float = 150.0
     look: float = 10.0
     outage: float = 0.0
-
-
-@dataclass
-class Report:
-    seconds: float = 0.0
-    counted: float = 0.0
-    facts: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        facts = "\n".join(f"  {fact}" for fact in self.facts)
-        if not self.differences:
-            return f"{facts}\nno differences"
-        return f"{facts}\n{len(self.differences)} differences\n{_shown(self.differences)}"
-
-
-def _shown(lines: Sequence[str], most: int = 40) -> str:
-    shown = "\n".join(f"  {line}" for line in lines[:most])
-    return shown + (f"\n  and {len(lines) - most} more" if len(lines) > most else "")

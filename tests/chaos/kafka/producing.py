@@ -10,7 +10,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from tests.kafka.chaos.traffic import Message
+from tests.chaos.kafka.traffic import Message
 
 __all__ = ["Producing"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.kafka.chaos.pool import Pool
+from tests.chaos.kafka.pool import Pool
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
 

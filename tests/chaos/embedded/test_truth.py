@@ -21,9 +21,9 @@ from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.trace import Trace
 from ragmeter_exporters.prometheus import PrometheusExporter
 
-from tests.chaos.judge import QUALITY
-from tests.chaos.traffic import native
-from tests.chaos.truth import JUDGED, Sent, differences, intervals, labels_of
+from tests.chaos.embedded.judge import QUALITY
+from tests.chaos.embedded.traffic import native
+from tests.chaos.embedded.truth import JUDGED, Sent, differences, intervals, labels_of
 from tests.samples import samples
 from tests.traces import START
 

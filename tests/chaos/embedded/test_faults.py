@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.chaos.faults import ENDS, KINDS, lane_of, plan, suffered
+from tests.chaos.embedded.faults import ENDS, KINDS, lane_of, plan, suffered
 
 
 @pytest.mark.parametrize("seconds", [20.0, 60.0, 600.0])
