@@ -23,6 +23,7 @@ from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.parts.collection import document_kinds
+from ragmeter.parts.labels.documents import LabelDocument
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.trace import Trace
@@ -48,7 +49,7 @@ class Backend(Protocol):
 
     def label(self, feedback: Sequence[Feedback]) -> None: ...
 
-    def add_label(self, service: str, feedback: Feedback) -> None: ...
+    def add_label(self, feedback: Feedback) -> None: ...
 
     def promote(self, service: str | None) -> Any: ...
 
@@ -90,12 +91,12 @@ class Embedded:
         self.view.wait_idle()
 
     def label(self, feedback: Sequence[Feedback]) -> None:
-        self.view.accept_feedback(feedback, "test", live=False)
-        self.view.wait_feedback()
+        documents = [LabelDocument.of(one) for one in feedback]
+        self.view.receive("labels", documents, "test", live=False)
 
-    def add_label(self, service: str, feedback: Feedback) -> None:
-        self.view.add_label(service, feedback)
-        self.view.wait_feedback()
+    def add_label(self, feedback: Feedback) -> None:
+        (place,) = self.view.part_places("labels")
+        self.view.receive_at(place, [LabelDocument.of(feedback)], "page")
 
     def promote(self, service: str | None) -> Any:
         return self.view.promote(service)
@@ -143,8 +144,9 @@ class Partition:
     def _take(self, values: Sequence[bytes], feedback: bool = False) -> None:
         messages = [message(value, self._offset + at) for at, value in enumerate(values)]
         self._offset += len(values)
+        kinds = document_kinds(PARTS, self._processing.settings)
         for one in self._processing.take(*messages, feedback=feedback):
-            apply(self.state, [decode_scores_message(one.value or b"", document_kinds(PARTS))])
+            apply(self.state, [decode_scores_message(one.value or b"", kinds)])
         self._commit()
 
     def _commit(self) -> None:
@@ -157,8 +159,10 @@ class Partition:
     def label(self, feedback: Sequence[Feedback]) -> None:
         self._take([one.model_dump_json(exclude_unset=True).encode() for one in feedback], True)
 
-    def add_label(self, service: str, feedback: Feedback) -> None:
-        adding = threading.Thread(target=self.view.add_label, args=(service, feedback))
+    def add_label(self, feedback: Feedback) -> None:
+        (place,) = self.view.part_places("labels")
+        documents = [LabelDocument.of(feedback)]
+        adding = threading.Thread(target=self.view.receive_at, args=(place, documents, "page"))
         adding.start()
         until(lambda: self.state.unsaved_commands)
         assert adding.is_alive(), "it is not durable yet"

@@ -17,10 +17,12 @@ from urllib.parse import unquote
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.core.errors import Unavailable
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.sampling.labelling import LabelPool, PoolTrace
+from ragmeter.parts.contract import Document, Part
+from ragmeter.parts.labels.documents import LabelDocument
+from ragmeter.parts.labels.part import LabelsPart
+from ragmeter.parts.labels.pool import LabelPool, PoolTrace
 from ragmeter.windows.people_agreement import ScorerAgreement
 
 from ragmeter_exporters.page.rendering import label_page
@@ -47,11 +49,11 @@ _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 class LabelSource(Protocol):
     """The agent where it draws traces to be labelled and takes the labels."""
 
-    def state_of(self, service: str) -> ServiceState | None:
-        """Return the state with the traces that may be drawn; hold the lock of the agent."""
+    def part_places(self, name: str) -> Sequence[Part[Any]]:
+        """Return a part in each state of services; hold the lock of the agent."""
 
-    def add_label(self, service: str, feedback: Feedback) -> None:
-        """Make labels durable; may raise `Unavailable`."""
+    def receive_at(self, place: Part[Any], documents: Sequence[Document], source: str) -> list[str]:
+        """Make documents of a part durable; may raise `Unavailable`."""
 
 
 def label_routes(desk: LabelDesk | None) -> list[web.RouteDef]:
@@ -120,13 +122,26 @@ class LabelDesk:
         own = self._token(service, fields.get("trace", "")).encode()
         return hmac.compare_digest(token, own)
 
+    def _place(self, service: str) -> LabelsPart:
+        """Return the part that counts a service, of several one with a draw; hold the lock."""
+        places = [
+            place
+            for place in self._labels.part_places(LabelsPart.name)
+            if isinstance(place, LabelsPart) and place.counts(service)
+        ]
+        if not places:  # its partition has gone to another worker
+            raise web.HTTPServiceUnavailable(text="This service is not counted here now.")
+
+        def rank(place: LabelsPart) -> tuple[bool, int]:
+            drawn, _, waiting = place.pool.state(service)
+            return bool(drawn), waiting
+
+        return max(places, key=rank)
+
     @contextmanager
     def _pool(self, service: str) -> Iterator[LabelPool]:
         with self._agent.lock():
-            state = self._labels.state_of(service)
-            if state is None:  # its partition has gone to another worker
-                raise web.HTTPServiceUnavailable(text="This service is not counted here now.")
-            yield state.labels
+            yield self._place(service).pool
 
     def _left(self, service: str) -> list[PoolTrace]:
         with self._pool(service) as pool:
@@ -222,7 +237,9 @@ class LabelDesk:
             verdict=verdict,
         )
         try:
-            self._labels.add_label(service, feedback)
+            with self._agent.lock():
+                place = self._place(service)
+            self._labels.receive_at(place, [LabelDocument.of(feedback)], "page")
         except Unavailable as error:
             return f"Not known to be stored: {error}"
         return ""

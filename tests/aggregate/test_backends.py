@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.core.feedback import PEOPLE, Feedback
-from ragmeter.sampling.labelling import LabelPool
+from ragmeter.core.feedback import Feedback
 
 from tests.backends import BACKENDS, Backend, Embedded, Partition, settings_of
 from tests.embedded.test_agent import ERRORS
@@ -171,57 +169,3 @@ def test_an_alert_says_which_words_nothing_supports(build: Build) -> None:
         backend.feed([trace_line(n + start, answer=answer) for n in range(8)])
     (reported,) = {item.body for item in backend.sent()}
     assert json.loads(reported)["unsupported_1"] == "'The router costs 99 dollars and sings.'"
-
-
-def verdict(trace_id: str, probability: float, *, grounded: bool) -> Feedback:
-    return Feedback.model_validate(
-        {
-            "trace_id": trace_id,
-            "service": "bot",
-            "timestamp": START + 500,
-            "scorer": PEOPLE,
-            "probability": probability,
-            "verdict": {"grounded": grounded, "answered": True},
-        }
-    )
-
-
-def test_people_label_drawn_traces_also_after_a_restart(build: Build) -> None:
-    few = {"windows": ["1h"], "limits": {"min_samples": 4}, "models": {"cpu_share": 0}}
-    backend = build(**few, sampling={"people": 1})
-    backend.feed([trace_line(n, answer="Click it [1]." + "x" * n) for n in range(20)])
-
-    def pool() -> LabelPool:
-        state: ServiceState = backend.view.state_of("bot")
-        return state.labels
-
-    assert pool().state("bot")[2] == 20
-    pool().draw("bot", 4)
-    backend.restart()
-    drawn, of, waiting = pool().state("bot")
-    assert (len(drawn), of, waiting) == (4, 4, 0)
-    assert {one.probability for one in drawn} == {0.2}
-    for number, one in enumerate(drawn):
-        assert backend.view.evidence("bot", one.trace_id), "also of traces that are not the worst"
-        backend.add_label("bot", verdict(one.trace_id, 0.2, grounded=number > 0))
-    assert pool().state("bot")[0] == []
-
-    def estimates() -> list[Any]:
-        with backend.view.lock():
-            return [
-                backend.view.windows.estimate("bot", "", "grounding", scorer, "1h")
-                for scorer in ("people", "people+builtin")
-            ]
-
-    found = estimates()
-    assert [one.samples for one in found] == [4, 4]
-    assert found[0].value == pytest.approx(0.75)
-    agreement = pool().agreement("bot")
-    assert {row.n for row in agreement if row.scorer == "builtin"} >= {4}
-    joined = 'ragmeter_feedback_total{outcome="joined"}'
-    assert chosen(backend, joined) == {joined: 4.0}
-    backend.restart()
-    assert estimates() == found
-    assert pool().agreement("bot") == agreement
-    backend.feed([trace_line(n) for n in range(20)])
-    assert pool().state("bot")[2] == 0, "a trace has one chance"

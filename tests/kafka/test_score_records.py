@@ -73,6 +73,7 @@ records = st.builds(
             tuple
         ),
         canary=st.booleans(),
+        passages=st.one_of(st.none(), st.lists(st.just("0" * 16), max_size=2).map(tuple)),
         judging=st.none(),  # defaults of a named tuple are drawn, too
     ),
     st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 2)),
@@ -229,7 +230,7 @@ def test_many_traces_go_in_few_records_of_bounded_size() -> None:
         for n in range(200)
     ]
     sent[50].scored = scored._replace(trace_id="w", canary=True)
-    sent[52].passages = ("0" * 16,)
+    sent[52].scored = sent[52].scored._replace(passages=("0" * 16,))
     for limit, many in ((20_000, range(3, 12)), (10**6, range(1, 2))):
         data = encode_scores(sent, limit)
         assert len(data) in many

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import ScoreState
 from ragmeter.ingest.native import DecodeFailure
+from ragmeter.metrics.merged_labels import ranked_passage_keys
 from ragmeter.metrics.registry import metric_catalogue
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scoring.processes import (
@@ -91,7 +91,7 @@ def test_scores_of_a_process_are_those_of_the_trace() -> None:
         trace = make_trace(n, **change)
         own = scorer.score_alone(trace)
         assert scorer.draw(scores).trace == scorer.draw(own).trace
-        assert scores.passages == ranked_passage_keys(trace)
+        assert scores.summary.passages == ranked_passage_keys(trace)
         with pytest.raises(LookupError):
             scores.prepare()
     assert sent[0].builtin[0].detail == {"grades": [2.48, 0.0]}
@@ -238,7 +238,7 @@ def test_a_closed_pool_leaves_no_process_and_cancels_what_waits(own_metric: Path
 
 PARENT = """
 import sys, time
-from ragmeter.aggregate.feedback_join import ranked_passage_keys
+from ragmeter.metrics.merged_labels import ranked_passage_keys
 from ragmeter.config.loader import load_settings
 from ragmeter.scoring.processes import ScorerPool, ScoringPlan
 from tests.traces import trace_line

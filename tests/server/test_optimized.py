@@ -13,7 +13,7 @@ PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
 import httpx
-from tests.server.test_label_page import LOGIN, labelling
+from tests.parts.labels.test_desk import LOGIN, labelling
 
 async def run():
     async with labelling(Path(sys.argv[1])) as (_, base):

@@ -12,6 +12,7 @@ from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.parts.collection import PartKinds, PartPage, part_pages
+from ragmeter.parts.contract import Part
 from ragmeter.parts.views import BaselineKeeper
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
@@ -144,17 +145,15 @@ class ServicesView(ABC):
         states = [state.aggregator.parts for state in self.states()]
         return part_pages(self.part_kinds, states, service)
 
+    def part_places(self, name: str) -> Sequence[Part[Any]]:
+        """Return a part in each state of services. Hold `lock()`."""
+        return [state.aggregator.parts[name] for state in self.states()]
+
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`. Hold `lock()`."""
         return [
             name for state in self.states() for name in state.aggregator.names.unnamed_services()
         ]
-
-    def state_of(self, service: str) -> ServiceState | None:
-        """Return the state that counts a service, of several one with a draw. Hold `lock()`."""
-        states = [one for one in self.states() if service in one.aggregator.windows.services()]
-        pools = {one: one.labels.state(service) for one in states}
-        return max(states, key=lambda one: (bool(pools[one][0]), pools[one][2]), default=None)
 
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.admission import Admission
+from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
@@ -64,6 +65,7 @@ class Aggregator:
         share: Part of the installation's services that is expected here, for the allowance of
             false drift alarms.
         parts: The features of a service, see `ragmeter.parts.contract`.
+        stored_scores: Returns the stored scores of a trace, of a bounded service and a trace id.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Aggregator:
         expected: Sequence[MetricScorer],
         share: float = 1.0,
         parts: PartKinds = (),
+        stored_scores: Callable[[str, str], Results] = lambda service, trace_id: (),
     ) -> None:
         self.counters = Counters()
         self.names = Admission(settings, self.counters)
@@ -92,6 +95,8 @@ class Aggregator:
             settings=settings,
             counters=self.counters,
             count_overflow=self.names.count_overflow,
+            counted=self,
+            stored_scores=stored_scores,
             windows=self.windows,
             share=share,
         )
@@ -179,7 +184,7 @@ class Aggregator:
         for _, pending in arriving:
             self.accounting.count_pending(pending, late=False)
         self.windows.add_all(run, run[0].service, segments)
-        arrivals = [*map(Arrival, run, segments)]
+        arrivals = [Arrival(*one, run[0].service) for one in zip(run, segments, strict=True)]
         self._arrivals += arrivals
         self._hand_on(run)
         return arrivals
@@ -196,7 +201,7 @@ class Aggregator:
             counted = self._add_to_windows(bare)
             self.accounting.count_canary(counted.trace.service, scored.status)
             self._hand_on([counted.trace])
-            return Arrival(scored._replace(service=counted.trace.service), counted.segments)
+            return counted._replace(trace=scored._replace(service=counted.trace.service))
         counted = self._add_to_windows(scored, self.windows.now)
         if not late:
             self._arrivals.append(counted)
@@ -209,13 +214,13 @@ class Aggregator:
         trace = self.names.bound(scored, late, now)
         if late:
             self.accounting.count_late((score.metric, score.scorer) for score in trace.results)
-            return Arrival(trace, ())
+            return Arrival(trace, (), scored.service)
         segments = self.names.segments(trace)
         self.accounting.count_final(trace.results)
         # only slow tiers have fingerprints
         counted = self.names.in_series(trace) if trace.partial else trace
         self.windows.add(counted, trace.service, segments)
-        return Arrival(trace, segments)
+        return Arrival(trace, segments, scored.service)
 
     def _hand_on(self, traces: Sequence[ScoredTrace]) -> None:
         """Leave traces to the next `settle`: many of them cost little more than one."""
@@ -233,6 +238,15 @@ class Aggregator:
         trace = self._add_to_windows(scored).trace
         self._hand_on([trace])
         return trace
+
+    def receive(self, part: str, document: Any, *, at: float, source: str) -> str:
+        """Have a part count a document as of Unix time `at`, and return its outcome."""
+        self._observe()  # it may be of a trace that was counted just now
+        return self.parts[part].receive(document, at, source)
+
+    def label(self, service: str) -> str:
+        """Return the bounded name of a service in the windows, `__other__` if it has none."""
+        return self.names.label(service)
 
     def add_extra(self, scored: ScoredTrace) -> None:
         """Count results that are expected of no trace: those of a judge's probes."""

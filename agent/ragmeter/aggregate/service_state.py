@@ -1,4 +1,4 @@
-"""The state of services as one object: traces, labels and time in, a log of its changes out.
+"""The state of services as one object: traces, documents and time in, a log of its changes out.
 
 Pure. Each `StateCommit` holds all that changed since the one before; what a restart needs is in
 those that were committed. The embedded agent commits them to SQLite (`ragmeter.store.sqlite`), a
@@ -11,33 +11,27 @@ Kafka worker to a changelog (`ragmeter.kafka.state.rows`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator, AppliedRun, Arriving
 from ragmeter.aggregate.evidence import EvidenceKey, Results, quote_unsupported
-from ragmeter.aggregate.feedback_join import FeedbackJoin
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks, EventClock
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.feedback import Feedback
-from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.contract import Part
 from ragmeter.parts.views import BaselineKeeper
-from ragmeter.sampling.labelling import LabelPool
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
-_POOL_SECONDS = 10.0  # between two copies of the pool in the state: it may be 100 kB
 
 MakeNotifications = Callable[[Alert, float], Sequence[OutboxItem]]
 """Makes the notifications of an alert that is announced, or its end, at a Unix time."""
@@ -108,20 +102,19 @@ class Outbox:
 
 
 class ServiceState:
-    """Windows, drift, alerts, feedback and labels of services, and the event time they reached.
+    """Windows, drift, alerts and features of services, and the event time they reached.
 
     Args:
         settings: The settings of the agent.
         rules: The alert rules to evaluate.
         expected: The (metric, scorer) pairs that each trace has a result for.
-        feedback: Joins labels to traces, with a store of its own.
         clocks: The clocks of the process.
         notify: Makes the notifications of alerts.
         share: How many such states share the services.
         parts: The features of a service.
+        stored_scores: Returns the stored scores of a trace, of a bounded service and a trace id.
 
     Attributes:
-        labels: The traces that people may be asked to label.
         transitions: Alerts that moved since the last `changes`.
         time: The event time that was reached.
         outbox: Notifications that wait for delivery.
@@ -132,19 +125,21 @@ class ServiceState:
         settings: Settings,
         rules: Sequence[AlertRule],
         expected: Sequence[MetricScorer],
-        feedback: FeedbackJoin,
         clocks: Clocks,
         notify: MakeNotifications = lambda alert, now: (),
         share: int = 1,
         parts: PartKinds = (),
+        stored_scores: Callable[[str, str], Results] = lambda service, trace_id: (),
     ) -> None:
         # no state knows the services of the others: each has an equal share of false alarms
         self.aggregator = Aggregator(
-            settings=settings, rules=rules, expected=expected, share=1 / share, parts=parts
+            settings=settings,
+            rules=rules,
+            expected=expected,
+            share=1 / share,
+            parts=parts,
+            stored_scores=stored_scores,
         )
-        self.feedback = feedback
-        self.labels = LabelPool(settings.sampling, feedback.horizon, Random(), share)
-        self._pool_saved_at = -math.inf
         self.time = EventClock()
         self.transitions: list[Alert] = []
         self.outbox = Outbox()
@@ -155,14 +150,12 @@ class ServiceState:
         self._announced: Sequence[Alert] = ()
 
     def restore(self, saved: SavedState) -> None:
-        """Load what was committed, in a new object; feedback and evidence are in their stores.
+        """Load what was committed, in a new object; evidence is in its store.
 
         Raises:
             ValueError, KeyError, TypeError: The rows make no sense.
         """
         self.aggregator.restore(saved.buckets, saved.counters, saved.meta)
-        self.feedback.restore()
-        self.labels.load(saved.meta)
         down = self.clocks.wall() - saved.meta.get("wall_time", 0.0)
         self.time.restore(self.aggregator.windows.now, down, self.clocks.monotonic())
         self.outbox = Outbox(saved.outbox)
@@ -176,44 +169,33 @@ class ServiceState:
         """Count traces, as `Aggregator.apply_all`."""
         for run in self.aggregator.apply_all(traces, turn, ready):
             self.transitions += run.alerts
-            for trace, _ in run.traces:
-                self.labels.offer(trace)
             yield run
 
     def finish(self, scored: ScoredTrace) -> ScoredTrace:
         """Count results of a slow tier, as `Aggregator.finish`."""
-        scored = self.aggregator.finish(scored)
-        self.labels.offer(scored)
-        return scored
-
-    def label(self, feedback: Feedback, evidence: Callable[[str, str], Results]) -> None:
-        """Remember a person's labels beside the scores of their trace, and ask no more about it.
-
-        `evidence` is that of `add_notifications`. The labels themselves count as feedback.
-        """
-        # the trace may have come when there were too many services
-        services = self.aggregator.names.label(feedback.service or ""), OTHER_LABEL
-        self.labels.label(feedback, services, evidence)
+        return self.aggregator.finish(scored)
 
     def resample(self, settings: SamplingSettings) -> None:
         """Follow other rates from the next trace on."""
         self.aggregator.settle()
         self.aggregator.parts.resample(settings)
-        self.labels.resample(settings)
 
     def take_new_evidence(self) -> set[EvidenceKey]:
         """Return the traces whose texts are to be kept since the last call."""
-        return self.aggregator.windows.take_new_worst() | self.labels.take_entered()
+        return self.aggregator.windows.take_new_worst() | self.aggregator.parts.take_kept()
 
     def evidence_keys(self) -> set[EvidenceKey]:
-        """Return the traces whose texts are to be kept, without those nobody needs any more."""
-        self.labels.expire(self.aggregator.windows.now or 0.0)
-        return _shown_traces(self.aggregator) | self.labels.keys()
+        """Return the traces whose texts are to be kept."""
+        return _shown_traces(self.aggregator) | self.aggregator.parts.kept_traces()
 
     def settle(self) -> None:
         """Bring counters and clock up to date with what was counted, once for many traces."""
         self.aggregator.settle()
         self.time.observe(self.aggregator.windows.now, self.clocks.monotonic())
+
+    def has_part(self, place: Part[Any]) -> bool:
+        """Return whether a part is one of this state."""
+        return self.aggregator.parts[place.name] is place
 
     def promote(self, service: str | None) -> dict[str, Any] | None:
         """Make new baselines, as `BaselineKeeper.promote`; None where there are none."""
@@ -228,8 +210,8 @@ class ServiceState:
         return document
 
     def gauges(self) -> list[GaugeSample]:
-        """Return the gauges of aggregator and feedback."""
-        return [*self.aggregator.gauges(), *self.feedback.gauges()]
+        """Return the gauges of the aggregator and its parts."""
+        return self.aggregator.gauges()
 
     @property
     def due(self) -> bool:
@@ -238,7 +220,7 @@ class ServiceState:
         return bool(self.transitions) or idle >= SAVE_IDLE_SECONDS
 
     def changes(self, upto: int = 0, *, whole: bool = True) -> StateCommit:
-        """Return all that changed since the last call but evidence, feedback and outbox.
+        """Return all that changed since the last call but evidence and outbox.
 
         It counts as saved: if it is not committed, give this object up and restore a new one.
         `whole` is that of `Windows.drain`.
@@ -249,10 +231,6 @@ class ServiceState:
         self._announced = self.aggregator.engine.take_notifications()
         step.upto = upto
         step.meta |= {"wall_time": self._committed_at, "content": self._content}
-        if self.labels.changed and (whole or self._saved_at - self._pool_saved_at >= _POOL_SECONDS):
-            # a crash loses some seconds of it, by chance and whatever the traces' scores
-            self._pool_saved_at = self._saved_at
-            step.meta |= self.labels.dump()
         return step
 
     def add_notifications(self, step: StateCommit, evidence: Callable[[str, str], Results]) -> None:

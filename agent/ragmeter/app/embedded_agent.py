@@ -23,10 +23,10 @@ from ragmeter.core.process import SignalHandlers, collect_rarely
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.embedded.file_import import ImportResult, import_feedback, import_traces
+from ragmeter.embedded.file_import import ImportResult, import_documents, import_traces
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.files import InputFile
-from ragmeter.parts.collection import document_kinds
+from ragmeter.parts.collection import document_kinds, file_documents
 from ragmeter.scoring.processes import with_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
@@ -76,7 +76,6 @@ async def serve_agent(
 
     from ragmeter.embedded.endpoints.json_items import (
         DocumentsEndpoint,
-        FeedbackEndpoint,
         TracesEndpoint,
     )
     from ragmeter.embedded.endpoints.operator import (
@@ -104,15 +103,12 @@ async def serve_agent(
     traces = web.Application()
     documents = [
         DocumentsEndpoint(agent, bodies, part, kind)
-        for part, kind in document_kinds(agent.part_kinds).items()
+        for part, kind in document_kinds(agent.part_kinds, settings).items()
     ]
-    labels = FeedbackEndpoint(agent, bodies)
     for app in (page, traces):
         endpoint.add_to(app)
         for one in documents:
             one.add_to(app)
-        if settings.feedback.traces:
-            labels.add_to(app)
     otlp = OtlpEndpoint(agent.assembly, bodies, agent.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(agent).add_to(page)
@@ -122,7 +118,6 @@ async def serve_agent(
     await otlp.start()
     for one in documents:
         await one.start()
-    await labels.start()
     http = settings.http
     try:
         async with contextlib.AsyncExitStack() as stack:  # the port for traces closes first
@@ -146,7 +141,6 @@ async def serve_agent(
         await otlp.stop()
         for one in documents:
             await one.stop()
-        await labels.stop()
 
 
 async def run_agent(
@@ -203,6 +197,8 @@ async def run_agent(
         ),
         parts=PARTS,
     )
+    kinds = document_kinds(PARTS, settings)
+    file_kind = file_documents(PARTS, settings) or ""
     exporter.start(agent)
     collect_rarely()
     agent.start()
@@ -228,7 +224,13 @@ async def run_agent(
             for path in feedback:  # after the traces to which it refers
                 with contextlib.suppress(StateUnavailable):  # the agent died and says why itself
                     imported = await asyncio.to_thread(
-                        import_feedback, agent, path, stop.is_set, say
+                        import_documents,
+                        agent,
+                        path,
+                        file_kind,
+                        kinds[file_kind],
+                        stopped=stop.is_set,
+                        say=say,
                     )
                     if exit_after_replay and not imported:
                         status = 1
@@ -237,7 +239,8 @@ async def run_agent(
                 show(agent, urls[1] if urls else None)
             if urls and not stop.is_set():
                 say(f"traces in:   POST {urls[0]}/v1/rag/traces")
-                say(f"labels in:   POST {urls[0]}/v1/feedback")
+                for name, kind in kinds.items():
+                    say(f"{f'{name} in:':<12} POST {urls[0]}{kind.path}")
                 say(f"metrics:     {urls[1]}/metrics")
                 say(f"status page: {urls[1]}/")
                 say("serving until Ctrl-C")

@@ -6,11 +6,13 @@ from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.control.part import ControlPart
 from ragmeter.parts.drift.part import DriftPart
 from ragmeter.parts.index.part import IndexPart
+from ragmeter.parts.labels.part import LabelsPart
 from ragmeter.parts.objectives.part import ObjectivesPart
 
 PARTS: PartKinds = [
     ControlPart,
     DriftPart,
     IndexPart,
+    LabelsPart,
     ObjectivesPart,
 ]

@@ -173,15 +173,17 @@ def run(
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.embedded_agent import run_agent
+    from ragmeter.app.parts import PARTS
     from ragmeter.cli.tables import describe_progress, judge_report, page_links, service_report
     from ragmeter.embedded.agent import EmbeddedAgent
+    from ragmeter.parts.collection import file_documents
     from ragmeter.store.state_file import remove_state_file
 
     if exit_after_replay and not replay and not feedback:
         raise exit_error("--exit-after-replay needs --replay FILE or --feedback FILE", 2)
     overrides = {"state": {"path": str(state)}} if state else None
     settings = options.load_or_exit(config, overrides)
-    if feedback and not settings.feedback.traces:
+    if feedback and file_documents(PARTS, settings) is None:
         raise exit_error(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )

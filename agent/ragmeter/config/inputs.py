@@ -175,7 +175,7 @@ class FeedbackSettings(SettingsSection):
         100_000,
         ge=0,
         description=(
-            "traces remembered for their labels, some 350 bytes each; beyond it the oldest are "
+            "traces remembered for their labels, some 300 bytes each; beyond it the oldest are "
             "forgotten. On Kafka each partition has an equal part. 0: no feedback"
         ),
     )

@@ -130,6 +130,8 @@ class ScoredTrace(NamedTuple):
         pending: The results that will follow; a trace belongs to its strata from the start, however
             long a judge takes.
         guessed: The fields that were read from spans and may be wrong.
+        passages: The hashes of its passages in rank order, by which labels name them
+            (`ragmeter.metrics.merged_labels`); None: not captured.
         judging: By whom and at what price it was judged; offline only.
     """
 
@@ -148,6 +150,7 @@ class ScoredTrace(NamedTuple):
     canary: bool = False
     pending: tuple[PendingResult, ...] = ()
     guessed: tuple[GuessedField, ...] = ()
+    passages: tuple[str, ...] | None = None
     judging: TraceJudging | None = None
 
     def to_dict(self) -> dict[str, Any]:

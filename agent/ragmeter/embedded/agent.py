@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +18,6 @@ from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
-from ragmeter.aggregate.evidence import scores_in_evidence
-from ragmeter.aggregate.feedback_records import feedback_rows
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
@@ -29,31 +26,24 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
-from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.core.process import Watchdog, is_unready
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.embedded.intake import (
-    Intake,
-    QueueFull,
-    StateUnavailable,
-    count_failures,
-)
+from ragmeter.embedded.intake import Intake, StateUnavailable
 from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.embedded.passage_resolution import PassageResolution
 from ragmeter.embedded.trace_closer import SOURCE as OTLP
 from ragmeter.embedded.trace_closer import TraceCloser
-from ragmeter.embedded.worker import Worker
+from ragmeter.embedded.worker import SentDocuments, Worker
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.live_inspection import LiveInspection, LiveResults
-from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span
 from ragmeter.parts.collection import PartKinds
-from ragmeter.parts.contract import Document
+from ragmeter.parts.contract import Document, Part
 from ragmeter.scoring.slow_tiers import MakeTiers, SlowTiers
-from ragmeter.store.pending import FeedbackTable, OpenSpanTable
+from ragmeter.store.pending import OpenSpanTable
 from ragmeter.store.rows import StoreOptions
 from ragmeter.store.sqlite import SqliteStore, add_counts
 from ragmeter.windows.windows import Windows
@@ -102,7 +92,6 @@ class EmbeddedAgent(ServicesView):
             ),
             warn=log.error,
         )
-        self._feedback = FeedbackTable(self._store)
         self._dead_letters = DeadLetters(settings.state.dead_letters, self.redactor, content)
         self.results = LiveResults()
         outputs = replace(outputs, on_scores=self.results.publish)
@@ -208,11 +197,6 @@ class EmbeddedAgent(ServicesView):
             last = self._store.last_id(table)
             self._wait_while(lambda: self._store.has_waiting(table, last), stopped)  # noqa: B023
         self._wait_while(lambda: not self._worker.draws.live and self._draws_pending(), stopped)
-
-    def wait_feedback(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Return when all feedback that is in now was read, as `wait_idle` does."""
-        last = self._feedback.last()
-        self._wait_while(lambda: not self._worker.feedback.has_read_up_to(last), stopped)
 
     @property
     def fatal(self) -> str | None:
@@ -352,54 +336,23 @@ class EmbeddedAgent(ServicesView):
         self._worker.wake()
         self._resolution.wake()
 
-    def accept_feedback(
-        self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool
-    ) -> int:
-        """Make the good items durable, to be joined to their traces; return their number.
-
-        The clock bounds the times of `live` labels; those of a file are believed.
-
-        Raises:
-            QueueFull: Too much feedback waits; nothing was accepted.
-            StateUnavailable: The state cannot be written; nothing was accepted.
-        """
-        good = [item for item in items if isinstance(item, Feedback)]
-        people = [item for item in good if item.scorer == PEOPLE]
-        drawn: set[str] = set()
-        if people:
-            with self._worker.lock:
-                drawn = self._worker.state.labels.drawn_among(people)
-
-        def add() -> Mapping[CounterKey, float]:
-            now = self._clock() if live else math.inf
-            rows = feedback_rows(items=good, event_time=self.windows.now, now=now, drawn=drawn)
-            unread = self._worker.feedback.unread()
-            # more at once than there is room for is taken where nothing else waits
-            if rows and unread and unread + len(rows) > self._settings.feedback.waiting:
-                raise QueueFull("too much feedback waits to be counted")
-            counts = count_failures(items)
-            if rows:
-                counts["ragmeter_feedback_received_total", (("source", source),)] = len(rows)
-            self._feedback.add(rows, counts)
-            return counts
-
-        self._worker.write(add)
-        self._worker.wake()
-        for item in people:
-            with self._worker.lock:
-                self._worker.state.label(
-                    item, lambda *key: scores_in_evidence(self._store.evidence(*key))
-                )
-        return len(good)
-
-    def add_label(self, service: str, feedback: Feedback) -> None:
-        """Make labels that a person has given here durable; raises as `accept_feedback`."""
-        self.accept_feedback([feedback], "page", live=True)
-
     def receive(
-        self, part: str, documents: Sequence[Document], counts: Mapping[CounterKey, float]
+        self,
+        part: str,
+        documents: Sequence[Document],
+        source: str,
+        *,
+        live: bool = True,
+        counts: Mapping[CounterKey, float] | None = None,
     ) -> list[str]:
         """Have a part count documents, durable on return, and return their outcomes.
+
+        Args:
+            part: The name of the part.
+            documents: The documents.
+            source: Where they come from, as in the label `source` of counters.
+            live: Whether the clock bounds their times; those of a file are believed.
+            counts: Counts of the source, which are durable even if nothing else is.
 
         Raises:
             StateUnavailable: The agent ends or cannot write; the call may be repeated.
@@ -409,14 +362,20 @@ class EmbeddedAgent(ServicesView):
 
         def add() -> Mapping[CounterKey, float]:
             with self._store.transaction() as db:
-                add_counts(db, counts)
-            return counts
+                add_counts(db, counts or {})
+            return counts or {}
 
         if counts:
             self._worker.write(add)
         elif self.fatal:
             raise StateUnavailable(self.fatal)
-        return self._worker.documents.submit((part, documents)) if documents else []
+        if not documents:
+            return []
+        return self._worker.documents.submit(SentDocuments(part, documents, source, live))
+
+    def receive_at(self, place: Part[Any], documents: Sequence[Document], source: str) -> list[str]:
+        """Have a part count documents, as `receive`; there is one state only."""
+        return self.receive(place.name, documents, source)
 
 
 def _still(thread: str, seconds: float) -> str:

@@ -18,7 +18,6 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
 from ragmeter.embedded.tier_worker import FinishedDraw
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.store.pending import FeedbackChanges
 from ragmeter.store.rows import StateCommit, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
@@ -133,7 +132,6 @@ class Commits:
         traces: Sequence[CountedScores] = (),
         draws: Sequence[TierDraw] = (),
         finished: Sequence[FinishedDraw] = (),
-        feedback: FeedbackChanges | None = None,
     ) -> None:
         """Commit the changes of the state since the last commit, and what belongs to them.
 
@@ -152,7 +150,6 @@ class Commits:
             step = state.changes(upto, whole=self._writes.last)
             step.meta |= self._draws.state()
             step.draws, step.finished = draws, [done.row.id for done in finished]
-            step.also = feedback
             named = state.take_new_evidence()
             if self._keeper.pace.due(self._clocks.monotonic()) or self._writes.last:
                 step.forget_evidence = self._keeper.forget(state.evidence_keys())

@@ -1,20 +1,21 @@
-"""Import a file of traces or feedback into the running agent (`run --replay`, `--feedback`)."""
+"""Import a file of traces or documents into the running agent (`run --replay`, `--feedback`)."""
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ragmeter.aggregate.feedback_join import OUTCOMES
-from ragmeter.core.feedback import Feedback
+from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull, StateUnavailable
-from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead, read_feedback
+from ragmeter.embedded.intake import QueueFull, StateUnavailable, count_failures
+from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
+from ragmeter.parts.contract import Document, DocumentKind
 from ragmeter.store.rows import SourceProgress
 
 _TRACE_BATCH = 512  # items made durable in one commit
@@ -24,7 +25,7 @@ _STOP_SECONDS = 2.0  # longest time to commit what a pipe has given when a stop 
 _REMIND_SECONDS = 10.0  # between two warnings while the state cannot be written
 _QUEUE_RETRY_SECONDS = 0.02
 _STATE_RETRY_SECONDS = 0.5
-_FEEDBACK_BATCH = 500  # items made durable in one commit
+_DOCUMENT_BATCH = 500  # items made durable in one commit
 
 
 @dataclass
@@ -150,58 +151,68 @@ class _TraceImport:
             self._warn(f"{self._source.name}: waiting: {why}")
 
 
-def import_feedback(
-    agent: EmbeddedAgent, path: Path, stopped: Callable[[], bool], say: Callable[[str], None]
+def import_documents(
+    agent: EmbeddedAgent,
+    path: Path,
+    part: str,
+    kind: DocumentKind,
+    *,
+    stopped: Callable[[], bool],
+    say: Callable[[str], None],
 ) -> bool:
-    """Import a file of labels and wait until it is counted; a second import changes nothing.
+    """Import a file of documents of a part, which recognises those that it has counted.
 
     Returns:
-        Whether some item could be decoded, or there was none.
+        Whether some document could be decoded, or there was none.
 
     Raises:
         OSError: The file cannot be read.
         StateUnavailable: The agent has died.
     """
-    before = _count_outcomes(agent)
-    items = read_feedback(path)
-    taken = bad = number = 0
-    while not stopped() and (batch := list(islice(items, _FEEDBACK_BATCH))):
+    if kind.read_file is None:
+        raise ValueError(f"the part {part} reads no files")
+    items = kind.read_file(path)
+    outcomes: Counter[str] = Counter()
+    bad = number = 0
+    while not stopped() and (batch := list(islice(items, _DOCUMENT_BATCH))):
+        good: list[Document] = []
         for item in batch:
             number += 1
-            if isinstance(item, DecodeFailure):
-                bad += 1
-                if bad <= MAX_SHOWN:
-                    say(f"{path.name}: item {number}: {item.describe()}")
-        taken += _send_batch(agent, batch, stopped)
-    agent.wait_feedback(stopped)
-    after = _count_outcomes(agent)
-    outcomes = {name: after[name] - before[name] for name in after}
-    outcomes["waiting for their traces"] = max(0.0, taken - sum(outcomes.values()))
-    outcomes["unreadable"] = bad
-    counts = [f"{count:.0f} {name}" for name, count in outcomes.items() if round(count)]
-    what = f"{path.name}: {taken + bad} items of feedback"
+            if not isinstance(item, DecodeFailure):
+                good.append(item)
+                continue
+            bad += 1
+            if bad <= MAX_SHOWN:
+                say(f"{path.name}: item {number}: {item.describe()}")
+        sent = _send_batch(
+            agent=agent,
+            part=part,
+            documents=good,
+            counts=count_failures(batch),
+            stopped=stopped,
+        )
+        outcomes.update(sent)
+    taken = outcomes.total()
+    if bad:
+        outcomes["unreadable"] = bad
+    counts = [f"{count} {name}" for name, count in outcomes.items()]
+    what = f"{path.name}: {taken + bad} items"
     say(f"{what}: {', '.join(counts)}" if counts else what)
     return taken > 0 or bad == 0
 
 
 def _send_batch(
-    agent: EmbeddedAgent, batch: list[Feedback | DecodeFailure], stopped: Callable[[], bool]
-) -> int:
+    agent: EmbeddedAgent,
+    part: str,
+    documents: list[Document],
+    counts: Mapping[CounterKey, float],
+    stopped: Callable[[], bool],
+) -> list[str]:
     while not stopped():
         try:
-            return agent.accept_feedback(batch, "file", live=False)
-        except QueueFull:
-            time.sleep(_QUEUE_RETRY_SECONDS)
+            return agent.receive(part, documents, "file", live=False, counts=counts)
         except StateUnavailable:
             if agent.fatal:
                 raise
             time.sleep(_STATE_RETRY_SECONDS)
-    return 0
-
-
-def _count_outcomes(agent: EmbeddedAgent) -> dict[str, float]:
-    with agent.lock():
-        counters = agent.counters
-        return {
-            name: counters.get("ragmeter_feedback_total", (("outcome", name),)) for name in OUTCOMES
-        }
+    return []

@@ -1,4 +1,4 @@
-"""Accept traces and feedback: check timestamps, count, redact, make durable, acknowledge."""
+"""Accept traces: check timestamps, count, redact, make durable, acknowledge."""
 
 from __future__ import annotations
 

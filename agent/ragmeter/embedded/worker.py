@@ -8,6 +8,7 @@ a function of the queue alone, whatever the number of processes.
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -15,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.aggregate.aggregator import Aggregator, Arriving
-from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
+from ragmeter.aggregate.evidence import Results, scores_in_evidence
 from ragmeter.aggregate.service_state import IDLE_SECONDS, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
@@ -33,7 +34,6 @@ from ragmeter.core.errors import (
     process_isolated,
 )
 from ragmeter.core.process import Heartbeat
-from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import AgentOutputs, Commits, CountedScores, RetriedWrites
@@ -56,7 +56,6 @@ from ragmeter.scoring.processes import (
 )
 from ragmeter.scoring.scorer import CheapScores, TraceScores, summarise_trace
 from ragmeter.scoring.slow_tiers import MakeTiers
-from ragmeter.store.pending import FeedbackTable, StoredFeedback
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
@@ -79,6 +78,20 @@ _Drawn = tuple[QueuedTrace, TraceScores, CheapScores]
 
 class _Unscored(DataError):
     """A trace that no process could score."""
+
+
+class SentDocuments(NamedTuple):
+    """Documents of a part on their way into the state.
+
+    Args:
+        source: Where they come from, as in the label `source` of counters.
+        live: Whether the clock bounds their times; those of a file are believed.
+    """
+
+    part: str
+    documents: Sequence[Document]
+    source: str
+    live: bool
 
 
 class Worker:
@@ -123,8 +136,7 @@ class Worker:
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self.promotions: CommandQueue[str | None, dict[str, Any]] = CommandQueue(self._wake.set)
-        self.documents: CommandQueue[tuple[str, Sequence[Document]], list[str]]
-        self.documents = CommandQueue(self._wake.set)
+        self.documents: CommandQueue[SentDocuments, list[str]] = CommandQueue(self._wake.set)
         self.draws = TierDraws(
             settings, store, tiers(store.meta()), clock=clocks.wall, on_finished=self._wake.set
         )
@@ -133,7 +145,6 @@ class Worker:
         count = partial(self.draws.tiers.spending.add, "ragmeter_scorer_restarts_total", ())
         self._ahead = BatchesAhead(store, self._pool, count)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
-        self.feedback = FeedbackJoin(settings, FeedbackTable(store))
         self._commits = Commits(
             store,
             self.draws,
@@ -168,11 +179,14 @@ class Worker:
             self._settings,
             self._rules,
             self.draws.scorer.pairs,
-            self.feedback,
             clocks=self._clocks,
             notify=self._notify,
             parts=self._part_kinds,
+            stored_scores=self._stored_scores,
         )
+
+    def _stored_scores(self, service: str, trace_id: str) -> Results:
+        return scores_in_evidence(self._store.evidence(service, trace_id))
 
     def _load(self, state: ServiceState) -> ServiceState:
         saved = self._store.saved()
@@ -206,7 +220,7 @@ class Worker:
         return self._writes.problem
 
     def gauges(self) -> Sequence[GaugeSample]:
-        """Return gauges of scoring, the drift detectors and feedback. Hold `lock`."""
+        """Return gauges of scoring and of the state. Hold `lock`."""
         tiers = self.draws.gauges(self.aggregator.names.label)
         alive = 0.0 if self._pool is None else float(self._pool.alive)
         processes = ("ragmeter_scorer_processes", (), alive)
@@ -302,7 +316,6 @@ class Worker:
                 self.heartbeat.beat()
                 self._finish_all(self.draws.thread.take())
                 self._add_probe_results()
-                self._join_feedback()
                 self.promotions.execute_pending(self._promote)
                 self.documents.execute_pending(self._receive)
                 if self.draws.thread.fatal:
@@ -429,14 +442,11 @@ class Worker:
         trace = _decode(queued)
         if isinstance(trace, DecodeFailure):
             return trace
-        scores = self.draws.scorer.score_alone(trace, queued.timestamp)
-        scores.passages = ranked_passage_keys(trace)
-        return scores
+        return self.draws.scorer.score_alone(trace, queued.timestamp)
 
     def _process(self, rows: Sequence[ScoredRow]) -> None:
         self.oldest_received = rows[0][0].received
         traces: list[CountedScores] = []
-        counted: list[CountedTrace] = []
         draws: list[TierDraw] = []
         unreadable: list[tuple[DecodeFailure, int]] = []
         for turn, part in groupby(rows, lambda row: row[0].seq // _LOCK_SLICE):
@@ -453,17 +463,13 @@ class Worker:
             self.heartbeat.beat()
             with self.lock:
                 applied = self._count(scored, turn, draws)
-            for (_, scores, _), (trace, segments) in zip(scored, applied, strict=True):
-                traces.append(CountedScores(trace, partial(_load, scores)))
-                counted.append(CountedTrace(scores.service, scores.passages, trace, segments))
+            for (_, scores, _), arrival in zip(scored, applied, strict=True):
+                traces.append(CountedScores(arrival.trace, partial(_load, scores)))
         if unreadable:
             self._write_dead_letters(unreadable)
         with self.lock:
             self.state.settle()
-            feedback = self.feedback.remember(counted, self.aggregator)
-        self._commits.commit(
-            self.state, rows[-1][0].seq, traces=traces, draws=draws, feedback=feedback
-        )
+        self._commits.commit(self.state, rows[-1][0].seq, traces=traces, draws=draws)
 
     def _count(self, scored: Sequence[_Drawn], turn: int, draws: list[TierDraw]) -> list[Arrival]:
         """Count traces of a turn, and add what the tiers drew of them to `draws`. Hold `lock`."""
@@ -483,24 +489,6 @@ class Worker:
                 since = self._give_turn(since)
         return applied
 
-    def _join_feedback(self) -> None:
-        """Count the labels that have come."""
-        rows = self.feedback.take(BATCH, self.aggregator.windows.now)
-        if rows:
-            process_isolated(rows, self._join, reset=self._reload, give_up=self._give_up_feedback)
-            self.feedback.mark_read()
-
-    def _join(self, rows: Sequence[StoredFeedback]) -> None:
-        with self.lock:
-            changes = self.feedback.join(rows, self.aggregator)
-        if changes.done:
-            self._commits.commit(self.state, feedback=changes)
-
-    def _give_up_feedback(self, row: StoredFeedback, _: Exception) -> None:
-        with self.lock:
-            changes = self.feedback.give_up(row, self.aggregator)
-        self._commits.commit(self.state, feedback=changes)
-
     def _finish_all(self, finished: Sequence[FinishedDraw]) -> None:
         """Count the results of the slow tiers."""
         if finished:
@@ -514,7 +502,6 @@ class Worker:
 
     def _finish(self, finished: Sequence[FinishedDraw]) -> None:
         traces: list[CountedScores] = []
-        modelled: list[tuple[str, ScoredTrace]] = []
         with self.lock:
             for done in finished:
                 if done.trace is None:  # its bytes are not readable any more: it has no window
@@ -524,11 +511,7 @@ class Worker:
                     scored = scored._replace(partial=True, timings={})
                     scored = self.state.finish(scored)
                     traces.append(CountedScores(scored, partial(_load, done.trace)))
-                    modelled.append((done.trace.service, scored))
-            feedback = None
-            if self._settings.sampling.draws_people:
-                feedback = self.feedback.add_model_scores(modelled, self.aggregator)
-        self._commits.commit(self.state, traces=traces, finished=finished, feedback=feedback)
+        self._commits.commit(self.state, traces=traces, finished=finished)
 
     def _add_probe_results(self) -> None:
         """Count the results of probes at the event time that has been reached.
@@ -552,16 +535,17 @@ class Worker:
         self._commits.commit(self.state)
         return promoted
 
-    def _receive(self, command: tuple[str, Sequence[Document]]) -> list[str]:
-        name, documents = command
-        latest = self._clocks.wall() + FUTURE_SECONDS
+    def _receive(self, sent: SentDocuments) -> list[str]:
+        now = self._clocks.wall()
+        latest = now + FUTURE_SECONDS if sent.live else math.inf
         outcomes = []
         with self.lock:
-            part = self.aggregator.parts[name]
-            for document in documents:
+            for document in sent.documents:
                 at = document.timestamp.timestamp()
-                at = at if at <= latest else self._clocks.wall()
-                outcomes.append(part.receive(document, at))
+                at = at if at <= latest else now
+                outcomes.append(
+                    self.aggregator.receive(sent.part, document, at=at, source=sent.source)
+                )
         self._commits.commit(self.state)
         return outcomes
 

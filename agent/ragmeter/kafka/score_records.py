@@ -66,14 +66,12 @@ class SourceOffset(NamedTuple):
 class ScoreRecord:
     """A scored trace.
 
-    `source` is None for results that belong to no trace (of probes). `passages` are the hashes by
-    which labels name passages (`ragmeter.aggregate.feedback_join`), where labels may come.
+    `source` is None for results that belong to no trace (of probes).
     `load` returns the trace, where results are exported; it is not sent.
     """
 
     scored: ScoredTrace
     source: SourceOffset | None
-    passages: tuple[str, ...] | None = None
     load: Callable[[], Trace] | None = field(default=None, compare=False, repr=False)
 
 
@@ -274,8 +272,8 @@ def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
         rare["guessed"] = scored.guessed
     if scored.pending:
         rare["pending"] = scored.pending
-    if record.passages is not None:
-        rare["passages"] = record.passages
+    if scored.passages is not None:
+        rare["passages"] = scored.passages
     return [rare] if rare else []
 
 
@@ -383,5 +381,6 @@ def _read_trace(record: _ScoresWire, row: _TraceWire, results: list[Score]) -> S
         canary=rare.canary,
         pending=rare.pending,
         guessed=rare.guessed,
+        passages=rare.passages,
     )
-    return ScoreRecord(scored, source, rare.passages)
+    return ScoreRecord(scored, source)

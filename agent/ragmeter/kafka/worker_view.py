@@ -18,13 +18,13 @@ from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCounters
 from ragmeter.core.dedupe import dedupe_gauges
-from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.contract import Document, Part
 from ragmeter.windows.windows import JoinedWindows, Windows
 
 _POLL_SECONDS = 0.05  # between two looks whether a command is durable
@@ -170,17 +170,19 @@ class WorkerView(ServicesView):
         times = [document["at"] for document in documents if document["at"] is not None]
         return {"at": max(times, default=None), "services": services}
 
-    def add_label(self, service: str, feedback: Feedback) -> None:
-        """Count labels of a trace of a service that is counted here; call it in a thread.
+    def receive_at(self, place: Part[Any], documents: Sequence[Document], source: str) -> list[str]:
+        """Have a part of a partition here count documents; call it in a thread.
 
-        Raises `StateUnavailable` if they cannot be made durable now.
+        Raises:
+            StateUnavailable: They cannot be made durable now.
         """
         with self.lock():
-            state = self.state_of(service)
-            if not isinstance(state, PartitionState):
+            found = [state for state in self.states() if state.has_part(place)]
+            if not found:
                 raise StateUnavailable(_NO_SERVICES)
-            state.add_label(feedback)
-        self._await_commit({state})
+            outcomes = found[0].receive(place.name, documents, source)
+        self._await_commit(set(found))
+        return outcomes
 
     def _await_commit(self, states: Set[PartitionState]) -> None:
         give_up_at = time.monotonic() + COMMAND_PATIENCE

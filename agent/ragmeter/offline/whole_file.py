@@ -11,15 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.feedback_join import ranked_passage_keys
-from ragmeter.aggregate.feedback_records import (
-    FeedbackLabels,
-    FeedbackTrace,
-    ScorerFeedback,
-    labels_at,
-    labels_by_rank,
-    trace_key,
-)
 from ragmeter.breakdown.breakdown import BreakdownOptions, build_breakdown, build_document
 from ragmeter.breakdown.sources import FileBreakdownSource
 from ragmeter.config.settings import Settings
@@ -36,6 +27,13 @@ from ragmeter.metrics.labelled import (
     labelled_metric_names,
     unlabelled_results,
     verdict_values,
+)
+from ragmeter.metrics.merged_labels import (
+    GivenLabels,
+    effective_labels,
+    ranked_passage_keys,
+    read_given,
+    trace_key,
 )
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
@@ -60,12 +58,11 @@ class FileFeedback:
 
     def __init__(self, feedback: Iterable[Feedback], ks: Sequence[int]) -> None:
         self._ks = sorted(set(ks))
-        self._by_trace: dict[bytes, list[tuple[str | None, str, FeedbackLabels]]] = {}
+        self._by_trace: dict[bytes, list[tuple[str | None, str, GivenLabels]]] = {}
         self.number = self.used = 0
         scorers: set[str] = set()
         for item in feedback:
-            labels = labels_at(item, item.timestamp.timestamp())
-            row = (item.service, item.scorer, labels)
+            row = (item.service, item.scorer, read_given(item))
             self._by_trace.setdefault(trace_key(item.trace_id), []).append(row)
             scorers.add(item.scorer)
             self.number += 1
@@ -78,33 +75,27 @@ class FileFeedback:
     def scores(self, trace: Trace) -> list[Score]:
         """Return the results that the labels of a trace give, by scorer."""
         rows = self._by_trace.get(trace_key(trace.trace_id), ())
-        keys = ranked_passage_keys(trace) if rows else None
-        joined = FeedbackTrace(
-            trace_id=trace.trace_id,
-            service=trace.service,
-            segments=(),
-            timestamp=0.0,
-            probability=trace.probability,
-            passages=keys,
-        )
-        by_scorer: dict[str, ScorerFeedback] = {}
-        for service, scorer, labels in rows:
+        passages = ranked_passage_keys(trace) if rows else None
+        by_scorer: dict[str, GivenLabels] = {}
+        for service, scorer, given in rows:
             if service in (None, trace.service):
                 self.used += 1
-                before = by_scorer.get(scorer, ScorerFeedback())
-                by_scorer[scorer] = before.add(joined.restrict(labels))
+                before = by_scorer.get(scorer, GivenLabels())
+                by_scorer[scorer] = before.merge(given.restrict(passages))
         return [
             score
-            for scorer, feedback in sorted(by_scorer.items())
-            for score in self._results(joined, scorer, feedback)
+            for scorer, given in sorted(by_scorer.items())
+            for score in self._results(trace, passages, scorer, given)
         ]
 
-    def _results(self, joined: FeedbackTrace, scorer: str, feedback: ScorerFeedback) -> list[Score]:
-        labels = feedback.labels()
-        probability = joined.probability
-        if feedback.probability:
-            probability *= feedback.probability.probability
-        ranked = labels_by_rank(joined, labels)
+    def _results(
+        self, trace: Trace, passages: Sequence[str] | None, scorer: str, given: GivenLabels
+    ) -> list[Score]:
+        labels = effective_labels(given.labels)
+        probability = trace.probability
+        if given.probability:
+            probability *= given.probability.probability
+        ranked = labels.by_rank(passages)
         values = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         return label_results(values.items(), scorer, probability)
 

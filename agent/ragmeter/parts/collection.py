@@ -15,7 +15,14 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.files import load_yaml
-from ragmeter.parts.contract import DocumentKind, Event, Part, PartContext, ScoredBatch
+from ragmeter.parts.contract import (
+    DocumentKind,
+    Event,
+    Part,
+    PartContext,
+    ScoredBatch,
+    TraceName,
+)
 
 _V = TypeVar("_V")
 
@@ -85,10 +92,23 @@ class Parts:
         for part in self._parts.values():
             part.retain(services)
 
+    def kept_traces(self) -> set[TraceName]:
+        """Return the traces whose texts any part has kept."""
+        return {name for part in self._parts.values() for name in part.kept_traces()}
+
+    def take_kept(self) -> set[TraceName]:
+        """Return those of them that are new since the last call."""
+        return {name for part in self._parts.values() for name in part.take_kept()}
+
     def samples(self) -> Iterator[GaugeSample]:
         """Yield the gauges of every part."""
         for part in self._parts.values():
             yield from part.samples()
+
+    @property
+    def touched(self) -> bool:
+        """Whether the handlers of any part have changed its state since the last `changes`."""
+        return any(part.touched for part in self._parts.values())
 
     def changes(self) -> tuple[dict[str, Any], list[str]]:
         """Return the changed rows as JSON-able values by name, and the names of deleted rows."""
@@ -138,9 +158,16 @@ def declared_families(kind: type[Part[Any]]) -> Mapping[str, str]:
     return declared
 
 
-def document_kinds(kinds: PartKinds) -> dict[str, DocumentKind]:
+def document_kinds(kinds: PartKinds, settings: Settings) -> dict[str, DocumentKind]:
     """Return the kinds of documents that parts read, by the name of the part."""
-    return {kind.name: kind.documents for kind in kinds if kind.documents is not None}
+    read = {kind.name: kind.accepts(settings) for kind in kinds}
+    return {name: kind for name, kind in read.items() if kind is not None}
+
+
+def file_documents(kinds: PartKinds, settings: Settings) -> str | None:
+    """Return the name of the part whose documents files may have, None if there is none."""
+    read = document_kinds(kinds, settings)
+    return next((name for name, kind in read.items() if kind.read_file is not None), None)
 
 
 def part_pages(

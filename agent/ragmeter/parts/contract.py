@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic_core import from_json
@@ -35,8 +36,8 @@ class Document(Protocol):
     """What a part reads beside traces: it belongs to a service and has a time of its own."""
 
     @property
-    def service(self) -> str:
-        """The service as the sender names it."""
+    def service(self) -> str | None:
+        """The service as the sender names it, None where the documents need not name it."""
 
     @property
     def timestamp(self) -> datetime:
@@ -55,6 +56,12 @@ class DocumentKind:
         decode: Decodes one document.
         decode_body: Decodes every document of a posted body; may raise `BodyLimitExceeded`.
         replies: The names under which a reply counts the outcomes of `Part.receive`.
+        topic: The field of `kafka.topics` with the topic that has these documents alone; empty
+            where they come in that of the traces.
+        read_file: Decodes every document of a file, where files may have them.
+        encode_sent: Returns the JSON that Kafka workers send on to the partition of the service;
+            None for the document as it came.
+        decode_sent: Reads back what `encode_sent` returned.
     """
 
     path: str
@@ -64,6 +71,10 @@ class DocumentKind:
     decode: Callable[[bytes], Document | DecodeFailure]
     decode_body: Callable[[bytes], Iterator[Document | DecodeFailure]]
     replies: Mapping[str, str] = field(default_factory=dict)
+    topic: str = ""
+    read_file: Callable[[Path], Iterator[Document | DecodeFailure]] | None = None
+    encode_sent: Callable[[Any], bytes | DecodeFailure] | None = None
+    decode_sent: Callable[[bytes], Document | DecodeFailure] | None = None
 
     def matches(self, value: bytes) -> bool:
         """Return whether a message is a document of this kind, of any version of its schema."""
@@ -78,6 +89,20 @@ class DocumentKind:
         return isinstance(schema, str) and schema.startswith(self.schema_prefix)
 
 
+class CountedResults(Protocol):
+    """What is counted of a state of services, and how results enter it after their trace."""
+
+    @property
+    def windows(self) -> Windows:
+        """The windows of the services."""
+
+    def amend(self, old: ScoredTrace, new: ScoredTrace, segments: Sequence[str]) -> bool:
+        """Replace results of a trace that was counted in `segments`, both partial."""
+
+    def label(self, service: str) -> str:
+        """Return the bounded name of a service in the windows, `__other__` if it has none."""
+
+
 @dataclass(frozen=True)
 class PartContext:
     """What a part is built with.
@@ -86,6 +111,8 @@ class PartContext:
         settings: The settings of the agent.
         counters: Where the part counts events.
         count_overflow: Counts a label value beyond its limit, under the name of the label.
+        counted: The windows, where results may come after their trace.
+        stored_scores: Returns the stored scores of a trace, of a bounded service and a trace id.
         windows: The windows of all services, to read.
         share: Part of the installation's services that is expected here.
     """
@@ -93,15 +120,28 @@ class PartContext:
     settings: Settings
     counters: Counters
     count_overflow: Callable[[str], None]
+    counted: CountedResults
+    stored_scores: Callable[[str, str], Sequence[Mapping[str, Any]]] = lambda service, trace_id: ()
     windows: Windows = field(default_factory=Windows)
     share: float = 1.0
 
 
+TraceName = tuple[str, str]
+"""The bounded service and the id of a trace."""
+
+
 class Arrival(NamedTuple):
-    """A trace that arrived in time and for the first time, and the segments it was counted in."""
+    """A trace that arrived in time and for the first time.
+
+    Args:
+        trace: The trace under its bounded names.
+        segments: The segments it was counted in.
+        sent_as: Its service as it was sent.
+    """
 
     trace: ScoredTrace
     segments: tuple[str, ...]
+    sent_as: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +181,11 @@ class Part(ABC, Generic[StateT]):
         """Build the part, without any state."""
 
     @classmethod
+    def accepts(cls, settings: Settings) -> DocumentKind | None:
+        """Return the kind of documents that it reads under these settings."""
+        return cls.documents
+
+    @classmethod
     def check(cls, settings: Settings) -> None:
         """Check what the types of the settings cannot.
 
@@ -172,8 +217,14 @@ class Part(ABC, Generic[StateT]):
         """How many alerts of its own it had no room for."""
         return 0
 
-    def receive(self, document: Any, at: float) -> str:
-        """Count a document at Unix time `at`, and return its outcome."""
+    def receive(self, document: Any, at: float, source: str) -> str:
+        """Count a document at Unix time `at`, and return its outcome.
+
+        Args:
+            document: What `DocumentKind.decode` returned.
+            at: The time that it gives, or that of its arrival if that lies in the future.
+            source: Where it came from, as in the label `source` of counters.
+        """
         raise NotImplementedError(f"the part {self.name} reads no documents")
 
     def resample(self, settings: SamplingSettings) -> None:
@@ -182,9 +233,22 @@ class Part(ABC, Generic[StateT]):
     def retain(self, services: Collection[str]) -> None:
         """Forget every other service: they have left every window."""
 
+    def kept_traces(self) -> Set[TraceName]:
+        """Return the traces whose texts are to be kept."""
+        return frozenset()
+
+    def take_kept(self) -> Set[TraceName]:
+        """Return those of them that are new since the last call."""
+        return frozenset()
+
     def samples(self) -> Iterable[GaugeSample]:
         """Return the gauges."""
         return ()
+
+    @property
+    def touched(self) -> bool:
+        """Whether its own handlers have changed the state since the last `changes`."""
+        return False
 
     def changes(self) -> Mapping[str, StateT | None]:
         """Return the rows of the state that changed since the last call, None for deleted ones."""

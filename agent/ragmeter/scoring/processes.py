@@ -31,7 +31,6 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.feedback_join import ranked_passage_keys
 from ragmeter.config.scoring import SamplingSettings, ScorerSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import Unavailable
@@ -98,14 +97,12 @@ class ScoringPlan:
         ks: The cut-offs of the retrieval metrics of canaries.
         segments: The tags that windows distinguish.
         terms: The first terms of sampling.
-        passages: Whether to hash the ids of passages, to join feedback.
     """
 
     builtin: bool
     ks: tuple[int, ...]
     segments: tuple[str, ...]
     terms: SamplingTerms
-    passages: bool
 
     @classmethod
     def of(cls, settings: Settings) -> ScoringPlan:
@@ -115,7 +112,6 @@ class ScoringPlan:
             tuple(settings.judge.k),
             tuple(settings.segments),
             SamplingTerms(settings.sampling),
-            settings.feedback.traces > 0,
         )
 
 
@@ -198,8 +194,6 @@ class BodyScorer:
         scores = scorer.score_alone(trace)
         if not trace.canary and scorer.draw_builtin(scores)[0]:
             scores.builtin = scorer.score_builtin(scores.prepare())
-        if self._plan.passages:
-            scores.passages = ranked_passage_keys(trace)
         return scores
 
 

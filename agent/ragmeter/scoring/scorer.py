@@ -25,6 +25,7 @@ from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import abstention_pairs, canary_judge_pairs, leave_to_judge
 from ragmeter.metrics.labelled import PEOPLE_PAIRS, PEOPLE_STRATUM
+from ragmeter.metrics.merged_labels import ranked_passage_keys
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.reasons import Reason
 from ragmeter.sampling.sampler import (
@@ -73,7 +74,6 @@ class TraceScores:
         failed: As `Trace.failed`.
         referenced: Whether the trace has a reference.
         builtin: The results of the built-in scorers; None if they were not computed.
-        passages: The value of `ranked_passage_keys`; None if it was not computed.
         prepare: Returns the trace; where another process has scored it, it is decoded anew.
     """
 
@@ -81,7 +81,6 @@ class TraceScores:
     failed: bool
     referenced: bool
     builtin: list[Score] | None = None
-    passages: tuple[str, ...] | None = None
     prepare: Callable[[], PreparedTrace] = field(
         default=_prepare_nothing, compare=False, repr=False
     )
@@ -394,6 +393,7 @@ def summarise_trace(
         tags,
         *(usage.input_tokens, usage.output_tokens, usage.cost_usd) if usage else (None,) * 3,
         canary=trace.canary,
+        passages=ranked_passage_keys(trace),
         guessed=tuple(trace.guessed or ()),
     )
 

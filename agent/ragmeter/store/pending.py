@@ -1,4 +1,4 @@
-"""Tables of pending input: open spans, traces without passage texts, and feedback.
+"""Tables of pending input: open spans, and traces without passage texts.
 
 A request's spans of one trace are one row: a dozen spans cost one insert. Memory holds their ids
 and sizes (`ragmeter.ingest.assembler`) and copies of some (`ragmeter.embedded.open_traces`); the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.ingest.assembler import RestoredTrace
@@ -179,153 +179,3 @@ class HeldTraceTable:
             delete_ids(db, "held", [row.id for row in rows])
             add_counts(db, counts or {})
         self._store.released(len(rows))
-
-
-@dataclass(frozen=True, slots=True)
-class NewFeedback:
-    """Feedback on its way in.
-
-    Args:
-        trace: Hash of the trace's id.
-        since: Event time since when it waits.
-        body: The feedback as JSON.
-    """
-
-    trace: bytes
-    service: str | None
-    scorer: str
-    since: float
-    body: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFeedback:
-    """Stored feedback; `id` orders it."""
-
-    id: int
-    new: NewFeedback
-
-
-class NewRememberedTrace(NamedTuple):
-    """A counted trace to remember for its labels, by the hash of its id and its event time."""
-
-    trace: bytes
-    service: str
-    at: float
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RememberedTrace:
-    """A stored trace that may get labels."""
-
-    id: int
-    service: str
-    body: bytes
-
-
-@dataclass(slots=True)
-class FeedbackChanges:
-    """The changes of one commit, called with its connection.
-
-    Args:
-        frames: Traces to remember.
-        labelled: (id, body) of remembered traces with new labels.
-        before: Forget traces from before this event time.
-        shed: Forget so many of the oldest traces, those over the limit.
-        done: Ids of feedback that is done.
-    """
-
-    frames: Sequence[NewRememberedTrace] = ()
-    labelled: Sequence[tuple[int, bytes]] = ()
-    before: float | None = None
-    shed: int = 0
-    done: Sequence[int] = ()
-
-    def __call__(self, db: sqlite3.Connection) -> None:
-        """Run the statements."""
-        if self.before is not None:
-            db.execute("DELETE FROM frames WHERE at < ?", (self.before,))
-        rows = [(one.trace, one.service, one.at, one.body) for one in self.frames]
-        insert_rows(db, "frames", "trace, service, at, body", rows)
-        if self.shed:
-            db.execute(
-                "DELETE FROM frames WHERE id IN (SELECT id FROM frames ORDER BY at, id LIMIT ?)",
-                (self.shed,),
-            )
-        bodies = [(body, id_) for id_, body in self.labelled]
-        db.executemany("UPDATE frames SET body=? WHERE id=?", bodies)
-        delete_ids(db, "feedback", self.done)
-
-
-class FeedbackStore(Protocol):
-    """Stored feedback and remembered traces, as `ragmeter.aggregate` reads them."""
-
-    def rows(self, after: int, limit: int) -> list[StoredFeedback]:
-        """Return the next feedback with `id > after`, oldest first; it stays."""
-
-    def row(self, number: int) -> StoredFeedback | None:
-        """Return the feedback with this id."""
-
-    def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
-        """Count the feedback with `after < id <= upto`."""
-
-    def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
-        """Return the traces with this id, of one service or all; the latest of each service."""
-
-    def count_remembered(self, before: float | None = None) -> int:
-        """Count remembered traces, all or those from before an event time."""
-
-
-class FeedbackTable:
-    """The tables `feedback` and `frames`; safe to use from any thread.
-
-    `FeedbackChanges` take effect in the commit that they are part of.
-    """
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
-
-    def add(self, rows: Iterable[NewFeedback], counts: Mapping[CounterKey, float]) -> None:
-        """Store feedback, and increase counters in the same step."""
-        values = [(row.trace, row.service, row.scorer, row.since, row.body) for row in rows]
-        with self._store.transaction() as db:
-            insert_rows(db, "feedback", "trace, service, scorer, since, body", values)
-            add_counts(db, counts)
-
-    def rows(self, after: int, limit: int) -> list[StoredFeedback]:
-        """Return the next feedback with `id > after`, oldest first; it stays."""
-        rows = self._store.fetch(
-            "SELECT id, trace, service, scorer, since, body FROM feedback WHERE id > ?"
-            " ORDER BY id LIMIT ?",
-            after,
-            limit,
-        )
-        return [StoredFeedback(id_, NewFeedback(*fields)) for id_, *fields in rows]
-
-    def row(self, number: int) -> StoredFeedback | None:
-        """Return the feedback with this id."""
-        rows = self.rows(number - 1, 1)
-        return rows[0] if rows and rows[0].id == number else None
-
-    def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
-        """Count the feedback with `after < id <= upto`."""
-        query = "SELECT count(*) FROM feedback WHERE id > ? AND id <= ?"
-        return int(self._store.fetch(query, after, upto)[0][0])
-
-    def last(self) -> int:
-        """Return the id of the latest feedback, even if it is gone."""
-        return self._store.last_id("feedback")
-
-    def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
-        """Return the traces with this id, of one service or all; the latest of each service."""
-        rows = self._store.fetch(
-            "SELECT id, service, body FROM frames WHERE trace=? ORDER BY id", trace
-        )
-        latest = {row[1]: RememberedTrace(*row) for row in rows}
-        return [one for one in latest.values() if service in (None, one.service)]
-
-    def count_remembered(self, before: float | None = None) -> int:
-        """Count remembered traces, all or those from before an event time."""
-        time = float("inf") if before is None else before
-        return int(self._store.fetch("SELECT count(*) FROM frames WHERE at < ?", time)[0][0])

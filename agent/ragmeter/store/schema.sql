@@ -42,12 +42,3 @@ CREATE TABLE closed_traces(trace BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROW
 CREATE TABLE held(
   id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
   body BLOB NOT NULL);
--- Feedback, by the hash of its trace's id, and the remembered traces that it is joined to.
-CREATE TABLE feedback(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, service TEXT, scorer TEXT NOT NULL,
-  since REAL NOT NULL, body TEXT NOT NULL);
-CREATE TABLE frames(
-  id INTEGER PRIMARY KEY, trace BLOB NOT NULL, service TEXT NOT NULL, at REAL NOT NULL,
-  body BLOB NOT NULL);
-CREATE INDEX frames_by_trace ON frames(trace);
-CREATE INDEX frames_by_time ON frames(at);

@@ -182,7 +182,7 @@ class SqliteStore:
         """Traces that wait for the texts of their passages."""
         return self._held
 
-    def last_id(self, table: Literal["feedback", "held", "inbox"]) -> int:
+    def last_id(self, table: Literal["held", "inbox"]) -> int:
         """Return the id of the row that was added to the table last, even if it is gone."""
         rows = self.fetch("SELECT seq FROM sqlite_sequence WHERE name=?", table)
         return int(rows[0][0]) if rows else 0

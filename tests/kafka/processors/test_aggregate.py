@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
+from ragmeter.app.parts import PARTS
 from ragmeter.core.counters import Counters
 from ragmeter.kafka import transactions
 from ragmeter.kafka.processors import aggregate
@@ -19,13 +20,13 @@ from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.transactions import OutRecord
 
-from tests.aggregate.test_feedback_join import reported
 from tests.kafka.messages import message
 from tests.kafka.settings import settings_of
 from tests.kafka.state.partition import Owned, record, state_of
-from tests.kafka.state.test_feedback import counted as outcomes
-from tests.kafka.state.test_feedback import label, trace
 from tests.kafka.test_transactions import Group, Producer
+from tests.parts.labels.samples import reported
+from tests.parts.labels.test_partition import counted as outcomes
+from tests.parts.labels.test_partition import label, trace
 
 
 class Owner(AggregateOwner):
@@ -42,7 +43,8 @@ class Broken:
         counters = Counters()
         dead = DeadLetterTopic("rag.dead", TracePreparer(settings_of(), counters), counters)
         tp = TopicPartition("rag.scores", 0)
-        self.owner = Owner(cast(Any, SimpleNamespace(dead=dead, kinds=())), cast(Any, Owned()), tp)
+        parts = SimpleNamespace(dead=dead, kinds=PARTS, settings=settings_of())
+        self.owner = Owner(cast(Any, parts), cast(Any, Owned()), tp)
         self.begins = 0
 
     @property
@@ -108,7 +110,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
         raise ZeroDivisionError
 
     broken = Broken(KeyError("not raised"), label(1, reported(3)))
-    monkeypatch.setattr("ragmeter.aggregate.feedback_join.label_scores", fails)
+    monkeypatch.setattr("ragmeter.parts.labels.join.label_scores", fails)
     assert broken.count(trace(3)) == []
     assert outcomes(broken.state) == {"internal_error": 1}
     assert broken.state.aggregator.windows.count_traces("bot", "", "24h") == 1

@@ -17,6 +17,7 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
+from ragmeter.parts.collection import document_kinds
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.rows import OutboxItem
 
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 SCORER = Scorer()
+KINDS = document_kinds(PARTS, Settings())
 S = TypeVar("S")
 
 
@@ -128,7 +130,7 @@ def crashing(
             batch = log[at : at + rng.choice(sizes)]
             at += len(batch)
             for data in batch:
-                apply(state, [decode_scores_message(data)])
+                apply(state, [decode_scores_message(data, KINDS)])
             if crashes < 8 and rng.random() < 0.4:
                 crashes += 1
                 break

@@ -6,19 +6,20 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
+from ragmeter.kafka.scores_topic import DocumentRecord
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
-from ragmeter.store.pending import NewFeedback
+from ragmeter.parts.labels.documents import LabelDocument
+
+from tests.parts.labels.samples import reported
 
 START = 1_760_000_000.0
 PAIRS = (("error", "builtin"), ("answered", "builtin"), ("grounding", "builtin"))
-LABELS = '[[["","helpful",1760000000.0,1]],null]'
 
 
 def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreRecord:
@@ -48,12 +49,13 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
         input_tokens=rng.randrange(2_000),
         cost_usd=rng.random() / 100,
         canary=0.1 < kind < 0.11,
+        passages=("0" * 16,),
     )
-    return ScoreRecord(scored, SourceOffset(0, number), ("0" * 16,))
+    return ScoreRecord(scored, SourceOffset(0, number))
 
 
-def messages(seed: int, count: int = 3_000) -> list[list[ScoreRecord] | NewFeedback]:
-    rng, made, at = random.Random(seed), list[list[ScoreRecord] | NewFeedback](), START
+def messages(seed: int, count: int = 3_000) -> list[list[ScoreRecord] | DocumentRecord]:
+    rng, made, at = random.Random(seed), list[list[ScoreRecord] | DocumentRecord](), START
     number = 0
     while number < count:
         service = rng.choices(["hot", "cold"], [9, 1])[0]
@@ -64,9 +66,9 @@ def messages(seed: int, count: int = 3_000) -> list[list[ScoreRecord] | NewFeedb
             record.append(trace(rng, number, service, at))
         made.append(record)
         for _ in range(rng.randrange(3)):  # labels of what came, of what comes, and of nothing
-            name = f"t{rng.randrange(number + 400)}"
-            row = NewFeedback(trace_key(name), service, "reviewers", at, LABELS)
-            made.append(row)
+            about = rng.randrange(number + 400)
+            item = reported(about, service=service, scorer="reviewers")
+            made.append(DocumentRecord("labels", LabelDocument.of(item), at))
     return made
 
 
@@ -87,7 +89,7 @@ def state(**overrides: object) -> PartitionState:
 
 def rows_after(
     one: PartitionState,
-    made: Sequence[list[ScoreRecord] | NewFeedback],
+    made: Sequence[list[ScoreRecord] | DocumentRecord],
     count: Callable[[PartitionState, list[ScoreRecord]], None],
 ) -> list[Rows]:
     """The rows of a step every few messages."""

@@ -39,7 +39,7 @@ def observe(
     segments: Sequence[str] = (),
     turn: int = 0,
 ) -> None:
-    learner.observe([Arrival(scored, tuple(segments))], service, turn)
+    learner.observe([Arrival(scored, tuple(segments), service)], service, turn)
 
 
 def changes(learner: ControlLearner) -> dict[str, ControlState | None]:
@@ -163,7 +163,7 @@ def test_old_counts_fade() -> None:
 def test_how_traces_are_divided_changes_nothing(size: int) -> None:
     rng = random.Random(3)
     arrivals = [
-        Arrival(trace(3.0 * n, rng.random(), model=f"m{n // 900}"), (f"tenant={n % 50}",))
+        Arrival(trace(3.0 * n, rng.random(), model=f"m{n // 900}"), (f"tenant={n % 50}",), "bot")
         for n in range(25_000)
     ]
     whole, parts = (ControlLearner(["grounding"]) for _ in range(2))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
-from ragmeter.core.counters import Counters
 from ragmeter.parts.collection import Parts, part_pages
-from ragmeter.parts.contract import PartContext
 from ragmeter.parts.index.part import IndexPart
 from ragmeter_exporters.families import part_families
 from ragmeter_exporters.page.rendering import render_parts
@@ -15,7 +14,7 @@ from tests.parts.index.samples import event
 
 
 def made() -> tuple[Parts, IndexPart]:
-    parts = Parts((IndexPart,), PartContext(Settings(), Counters(), lambda label: None))
+    parts = Aggregator(Settings(), [], [], parts=(IndexPart,)).parts
     part = parts["index"]
     assert isinstance(part, IndexPart)
     return parts, part
@@ -27,7 +26,7 @@ def test_it_is_listed() -> None:
 
 def test_its_samples_have_the_labels_that_it_declares() -> None:
     parts, part = made()
-    part.receive(event(1), 1_790_000_001.0)
+    part.receive(event(1), 1_790_000_001.0, "http")
     part.receive(
         event(
             2,
@@ -38,6 +37,7 @@ def test_its_samples_have_the_labels_that_it_declares() -> None:
             },
         ),
         1_790_000_002.0,
+        "http",
     )
     families = {family.name: family for family in part_families((IndexPart,))}
     found = {name: tuple(label for label, _ in labels) for name, labels, _ in parts.samples()}
@@ -48,7 +48,7 @@ def test_its_samples_have_the_labels_that_it_declares() -> None:
 
 def test_its_rows_restore_it() -> None:
     parts, part = made()
-    part.receive(event(1), 1_790_000_001.0)
+    part.receive(event(1), 1_790_000_001.0, "http")
     changed, deleted = parts.changes()
     assert set(changed) == {'index/["bot"]', 'index/["bot", "kb"]'}
     assert deleted == []
@@ -59,7 +59,7 @@ def test_its_rows_restore_it() -> None:
 
 def test_its_fragment_shows_the_index_of_its_service() -> None:
     parts, part = made()
-    part.receive(event(1), 1_790_000_001.0)
+    part.receive(event(1), 1_790_000_001.0, "http")
     (fragment,) = render_parts(part_pages((IndexPart,), [parts], "bot"))
     assert "recursive-512 + e5-small" in fragment
     assert part_pages((IndexPart,), [parts], "another") == []

@@ -1,4 +1,4 @@
-"""The HTTP endpoints for JSON items: traces, feedback, and the documents that parts read.
+"""The HTTP endpoints for JSON items: traces, and the documents that parts read.
 
 A body is read within bounds, decoded in a thread, committed together with the bodies of concurrent
 requests, and answered when it is durable. A request refused for good counts as a dead letter.
@@ -7,7 +7,6 @@ requests, and answered when it is durable. A request refused for good counts as 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -15,7 +14,6 @@ from typing import Any, Generic, TypeVar
 from aiohttp import web
 
 from ragmeter.core.errors import Unavailable
-from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
@@ -28,7 +26,6 @@ from ragmeter.embedded.endpoints.request_bodies import (
     refuse_request,
 )
 from ragmeter.embedded.intake import QueueFull, count_failures
-from ragmeter.ingest.files import decode_feedback_body
 from ragmeter.ingest.native import (
     MAX_ITEMS,
     BodyLimitExceeded,
@@ -50,7 +47,6 @@ _REFUSALS = {400: "broken_body", 413: "too_large", 415: "unsupported_encoding"}
 _ItemT = TypeVar("_ItemT")
 _ResultT = TypeVar("_ResultT")  # of the items of one request
 _TraceItem = DecodedTrace | DecodeFailure
-_FeedbackItem = Feedback | DecodeFailure
 _DocumentItem = Document | DecodeFailure
 
 
@@ -155,24 +151,6 @@ class TracesEndpoint(_JsonItemsEndpoint[DecodedTrace, tuple[bool, ...]]):
         return _report(counts, items, good=bool(result))
 
 
-class FeedbackEndpoint(_JsonItemsEndpoint[Feedback, None]):
-    """The endpoint for labels."""
-
-    path = "/v1/feedback"
-
-    def _decode(self, body: bytes) -> list[_FeedbackItem]:
-        return list(decode_feedback_body(body))
-
-    def _write(self, requests: Sequence[list[_FeedbackItem]]) -> list[None]:
-        together = [item for items in requests for item in items]
-        self._agent.accept_feedback(together, _SOURCE, live=True)
-        return [None] * len(requests)
-
-    def _reply(self, items: list[_FeedbackItem], result: None) -> web.Response:
-        accepted = sum(isinstance(item, Feedback) for item in items)
-        return _report({"accepted": accepted}, items, good=accepted > 0)
-
-
 class DocumentsEndpoint(_JsonItemsEndpoint[Document, list[str]]):
     """The endpoint for the documents of a part.
 
@@ -205,12 +183,14 @@ class DocumentsEndpoint(_JsonItemsEndpoint[Document, list[str]]):
             [item for item in items if not isinstance(item, DecodeFailure)] for items in requests
         ]
         documents = [document for documents in good for document in documents]
-        outcomes = iter(self._agent.receive(self._part, documents, counts))
+        received = self._agent.receive(self._part, documents, _SOURCE, counts=counts)
+        outcomes = iter(received)
         return [[next(outcomes) for _ in documents] for documents in good]
 
     def _reply(self, items: list[_DocumentItem], result: list[str]) -> web.Response:
-        outcomes = Counter(result)
-        counts = {reply: outcomes[outcome] for outcome, reply in self._kind.replies.items()}
+        counts = dict.fromkeys(self._kind.replies.values(), 0)
+        for outcome in result:
+            counts[self._kind.replies[outcome]] += 1
         return _report(counts, items, good=bool(result))
 
 

@@ -52,7 +52,6 @@ log = logging.getLogger(__name__)
 # leave a worker longer in doubt whether a partition is still its own.
 STEP_SECONDS = 10.0
 _GATHER_SECONDS = 0.2
-_FEEDBACK_FIRST = 1  # failures of a trace after which feedback that waits for it is given up
 
 
 S = TypeVar("S", bound=PartitionState | AssemblyState)
@@ -139,9 +138,9 @@ class AggregateOwner(StatefulOwner[PartitionState]):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._kinds = document_kinds(self.parts.kinds)
-        # by offset, and number in it, of a record that fails: how often, and the last error
-        self._failures: dict[Hashable, tuple[int, str]] = {}
+        self._kinds = document_kinds(self.parts.kinds, self.parts.settings)
+        # the error by offset, and number in it, of a record that fails
+        self._failures: dict[Hashable, str] = {}
         self._uncommitted = False
         self._published = 0  # version of the control record that was sent
 
@@ -223,17 +222,19 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             if isinstance(records, list) and len(records) > 1 and whole not in self._failures:
                 self._apply(whole, records)
                 records = []
-            for number, record in enumerate(records if isinstance(records, list) else [records]):
+            alone: Sequence[ScoresRecord] = records if isinstance(records, list) else [records]
+            for number, record in enumerate(alone):
                 key = message.offset, number
-                times, why = self._failures.get(key, (0, ""))
-                if times > _FEEDBACK_FIRST or not self._apply(key, record):
-                    letters.append(self._give_up(message, record, why))
+                if key in self._failures:
+                    letters.append(self._give_up(message, record, self._failures[key]))
+                else:
+                    self._apply(key, record)
             await asyncio.sleep(0)  # a scrape may hold the lock in between
         with self.group.lock:
             self.state.settle()
         return letters
 
-    def _apply(self, key: Hashable, record: ScoresRecord | list[ScoreRecord]) -> bool:
+    def _apply(self, key: Hashable, record: ScoresRecord | list[ScoreRecord]) -> None:
         """Count a record, or raise so that the state is loaded anew where it fails.
 
         Of traces that fail together, each is then counted alone.
@@ -242,20 +243,14 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             with self.group.lock:
                 if isinstance(record, list):
                     self.state.apply_all(record)
-                    return True
-                failed = key in self._failures
-                # perhaps because of feedback that waits for it
-                if failed and not self.state.give_up_feedback(record):
-                    return False
-                self.state.apply(record)
+                else:
+                    self.state.apply(record)
         except Exception as error:
             if not is_item_fault(error):
                 raise
-            times, _ = self._failures.get(key, (0, ""))
-            self._failures[key] = times + 1, repr(error)[:200]
+            self._failures[key] = repr(error)[:200]
             log.exception("a record cannot be counted; the state is loaded anew without it")
             raise RecordFailed from error
-        return True
 
     def _give_up(self, message: Any, record: ScoresRecord, error: str) -> OutRecord:
         with self.group.lock:

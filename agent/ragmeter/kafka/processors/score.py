@@ -1,9 +1,9 @@
 """The processors of the score group, which need no state.
 
 `ScoreOwner` turns messages of the traces topic into records of the scores topic, one or a few a
-service and batch; OTLP goes to the spans topic instead, where it becomes traces. Labels, which have
-a topic of their own, are sent on to the partition in which their service is counted. Offsets are
-committed with what is sent.
+service and batch; OTLP goes to the spans topic instead, where it becomes traces. The documents of
+parts, some of which have a topic of their own, are sent on to the partition in which their service
+is counted. Offsets are committed with what is sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Sequence
@@ -21,15 +20,12 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
-from ragmeter.aggregate.feedback_join import ranked_passage_keys
-from ragmeter.aggregate.feedback_records import feedback_rows
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commits import AgentOutputs
-from ragmeter.ingest.files import INVALID, decode_feedback
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.processors.delivery import (
     DeadLetterTopic,
@@ -38,7 +34,7 @@ from ragmeter.kafka.processors.delivery import (
 )
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord, SourceOffset, encode_scores
-from ragmeter.kafka.scores_topic import encode_document, encode_feedback
+from ragmeter.kafka.scores_topic import encode_document
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
 from ragmeter.kafka.wire import BadRecord, RecordTooLarge
@@ -55,7 +51,6 @@ _LOG_APPEND = 1  # timestamp type of a message that carries the broker's time
 _GATHER_SECONDS = 0.1  # for a larger batch: a transaction costs what scoring some 20 traces does
 _YIELD_SECONDS = 0.02  # of scoring at a time: heartbeats and scrapes share the loop
 _SCORES_TOO_LARGE = DecodeFailure.of_whole("too_large", "its scores are larger than a message", b"")
-_NO_SERVICE = DecodeFailure(INVALID, (("service", "is needed over Kafka"),), b"")
 
 Outcome = ScoreRecord | list[OutRecord]
 """What comes of a message."""
@@ -101,7 +96,11 @@ class MessageProcessor:
         parts: PartKinds = (),
     ) -> None:
         self._outputs = outputs
-        self._kinds = document_kinds(parts)
+        self._kinds = document_kinds(parts, settings)
+        topics = settings.kafka.topics
+        self._topics = {
+            getattr(topics, kind.topic): name for name, kind in self._kinds.items() if kind.topic
+        }
         self.scores_topic = settings.kafka.topics.scores
         self.in_flight = settings.kafka.in_flight
         self.dead = dead
@@ -125,7 +124,7 @@ class MessageProcessor:
     def _is_plain(self, message: Any) -> bool:
         value = message.value or b""
         return (
-            message.topic != self._settings.kafka.topics.feedback
+            message.topic not in self._topics
             and self._encoding(message) is MessageEncoding.NATIVE
             and len(value) <= self._settings.limits.trace_bytes
             and self._document_part(value) is None
@@ -146,8 +145,8 @@ class MessageProcessor:
             return self._letter(message, scores)
         if scores is not None:
             return self._defect(message, scores.why)
-        if message.topic == self._settings.kafka.topics.feedback:
-            return self._forward_feedback(message)
+        if part := self._topics.get(message.topic):
+            return self._forward_document(message, part)
         encoding = self._encoding(message)
         if encoding is not MessageEncoding.NATIVE:
             return self._split(message, encoding)
@@ -171,10 +170,7 @@ class MessageProcessor:
         return await scored if asyncio.iscoroutine(scored) else scored
 
     def _score(self, message: Any, trace: Trace) -> _Handled:
-        scores = self._tiers.scorer.score_alone(trace)
-        if self._settings.feedback.traces:
-            scores.passages = ranked_passage_keys(trace)
-        return self._draw(message, scores, trace)
+        return self._draw(message, self._tiers.scorer.score_alone(trace), trace)
 
     def _draw(self, message: Any, scores: TraceScores, trace: Trace | None = None) -> _Handled:
         """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
@@ -200,7 +196,7 @@ class MessageProcessor:
         source = SourceOffset(message.partition, message.offset)
         scored = self._preparer.publishable(scored)
         load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
-        return ScoreRecord(scored, source, scores.passages, load)
+        return ScoreRecord(scored, source, load)
 
     def publish(self, records: Sequence[ScoreRecord]) -> None:
         """Hand on scores that are committed, once unless a producer has sent their trace twice."""
@@ -232,28 +228,24 @@ class MessageProcessor:
 
     def _document_part(self, value: bytes) -> str | None:
         """Return the name of the part that reads a message, None for a trace."""
-        return next((name for name, kind in self._kinds.items() if kind.matches(value)), None)
+        mixed = ((name, kind) for name, kind in self._kinds.items() if not kind.topic)
+        return next((name for name, kind in mixed if kind.matches(value)), None)
 
     def _forward_document(self, message: Any, part: str) -> Outcome:
         """Send on a document; its part counts it once wherever it was read."""
-        decoded = self._kinds[part].decode(message.value)
+        kind = self._kinds[part]
+        value = message.value or b""
+        decoded = kind.decode(value)
         if isinstance(decoded, DecodeFailure):
             return self._letter(message, decoded)
+        if kind.encode_sent is not None:
+            sent = kind.encode_sent(decoded)
+            if isinstance(sent, DecodeFailure):
+                return self._letter(message, sent)
+            value = sent
+        service = decoded.service or ""
         at = self._limit_time(message, decoded.timestamp.timestamp())
-        return self._forward(message, decoded.service, encode_document(part, message.value, at))
-
-    def _forward_feedback(self, message: Any) -> Outcome:
-        """Return the record of feedback; it must name its service, as a trace id does not."""
-        feedback = decode_feedback(message.value or b"")
-        if isinstance(feedback, DecodeFailure):
-            return self._letter(message, feedback)
-        if feedback.service is None:
-            return self._letter(message, _NO_SERVICE)
-        arrived = arrival_time(message, time.time())
-        (row,) = feedback_rows([feedback], None, math.inf if arrived is None else arrived)
-        return self._forward(message, feedback.service, encode_feedback(row))
-
-    def _forward(self, message: Any, service: str, data: bytes) -> Outcome:
+        data = encode_document(part, value, at)
         return [OutRecord(self.scores_topic, data, service.encode("utf-8", "replace"))]
 
     def _limit_time(self, message: Any, timestamp: float) -> float:

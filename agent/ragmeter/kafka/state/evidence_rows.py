@@ -40,8 +40,8 @@ class EvidenceRows:
     def add(self, key: EvidenceKey, record: ScoreRecord) -> None:
         """Keep a trace that has become one of the worst."""
         try:
-            # feedback rows have the passages
-            data = encode_score(ScoreRecord(record.scored, record.source))
+            # whoever joins labels to a trace remembers the hashes of its passages
+            data = encode_score(ScoreRecord(record.scored._replace(passages=None), record.source))
         except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)

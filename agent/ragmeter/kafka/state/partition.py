@@ -11,27 +11,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from ragmeter.aggregate.evidence import Results, scores_in_evidence
-from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
-from ragmeter.aggregate.feedback_records import feedback_rows, trace_key
 from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import Clocks
+from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import Counters
-from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord
 from ragmeter.kafka.scores_topic import DocumentRecord
 from ragmeter.kafka.state.evidence_rows import EvidenceRows
-from ragmeter.kafka.state.feedback import FeedbackStateRows
 from ragmeter.kafka.state.rows import (
     HEAD,
     STATE_VERSION,
@@ -45,21 +40,19 @@ from ragmeter.kafka.state.rows import (
 from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.contract import Document
 from ragmeter.parts.views import ControlSource
 from ragmeter.reasons import Reason
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.store.pending import NewFeedback
 
-_BATCH = 200  # feedback that is joined at a time: what one record can set free
+_KAFKA = "kafka"  # the source of documents
 
-ScoresRecord = ScoreRecord | DocumentRecord | NewFeedback
+ScoresRecord = ScoreRecord | DocumentRecord
 """Any record of the scores topic."""
 
 
 class PartitionState(ServiceState):
     """The state of the services of a partition, with all that belongs to it as rows.
-
-    Each label, and each trace, is joined to what it belongs to before the next record is counted.
 
     An exception of `apply` spoils the state: it must be loaded anew, and the record given up
     (`give_up`).
@@ -82,16 +75,15 @@ class PartitionState(ServiceState):
         parts: PartKinds = (),
     ) -> None:
         share = settings.kafka.partitions
-        self._feedback_rows = FeedbackStateRows()
         super().__init__(
             settings,
             rules,
             expected,
-            FeedbackJoin(settings, self._feedback_rows, share),
             clocks=Clocks(clock, monotonic),
             notify=notify,
             share=share,
             parts=parts,
+            stored_scores=self._stored_scores,
         )
         self._expected = list(expected)
         judged = settings.judge.budget.canaries > 0
@@ -112,9 +104,7 @@ class PartitionState(ServiceState):
         """Count a record, in the order of the partition. It becomes the state's own."""
         self._spoiled = True
         if isinstance(record, DocumentRecord):  # the part recognises repetitions
-            self.aggregator.parts[record.part].receive(record.document, record.at)
-        elif isinstance(record, NewFeedback):
-            self._accept(record, SOURCE_LABELS)
+            self.aggregator.receive(record.part, record.document, at=record.at, source=_KAFKA)
         elif record.source is None:
             self._count_probe(record.scored)
         else:
@@ -124,10 +114,7 @@ class PartitionState(ServiceState):
 
     def apply_all(self, records: Sequence[ScoreRecord]) -> None:
         """Do as `apply` with each of the traces of a record, at about half the cost."""
-        labelled = self._feedback_rows.count_feedback() > 0 and any(
-            self.feedback.waiting_for(trace_key(one.scored.trace_id)) for one in records
-        )
-        if labelled or any(one.source is None for one in records):
+        if any(one.source is None for one in records):
             for record in records:
                 self.apply(record)
             return
@@ -147,75 +134,31 @@ class PartitionState(ServiceState):
             self.aggregator.add_extra(scored._replace(timestamp=at, partial=True))
 
     def _count(self, records: Sequence[ScoreRecord]) -> None:
-        """Count new traces, and remember them for their labels and as evidence."""
+        """Count new traces, and remember them as evidence."""
         counters = self.aggregator.counters
         new = [one for one in records if self._is_new(one.scored)]
         if repeated := len(records) - len(new):
             counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS, repeated)
         left = iter(new)
         for applied in self.count_all([self._reconcile(one.scored) for one in new]):
-            run = [(one, next(left)) for one in applied.traces]
-            if not run:
-                continue
-            counted = [
-                CountedTrace(record.scored.service, record.passages, one.trace, one.segments)
-                for one, record in run
-            ]
-            self._feedback_rows.apply(self.feedback.remember(counted, self.aggregator))
-            self._join_waiting()
-            self._counted += [(one.trace, record) for one, record in run]
+            self._counted += [(one.trace, next(left)) for one in applied.traces]
 
     def _reconcile(self, scored: ScoredTrace) -> ScoredTrace:
         expected = self._canaries if scored.canary else self._expected
         return _reconcile_pairs(scored, expected, self.aggregator.counters)
 
-    def _accept(self, row: NewFeedback, source: tuple[tuple[str, str], ...]) -> None:
-        """Join feedback, or let it wait."""
-        self.aggregator.counters.inc("ragmeter_feedback_received_total", source)
-        now = self.aggregator.windows.now
-        self._feedback_rows.add(row if now is None else replace(row, since=now))
-        self._join_waiting()
-
-    def _join_waiting(self) -> bool:
-        """Join what can be joined now and drop what has waited too long; return whether any was."""
-        moved = False
-        if not self._feedback_rows.count_feedback():
-            return moved
-        while rows := self.feedback.take(_BATCH, self.aggregator.windows.now):
-            changes = self.feedback.join(rows, self.aggregator)
-            self._feedback_rows.apply(changes)
-            self.feedback.mark_read()
-            moved = moved or bool(changes.done)
-        return moved
-
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter."""
         counters = self.aggregator.counters
-        if isinstance(record, NewFeedback):
-            counters.inc("ragmeter_feedback_received_total", SOURCE_LABELS)
-            counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
         counters.inc("ragmeter_dead_letters_total", (("reason", "internal_error"),))
         self._changed = True
-
-    def give_up_feedback(self, record: ScoresRecord) -> bool:
-        """Give up feedback that waits for a trace that fails, perhaps because of it.
-
-        Returns whether there was any.
-        """
-        if not isinstance(record, ScoreRecord):
-            return False
-        rows = self.feedback.waiting_for(trace_key(record.scored.trace_id))
-        for row in rows:
-            self._feedback_rows.apply(self.feedback.give_up(row, self.aggregator))
-        self._changed |= bool(rows)
-        return bool(rows)
 
     def tick(self) -> None:
         """Advance event time by the time that passed while nothing arrived."""
         event = self.time.now(self.clocks.monotonic())
         if event is not None:
             self.transitions += self.aggregator.advance(event)
-            self._changed |= self._join_waiting() or self.due
+            self._changed |= self.due
 
     def promote(self, service: str | None) -> dict[str, Any] | None:
         """Make new baselines, as `BaselineKeeper.promote`."""
@@ -225,21 +168,20 @@ class PartitionState(ServiceState):
             self._commands += 1
         return document
 
-    def add_label(self, feedback: Feedback) -> None:
-        """Count labels that a person has given here; they are durable with the next step."""
+    def receive(self, part: str, documents: Sequence[Document], source: str) -> list[str]:
+        """Count documents that were given here; they are durable with the next step."""
         self._spoiled = True
-        drawn = self.labels.drawn_among([feedback])
-        (row,) = feedback_rows(
-            items=[feedback],
-            event_time=None,
-            now=self.clocks.wall(),
-            drawn=drawn,
-        )
-        self.label(feedback, self._stored_scores)
-        self._accept(row, (("source", "page"),))
+        now = self.clocks.wall()
+        outcomes = []
+        for document in documents:
+            at = document.timestamp.timestamp()
+            at = at if at <= now + FUTURE_SECONDS else now
+            outcomes.append(self.aggregator.receive(part, document, at=at, source=source))
         self.settle()
-        self._changed, self._spoiled = True, False
+        self._changed = True
+        self._spoiled = False
         self._commands += 1
+        return outcomes
 
     def _stored_scores(self, service: str, trace_id: str) -> Results:
         return scores_in_evidence(self.evidence.get((service, trace_id)))
@@ -290,7 +232,7 @@ class PartitionState(ServiceState):
     @property
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
-        changed = self._changed or self.outbox.changed or self.labels.changed
+        changed = self._changed or self.outbox.changed or self.aggregator.parts.touched
         return changed or bool(self.evidence.changes)
 
     def step(self) -> Rows:
@@ -307,11 +249,10 @@ class PartitionState(ServiceState):
         head = {
             "v": STATE_VERSION,
             "seen": self._ids.dump(),
-            "labels": self._feedback_rows.dump(),
             **{name: changes.meta.pop(name) for name in small},
         }
         rows = self._rows.of(changes)
-        rows |= self.evidence.changes | self._feedback_rows.drain() | self._ids.drain()
+        rows |= self.evidence.changes | self._ids.drain()
         rows |= {**self._note_rows, HEAD: dump_json(head)}
         self.evidence.changes, self._note_rows, self._changed = {}, {}, False
         self._stepped = self._commands
@@ -324,7 +265,7 @@ class PartitionState(ServiceState):
 
     @property
     def unsaved_commands(self) -> bool:
-        """Whether a promotion or a person's label is not durable yet."""
+        """Whether a promotion, or a document that was given here, is not durable yet."""
         return self._durable < self._commands
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
@@ -332,17 +273,12 @@ class PartitionState(ServiceState):
         load_rows(rows, "the state", self._load)
 
     def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
-        self._feedback_rows.load(head["labels"], rows)
         saved = self._rows.load(rows)
         saved.meta["wall_time"] = head["wall_time"]
         self.restore(saved)
         self._ids.load(head["seen"], rows.get("s", ()))
         self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
         self.evidence.load(rows.get("e", ()), str(head["content"]))
-        remembered = self._feedback_rows.count_remembered()
-        self._feedback_rows.apply(self.feedback.remember([], self.aggregator))
-        # new settings may bound them otherwise
-        self._changed = self._join_waiting() or self._feedback_rows.count_remembered() != remembered
 
 
 _pair_of = attrgetter("metric", "scorer")

@@ -150,14 +150,14 @@ class ControlLearner:
         versions = {
             f"{tag}={trace.tags[tag]}": trace.timestamp
             for tag in VERSION_TAGS
-            for trace, _ in arrivals
+            for trace, _, _ in arrivals
             if tag in trace.tags
         }
         if (
             traffic is None
             or not traffic.first.keys() >= {"", *versions}
             or traffic.traces + len(arrivals) >= _MEMORY_TRACES
-            or max([trace.timestamp for trace, _ in arrivals]) >= self._due
+            or max([trace.timestamp for trace, _, _ in arrivals]) >= self._due
         ):  # the order matters
             for arrival in arrivals:
                 self._observe_one(arrival, service, turn)
@@ -165,12 +165,12 @@ class ControlLearner:
         self._changed[_SERVICE_ROW + service] = None
         traffic.traces += len(arrivals)
         traffic.last |= {"": arrivals[-1].trace.timestamp, **versions}
-        traffic.count_segments(Counter(chain.from_iterable(names for _, names in arrivals)))
-        for trace, _ in arrivals:
+        traffic.count_segments(Counter(chain.from_iterable(names for _, names, _ in arrivals)))
+        for trace, _, _ in arrivals:
             self._count_cheap(traffic, trace.results)
 
     def _observe_one(self, arrival: Arrival, service: str, turn: int) -> None:
-        trace, segments = arrival
+        trace, segments, _ = arrival
         traffic = self._services.setdefault(service, ServiceTraffic(0))
         self._changed[_SERVICE_ROW + service] = None
         traffic.traces += 1

@@ -143,7 +143,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         """Count the traces that arrived."""
         if not self.enabled or not run.arrivals:
             return
-        traces = [trace for trace, _ in run.arrivals]
+        traces = [arrival.trace for arrival in run.arrivals]
         if self._next is None:
             self._skip(traces[0].timestamp)
         self._latest_trace = max(self._latest_trace, *[one.timestamp for one in traces])

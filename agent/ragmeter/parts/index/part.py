@@ -51,7 +51,7 @@ class IndexPart(Part[IndexState]):
         )
         return cls(indexes, context.counters)
 
-    def receive(self, document: IndexEvent, at: float) -> str:
+    def receive(self, document: IndexEvent, at: float, source: str) -> str:
         """Count an event of an indexing job."""
         outcome = self.indexes.add(document, at)
         self._counters.inc("ragmeter_index_events_total", (("outcome", outcome),))

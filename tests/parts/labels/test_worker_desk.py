@@ -11,13 +11,14 @@ import pytest
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.feedback import Feedback, Verdict
 from ragmeter.kafka import worker_view
-from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.sampling.labelling import PoolTrace
+from ragmeter.parts.labels.documents import LabelDocument
+from ragmeter.parts.labels.pool import PoolTrace
 from ragmeter_exporters.label_desk import LabelDesk
 
 from tests.backends import Partition, settings_of
 from tests.kafka.cluster import Worker, workers
 from tests.kafka.place import Place, page
+from tests.parts.labels.samples import part_of
 from tests.traces import START, make_trace, trace_line
 from tests.waiting import PATIENCE, until
 
@@ -80,13 +81,13 @@ def test_labels_of_a_worker_are_durable_and_another_goes_on(place: Place) -> Non
 def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_path: Path) -> None:
     backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(0), trace_line(1)])
-    view, desk = backend.view, LabelDesk(backend.view, backend.view)
-    state = view.state_of("bot")
-    assert isinstance(state, PartitionState)
-    state.labels.draw("bot", 2)
-    first, second = sorted(state.labels.state("bot")[0])
+    desk = LabelDesk(backend.view, backend.view)
+    state = backend.state
+    pool = part_of(state).pool
+    pool.draw("bot", 2)
+    first, second = sorted(pool.state("bot")[0])
     assert desk._text("bot", first) is None, "pending"
-    assert desk._left("bot") == state.labels.state("bot")[0]
+    assert desk._left("bot") == pool.state("bot")[0]
     (record, _) = (one for _, one in sorted(state.evidence.missing_texts()))
     body = encode_evidence(make_trace(0), record.scored, 10_000)
     state.evidence.save_text(("bot", first.trace_id), body)
@@ -105,7 +106,7 @@ def test_a_label_that_kafka_does_not_take_is_not_said_to_be_lost(
     backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(0)])
     desk = LabelDesk(backend.view, backend.view)
-    backend.state.labels.draw("bot", 1)
+    part_of(backend.state).pool.draw("bot", 1)
     reported = desk._store("bot", "t0", Verdict(answered=False))
     assert reported.startswith("Not known to be stored: applied, but lost if this worker ends")
     backend._commit()
@@ -123,14 +124,17 @@ def test_services_that_are_too_many_are_drawn_from_partition_after_partition(
         backend.feed([trace_line(n, service=f"s{n}") for n in range(count)])
     view = first.view
     view._group.held[1] = second.state
+    desk = LabelDesk(view, view)
     for _ in range(2):
-        state = view.state_of("__other__")
-        state.labels.draw("__other__", 2)
-        assert view.state_of("__other__") is state, "until all of it is labelled"
-        for one in state.labels.state("__other__")[0]:
-            state.add_label(Feedback.model_validate(label_of(one, service=f"s{one.trace_id[1:]}")))
-        assert state.labels.state("__other__")[0] == []
-    assert {len(one.state.labels.labelled) for one in (first, second)} == {2}
+        place = desk._place("__other__")
+        place.pool.draw("__other__", 2)
+        assert desk._place("__other__") is place, "until all of it is labelled"
+        (state,) = (one.state for one in (first, second) if part_of(one.state) is place)
+        for one in place.pool.state("__other__")[0]:
+            given = Feedback.model_validate(label_of(one, service=f"s{one.trace_id[1:]}"))
+            state.receive("labels", [LabelDocument.of(given)], "page")
+        assert place.pool.state("__other__")[0] == []
+    assert {len(part_of(one.state).pool.labelled) for one in (first, second)} == {2}
 
 
 def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
@@ -140,7 +144,8 @@ def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
     with monkeypatch.context() as patch:
         patch.setattr(backend, "_commit", lambda: None)
         backend.feed([trace_line(n) for n in range(12)])
-    pool, desk = backend.state.labels, LabelDesk(backend.view, backend.view)
+    pool = part_of(backend.state).pool
+    desk = LabelDesk(backend.view, backend.view)
     pool.draw("bot", 5)
     drawn = desk._left("bot")
     document = desk._document("bot", "24h")

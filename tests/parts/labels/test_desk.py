@@ -20,12 +20,13 @@ from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.sampling.labelling import PoolTrace
+from ragmeter.parts.labels.pool import PoolTrace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter_exporters.label_desk import LabelDesk
 
 from tests.backends import Embedded, settings_of
 from tests.exporters.browser import browser
+from tests.parts.labels.samples import part_of
 from tests.real import require
 from tests.traces import good, trace_line
 from tests.waiting import PATIENCE
@@ -86,7 +87,7 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
             httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
         ):
             with agent.lock():
-                agent.states()[0].labels.draw("bot", 3)
+                part_of(agent.states()[0]).pool.draw("bot", 3)
 
             cookies: dict[str, dict[str, str]] = {}
 
@@ -172,7 +173,6 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
                 assert stored.status_code == 303, stored.text
             again = await client.post("/label/bot", data=form, headers=origin)
             assert (again.status_code, "has a label by now" in again.text) == (400, True)
-            await asyncio.to_thread(agent.wait_feedback)
             page = await client.get("/label/bot")
             assert "No trace waits" in page.text
             assert "people+builtin" in page.text
@@ -230,7 +230,7 @@ def test_forms_of_others_are_refused(tmp_path: Path) -> None:
             reply = await client.post("/v1/labels", json={"count": 3}, headers={"Origin": base})
             assert reply.status_code == 403
             with agent.lock():
-                assert agent.states()[0].labels.state("bot")[2] == 40, "nothing was drawn"
+                assert part_of(agent.states()[0]).pool.state("bot")[2] == 40, "nothing was drawn"
             reply = await client.post("/label/bot", data=form, headers={"Origin": base})
             assert reply.status_code == 303
             page = (await client.get("/label/bot")).text
@@ -256,7 +256,7 @@ def test_forms_of_others_are_refused(tmp_path: Path) -> None:
 def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
-            labelling(tmp_path) as (agent, base),
+            labelling(tmp_path) as (_, base),
             httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
         ):
             counts: list[Any] = ["30", 2.5, None, [3], {}]
@@ -291,7 +291,6 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
                 given = {"trace_id": labels[5]["trace_id"], "verdict": verdict}
                 assert (await client.post("/v1/labels", json=given)).status_code == 400
             assert (await client.post("/v1/feedback", json=labels[5:])).json()["accepted"] == 5
-            await asyncio.to_thread(agent.wait_feedback)
             document = (await client.post("/v1/labels", json={"count": 0})).json()
             assert document["questions"] == []
             estimates = {(row[0], row[1]): row[2:] for row in document["estimates"]}

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.feedback_records import (
-    FeedbackTrace,
-    LabelProbability,
-    ModelSample,
-    ScorerFeedback,
-)
+from pydantic import TypeAdapter
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
@@ -23,12 +18,15 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.metrics.labelled import SORTED_BY
-from ragmeter.sampling.labelling import LabelPool
+from ragmeter.metrics.merged_labels import GivenLabels, LabelProbability
+from ragmeter.parts.labels.pool import LabelPool
+from ragmeter.parts.labels.traces import ModelSample, RememberedTrace, ScorerLabels
 from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 
+from tests.parts.labels.samples import part_of, send
 from tests.traces import START, good
 from tests.waiting import stop_agent
 
@@ -59,7 +57,7 @@ def estimate_once(
     for drawn in pool.state("bot")[0]:
         label = float(good[int(drawn.trace_id.rpartition("-")[2])])
         given = LabelProbability(0.0, drawn.probability, drawn_here=True)
-        labels = ScorerFeedback(probability=given, weighed=drawn.probability)
+        labels = ScorerLabels(GivenLabels((), given), weighed=drawn.probability)
         results = samples[drawn.trace_id].results([(SORTED_BY, label)], labels)
         windows.add(ScoredTrace(drawn.trace_id, "bot", 0.0, "ok", results, partial=True), "bot")
     (series,) = windows.series("bot")
@@ -158,8 +156,7 @@ def say(agent: EmbeddedAgent, at: int, grounded: Mapping[str, tuple[bool, float]
         )
         for trace_id, (yes, probability) in grounded.items()
     ]
-    agent.accept_feedback(items, "test", live=False)
-    agent.wait_feedback()
+    send(agent, items)
 
 
 def estimate(agent: EmbeddedAgent, scorer: str, segment: str = "") -> Estimate | None:
@@ -179,7 +176,7 @@ def test_labels_of_a_running_agent(tmp_path: Path) -> None:
     with running(tmp_path, people=0.3, model=0.1) as agent:
         feed(agent, range(600))
         with agent.lock():
-            pool = agent.states()[0].labels
+            pool = part_of(agent.states()[0]).pool
             _, _, waiting = pool.state("bot")
             pool.draw("bot", 30)
             drawn, _, _ = pool.state("bot")
@@ -217,7 +214,6 @@ def test_a_label_that_comes_before_the_score_counts_once_it_has_come(tmp_path: P
     with running(tmp_path, people=0.001, model=1) as agent:
         say(agent, 1, {f"t{n}": (n > 1, 0.5) for n in range(8)})
         feed(agent, range(20))
-        agent.wait_feedback()
         found = estimate(agent, NAME)
         assert found is not None
         assert found.samples == 8
@@ -237,7 +233,7 @@ def test_each_label_weighs_by_the_draw_that_it_is_of(tmp_path: Path) -> None:
     with running(tmp_path, people=scored_at, model=0.1) as agent:
         feed(agent, range(100))
         with agent.lock():
-            pool = agent.states()[0].labels
+            pool = part_of(agent.states()[0]).pool
             entered = pool.keys()
             waiting = sorted(trace_id for _, trace_id in entered)
         # a file knows nothing of the model, also where the trace could have been drawn here
@@ -260,11 +256,11 @@ def test_each_label_weighs_by_the_draw_that_it_is_of(tmp_path: Path) -> None:
         assert found.samples == 14
 
 
-def test_a_row_of_a_trace_keeps_the_score_and_rows_without_one_load() -> None:
-    trace = FeedbackTrace("t", "bot", (), 0.0, 1.0, None, cheap={"grounding": 0.5})
-    assert FeedbackTrace.load(trace.dump()) == trace
+def test_a_row_of_a_trace_keeps_the_score() -> None:
+    trace = RememberedTrace("t", "bot", "bot", (), 0.0, 1.0, None, cheap={"grounding": 0.5})
     trace.sample = ModelSample(NAME, 0.25, 0.1, 1.0)
-    assert FeedbackTrace.load(trace.dump()) == trace
+    rows = TypeAdapter(RememberedTrace)
+    assert rows.validate_json(rows.dump_json(trace)) == trace
     assert trace.sample.stratum == "sample/14", "rounded down: 2 ** (-14 / 4) is .088"
 
 
@@ -279,6 +275,6 @@ def test_no_model_no_change(tmp_path: Path) -> None:
     try:
         feed(agent, range(20))
         with agent.lock():
-            assert agent.states()[0].labels.state("bot")[2] == 20
+            assert part_of(agent.states()[0]).pool.state("bot")[2] == 20
     finally:
         stop_agent(agent, 5)

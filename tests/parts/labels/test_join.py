@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +12,13 @@ from typing import Any
 import pytest
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
-from ragmeter.core.feedback import HUMAN, Feedback
+from ragmeter.core.clocks import Clocks
+from ragmeter.core.feedback import HUMAN
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull
-from ragmeter.store.pending import FeedbackTable
+from ragmeter.metrics import labelled
+from ragmeter.parts.labels import join
 
+from tests.parts.labels.samples import outcomes_of, reported, send
 from tests.traces import START, good
 from tests.waiting import stop_agent
 
@@ -41,29 +42,14 @@ def agent(folder: Path, start: bool = True, **feedback: Any) -> Iterator[Embedde
         stop_agent(running, 10)
 
 
-def reported(number: int, at: float = 0, **fields: Any) -> Feedback:
-    if "passages" not in fields:
-        fields = {"answer": {"helpful": True}, **fields}
-    return Feedback.model_validate({"trace_id": f"t{number}", "timestamp": START + at, **fields})
-
-
 def feed(running: EmbeddedAgent, *numbers: int, **changes: Any) -> None:
     running.accept([good(n, model="a", **changes) for n in numbers], "test")
     running.wait_idle()
 
 
-def hear(running: EmbeddedAgent, *items: Feedback) -> None:
-    running.accept_feedback(items, "test", live=False)
-    running.wait_feedback()
-
-
 def outcomes(running: EmbeddedAgent) -> dict[str, float]:
     with running.lock():
-        return {
-            labels[0][1]: value
-            for (name, labels), value in running.counters.items()
-            if name == "ragmeter_feedback_total"
-        }
+        return outcomes_of(running.counters.items())
 
 
 def value(
@@ -93,17 +79,19 @@ def balanced(running: EmbeddedAgent) -> bool:
 def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1, 2, 3)
-        hear(
+        send(
             one,
-            reported(1, answer={"helpful": True}),
-            reported(2, answer={"helpful": False, "source_cited": False}),
-            reported(
-                3,
-                passages={
-                    "kb-1": {"topically_relevant": True, "evidence_sufficient": False},
-                    "kb-2": {"evidence_sufficient": True},
-                },
-            ),
+            [
+                reported(1, answer={"helpful": True}),
+                reported(2, answer={"helpful": False, "source_cited": False}),
+                reported(
+                    3,
+                    passages={
+                        "kb-1": {"topically_relevant": True, "evidence_sufficient": False},
+                        "kb-2": {"evidence_sufficient": True},
+                    },
+                ),
+            ],
         )
         assert outcomes(one) == {"joined": 3}
         assert value(one, "helpfulness") == 0.5
@@ -126,14 +114,15 @@ def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> Non
 def test_a_repeat_changes_nothing_and_a_correction_takes_back(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1, 2)
-        hear(
-            one, reported(1, at=5, answer={"helpful": True}), reported(2, answer={"helpful": True})
+        send(
+            one,
+            [reported(1, at=5, answer={"helpful": True}), reported(2, answer={"helpful": True})],
         )
-        hear(one, reported(1, at=5, answer={"helpful": True}))
-        hear(one, reported(1, at=3, answer={"helpful": False}))  # an earlier word that came late
+        send(one, [reported(1, at=5, answer={"helpful": True})])
+        send(one, [reported(1, at=3, answer={"helpful": False})])  # an earlier word that came late
         assert value(one, "helpfulness") == 1
         assert outcomes(one) == {"joined": 2, "repeated": 2}
-        hear(one, reported(1, at=9, answer={"helpful": False, "incomplete": True}))
+        send(one, [reported(1, at=9, answer={"helpful": False, "incomplete": True})])
         assert value(one, "helpfulness") == 0.5
         assert value(one, "incompleteness") == 1
         with one.lock():
@@ -157,7 +146,7 @@ def test_the_order_of_labels_does_not_matter_nor_do_restarts(tmp_path: Path) -> 
             feed(one, 1, 2)
         for word in random.Random(at).sample([*order, *order], 8):
             with agent(folder) as one:
-                hear(one, word)
+                send(one, [word])
         with agent(folder) as one, one.lock():
             series = one.windows.series("bot")
             views.append({pair: one.windows.estimate("bot", "", *pair, "24h") for pair in series})
@@ -169,15 +158,14 @@ def test_the_order_of_labels_does_not_matter_nor_do_restarts(tmp_path: Path) -> 
 def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1)
-        hear(one, reported(7), reported(8))
+        send(one, [reported(7), reported(8)])
         assert outcomes(one) == {}
         feed(one, 7)
-        one.wait_feedback()
-        _until(lambda: outcomes(one) == {"joined": 1})
+        assert outcomes(one) == {"joined": 1}
         assert balanced(one)
     with agent(tmp_path) as one:
         feed(one, 8)
-        _until(lambda: outcomes(one) == {"joined": 2})
+        assert outcomes(one) == {"joined": 2}
         assert value(one, "helpfulness") == 1
         assert balanced(one)
 
@@ -185,15 +173,15 @@ def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path
 def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> None:
     with agent(tmp_path, horizon="1h") as one:
         feed(one, 1)
-        hear(one, reported(404))
+        send(one, [reported(404)])
         feed(one, 3_000)
         assert outcomes(one) == {}
         feed(one, 3_900)
-        _until(lambda: outcomes(one) == {"unmatched": 1})
-        hear(one, reported(1))  # forgotten: its horizon has ended
+        assert outcomes(one) == {"unmatched": 1}
+        send(one, [reported(1)])  # forgotten: its horizon has ended
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
         feed(one, 9_000)
-        _until(lambda: outcomes(one) == {"unmatched": 2})
+        assert outcomes(one) == {"unmatched": 2}
         assert value(one, "helpfulness") is None
         assert balanced(one)
 
@@ -201,15 +189,15 @@ def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> 
 def test_scorers_are_kept_apart_and_bounded(tmp_path: Path) -> None:
     with agent(tmp_path, scorers=1) as one:  # and `human`, which always has a place
         feed(one, 1)
-        hear(one, reported(1, answer={"helpful": True}))
-        hear(one, reported(1, answer={"helpful": False}, scorer="tickets"))
-        hear(one, reported(1, answer={"helpful": False}, scorer="third"))
+        send(one, [reported(1, answer={"helpful": True})])
+        send(one, [reported(1, answer={"helpful": False}, scorer="tickets")])
+        send(one, [reported(1, answer={"helpful": False}, scorer="third")])
         assert value(one, "helpfulness") == 1
         assert value(one, "helpfulness", "tickets") == 0
         assert value(one, "helpfulness", "third") is None
         assert outcomes(one) == {"joined": 2, "too_many_scorers": 1}
         feed(one, 200_000)  # every window has forgotten the first two: there is room again
-        hear(one, reported(200_000, scorer="third"))
+        send(one, [reported(200_000, scorer="third")])
         assert value(one, "helpfulness", "third") == 1
         assert balanced(one)
 
@@ -218,9 +206,9 @@ def test_a_label_of_a_trace_that_stands_for_more_weighs_more(tmp_path: Path) -> 
     with agent(tmp_path) as one:
         feed(one, 1)
         feed(one, 2, sampling={"probability": 0.5})
-        hear(one, reported(1, answer={"helpful": True}), reported(2, answer={"helpful": False}))
+        send(one, [reported(1, answer={"helpful": True}), reported(2, answer={"helpful": False})])
         assert value(one, "helpfulness") == pytest.approx(1 / 3)
-        hear(one, reported(1, at=1, answer={"helpful": True}, probability=0.25))
+        send(one, [reported(1, at=1, answer={"helpful": True}, probability=0.25)])
         assert value(one, "helpfulness") == pytest.approx(4 / 6)
         assert balanced(one)
 
@@ -229,8 +217,8 @@ def test_which_trace_is_meant(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         feed(one, 1)
         feed(one, 1, service="faq")
-        hear(one, reported(1), reported(1, service="bot"), reported(1, at=1, service="nobody"))
-        hear(one, reported(1, passages={"elsewhere": {"misleading": True}}, service="bot"))
+        send(one, [reported(1), reported(1, service="bot"), reported(1, at=1, service="nobody")])
+        send(one, [reported(1, passages={"elsewhere": {"misleading": True}}, service="bot")])
         assert outcomes(one) == {"ambiguous": 1, "joined": 1, "no_such_passage": 1}
         assert value(one, "helpfulness") == 1
         with one.lock():
@@ -252,34 +240,22 @@ def test_the_oldest_traces_and_labels_give_way(tmp_path: Path) -> None:
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
         with one.lock():
             assert one.counters.get("ragmeter_feedback_traces_shed_total") == 1
-        hear(one, reported(3), reported(5))
+        send(one, [reported(3), reported(5)])
         assert outcomes(one) == {"joined": 2}
         for number in range(10, 15):  # 1 is the one that was forgotten; these never came
-            hear(one, reported(number))
-        _until(lambda: outcomes(one) == {"joined": 2, "shed": 2})
+            send(one, [reported(number)])
+        assert outcomes(one) == {"joined": 2, "shed": 2}
         feed(one, 12, 13, 14)
-        _until(lambda: outcomes(one)["joined"] > 2)
+        assert outcomes(one)["joined"] > 2
         assert balanced(one)
-
-
-def test_more_than_can_wait_is_refused_until_it_is_counted(tmp_path: Path) -> None:
-    with agent(tmp_path, start=False, waiting=2) as one:
-        one.accept_feedback(
-            [reported(n) for n in range(5)], "test", live=False
-        )  # one delivery is taken whole
-        with pytest.raises(QueueFull):
-            one.accept_feedback([reported(6)], "test", live=False)
-        assert FeedbackTable(one._store).count_feedback() == 5
 
 
 def test_a_live_label_from_the_future_is_of_now(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
-        one._clock = lambda: START + 10
+        one._worker._clocks = Clocks(lambda: START + 10)
         feed(one, 1)
-        one.accept_feedback([reported(1, at=1e8, answer={"helpful": True})], "test", live=True)
-        one.wait_feedback()
-        one.accept_feedback([reported(1, at=200, answer={"helpful": False})], "test", live=True)
-        one.wait_feedback()
+        send(one, [reported(1, at=1e8, answer={"helpful": True})], live=True)
+        send(one, [reported(1, at=200, answer={"helpful": False})], live=True)
         assert value(one, "helpfulness") == 0
 
 
@@ -288,23 +264,15 @@ def test_what_no_frame_can_hold_stops_nobody(
 ) -> None:
     with agent(tmp_path) as one:
         feed(one, 1, 2)
-        labelling = one._worker.feedback
-        real = labelling._amend
+        real = labelled.label_scores
 
-        def broken(trace: Any, *rest: Any) -> Any:
-            if trace.trace_id == "t1":
+        def broken(passages: Any, answer: Any, *rest: Any) -> Any:
+            if answer.helpful is False:
                 raise ValueError("a mistake of ours")
-            return real(trace, *rest)
+            return real(passages, answer, *rest)
 
-        monkeypatch.setattr(labelling, "_amend", broken)
-        hear(one, reported(1), reported(2))
-        _until(lambda: outcomes(one) == {"internal_error": 1, "joined": 1})
+        monkeypatch.setattr(join, "label_scores", broken)
+        send(one, [reported(1, answer={"helpful": False}), reported(2)])
+        assert outcomes(one) == {"internal_error": 1, "joined": 1}
         assert one.fatal is None
         assert balanced(one)
-
-
-def _until(true: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -1,27 +1,30 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
-from ragmeter.aggregate.feedback_records import (
-    FeedbackTrace,
+from pydantic import TypeAdapter, ValidationError
+from ragmeter.core.feedback import ANSWER_LABELS, PASSAGE_LABELS, Feedback, PassageLabels
+from ragmeter.metrics.merged_labels import (
     TimedLabels,
-    dump_labels,
     effective_labels,
-    load_labels,
     merge_labels,
+    passage_key,
     read_labels,
 )
-from ragmeter.core.feedback import ANSWER_LABELS, PASSAGE_LABELS, Feedback, PassageLabels
+
+ROWS = TypeAdapter(TimedLabels)
 
 
 def reported(at: int, passages: dict[str, Any] | None = None, **answer: bool) -> TimedLabels:
     given = {"trace_id": "t", "timestamp": at, "passages": passages or {}, "answer": answer}
     return read_labels(Feedback.model_validate(given))
+
+
+def of_passage(known: TimedLabels) -> dict[str, bool]:
+    return effective_labels(known).passages[passage_key("a")].given
 
 
 def labels(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, bool]]:
@@ -34,7 +37,7 @@ def feedbacks(draw: st.DrawFn) -> TimedLabels:
     try:
         return reported(draw(st.integers(1, 3)), passages, **draw(labels(ANSWER_LABELS)))
     except ValidationError:  # empty, or a contradiction in itself
-        return {}
+        return ()
 
 
 def test_the_latest_word_holds() -> None:
@@ -54,17 +57,17 @@ def test_passages_are_told_apart() -> None:
         reported(1, {"a": {"misleading": True}}), reported(2, {"b": {"misleading": False}})
     )
     assert effective_labels(known).passages == {
-        "a": PassageLabels(misleading=True),
-        "b": PassageLabels(misleading=False),
+        passage_key("a"): PassageLabels(misleading=True),
+        passage_key("b"): PassageLabels(misleading=False),
     }
 
 
 def test_a_later_word_takes_what_follows_along() -> None:
     sufficient, off_topic = {"evidence_sufficient": True}, {"topically_relevant": False}
     known = merge_labels(reported(1, {"a": sufficient}), reported(2, {"a": off_topic}))
-    assert effective_labels(known).passages["a"].given == dict.fromkeys(PASSAGE_LABELS[:2], False)
+    assert of_passage(known) == dict.fromkeys(PASSAGE_LABELS[:2], False)
     known = merge_labels(reported(2, {"a": sufficient}), reported(1, {"a": off_topic}))
-    assert effective_labels(known).passages["a"].given == dict.fromkeys(PASSAGE_LABELS[:2], True)
+    assert of_passage(known) == dict.fromkeys(PASSAGE_LABELS[:2], True)
 
 
 @settings(max_examples=50)
@@ -80,7 +83,7 @@ def test_merging_is_free_of_order_and_of_repetition(
 @settings(max_examples=50)
 @given(st.lists(feedbacks(), max_size=6))
 def test_what_is_merged_never_contradicts_itself(given: list[TimedLabels]) -> None:
-    known: TimedLabels = {}
+    known: TimedLabels = ()
     for one in given:
         known = merge_labels(known, one)
     found = effective_labels(known)  # raises where it does
@@ -92,19 +95,12 @@ def test_what_is_merged_never_contradicts_itself(given: list[TimedLabels]) -> No
 @given(feedbacks(), feedbacks())
 def test_it_can_be_kept(a: TimedLabels, b: TimedLabels) -> None:
     known = merge_labels(a, b)
-    text = json.dumps(dump_labels(known))
-    assert load_labels(json.loads(text)) == known
-    assert json.dumps(dump_labels(merge_labels(b, a))) == text
+    text = ROWS.dump_json(known)
+    assert ROWS.validate_json(text) == known
+    assert ROWS.dump_json(merge_labels(b, a)) == text
 
 
 @pytest.mark.parametrize("row", [["", "witty", 1.0, 1], ["p", "helpful", 1.0, 1]])
 def test_a_label_that_there_is_not_is_refused(row: list[Any]) -> None:
-    with pytest.raises(ValueError, match="no label"):
-        load_labels([["", "helpful", 1.0, 1], row])
-
-
-def test_a_remembered_trace_can_be_kept() -> None:
-    trace = FeedbackTrace("t1", "bot", ("model=a",), 5.0, 0.5, ("aa",))
-    assert FeedbackTrace.load(trace.dump()) == trace
-    trace.cheap = {"grounding": 0.5}
-    assert FeedbackTrace.load(trace.dump()) == trace
+    with pytest.raises(ValueError, match=r"no label|Extra inputs"):
+        effective_labels(ROWS.validate_python([["", "helpful", 1.0, 1], row]))

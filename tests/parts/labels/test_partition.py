@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from functools import cache
@@ -10,24 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.feedback_join import ranked_passage_keys
-from ragmeter.aggregate.feedback_records import feedback_rows
 from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
-from ragmeter.kafka.scores_topic import decode_scores_message, encode_feedback
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_score
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.state.rows import HEAD
-from ragmeter.kafka.wire import BadRecord
+from ragmeter.kafka.state.rows import HEAD, row_key
+from ragmeter.parts.labels import join
+from ragmeter.parts.labels.documents import LabelDocument
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
-from ragmeter.store.pending import NewFeedback
 from ragmeter.store.sqlite import SqliteStore
 
-from tests.aggregate.test_feedback_join import agent, reported
 from tests.kafka.state.partition import (
     SCORER,
     apply,
@@ -38,6 +33,8 @@ from tests.kafka.state.partition import (
     split_row_key,
     state_of,
 )
+from tests.parts.labels.samples import decode, label_record, outcomes_of, part_of, reported, send
+from tests.parts.labels.test_join import agent
 from tests.traces import START, good
 
 ONE = {"kafka": {"partitions": 1}, "segments": ["model"], "judge": {"k": [1, 2]}}
@@ -51,21 +48,16 @@ def trace(number: int, offset: int | None = None, **changes: Any) -> bytes:
     """The record of a trace with labels to come."""
     found = good(number, model="a", **changes)[0].trace
     source = SourceOffset(0, number if offset is None else offset)
-    return encode_score(ScoreRecord(SCORER.score(found).trace, source, ranked_passage_keys(found)))
+    return encode_score(ScoreRecord(SCORER.score(found).trace, source))
 
 
 def label(offset: int, item: Feedback, service: str = "bot") -> bytes:
-    (row,) = feedback_rows([item], None)
-    return encode_feedback(replace(row, service=service))
+    return label_record(item, service)
 
 
 def counted(state: PartitionState) -> dict[str, float]:
     """What became of the feedback."""
-    return {
-        labels[0][1]: value
-        for (name, labels), value in state.aggregator.counters.items()
-        if name == "ragmeter_feedback_total"
-    }
+    return outcomes_of(state.aggregator.counters.items())
 
 
 def received(state: PartitionState) -> float:
@@ -76,6 +68,12 @@ def waiting(state: PartitionState) -> float:
     return {gauge[0]: gauge[2] for gauge in state.gauges()}["ragmeter_feedback_waiting"]
 
 
+def kept(rows: dict[bytes, bytes], kind: str) -> list[str]:
+    """The rows of the part of a kind."""
+    names = [parts[0] for what, parts in map(split_row_key, rows.keys() - {HEAD}) if what == "m"]
+    return [name for name in names if name.startswith(f'labels/["{kind}"')]
+
+
 def scored(state: PartitionState) -> int:
     """Traces with the label `helpful` in the window."""
     return state.aggregator.windows.states("bot", "", "helpfulness", "human", "24h")["scored"]
@@ -83,7 +81,7 @@ def scored(state: PartitionState) -> int:
 
 def applied(*log: bytes, **tree: Any) -> PartitionState:
     state = state_of(settings_of(**tree))
-    apply(state, [decode_scores_message(data) for data in log])
+    apply(state, [decode(data) for data in log])
     return state
 
 
@@ -118,74 +116,48 @@ def test_a_repetition_is_counted_once_and_a_correction_in_its_place() -> None:
 def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
     tree = {"feedback": {"horizon": "1h"}}
     state, rows = state_of(settings_of(**tree)), dict[bytes, bytes]()
-    apply(state, [decode_scores_message(one) for one in (trace(1), label(1, reported(7)))])
+    apply(state, [decode(one) for one in (trace(1), label(1, reported(7)))])
     commit(state, rows)
     again = reloaded(rows, settings=settings_of(**tree))
     assert waiting(again) == 1
     assert not again.changed
-    apply(again, [decode_scores_message(trace(8, timestamp=START + 4000))])
+    apply(again, [decode(trace(8, timestamp=START + 4000))])
     assert (counted(again), waiting(again)) == ({"unmatched": 1}, 0)
     commit(again, rows)
     third = reloaded(rows, settings=settings_of(**tree))
-    apply(third, [decode_scores_message(trace(7, timestamp=START + 4001))])
+    apply(third, [decode(trace(7, timestamp=START + 4001))])
     assert (counted(third), received(third)) == ({"unmatched": 1}, 1)
-    assert [kind for kind, _ in map(split_row_key, rows.keys() - {HEAD}) if kind == "i"] == []
+    assert kept(rows, "waiting") == []
 
 
 def test_a_trace_is_forgotten_after_its_horizon_and_for_want_of_room() -> None:
     tree = {"feedback": {"horizon": "1h", "traces": 2}}
     state = applied(*(trace(n, timestamp=START + n) for n in (1, 2, 3)), **tree)
-    apply(state, [decode_scores_message(label(n, reported(n))) for n in (1, 2, 3)])
+    apply(state, [decode(label(n, reported(n))) for n in (1, 2, 3)])
     assert (counted(state), waiting(state)) == ({"joined": 2}, 1)
     shed = state.aggregator.counters.get("ragmeter_feedback_traces_shed_total")
     assert shed == 1
     rows = dict[bytes, bytes]()
     commit(state, rows)
-    apply(state, [decode_scores_message(trace(4, timestamp=START + 4000))])
-    apply(state, [decode_scores_message(label(9, reported(2, at=5)))])
+    apply(state, [decode(trace(4, timestamp=START + 4000))])
+    apply(state, [decode(label(9, reported(2, at=5)))])
     assert counted(state) == {"joined": 2, "unmatched": 1}
     commit(state, rows)
     again = reloaded(rows, settings=settings_of(**tree))
     assert again.gauges() == state.gauges()
-    assert [kind for kind, _ in map(split_row_key, rows.keys() - {HEAD}) if kind == "l"] == []
+    assert kept(rows, "trace") == []
 
 
 def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    state, rows = state_of(settings_of()), dict[bytes, bytes]()
-    apply(state, [decode_scores_message(label(1, reported(1)))])
-    commit(state, rows)
-    module = "ragmeter.aggregate.feedback_join.label_scores"
-    monkeypatch.setattr(module, lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
-    with pytest.raises(ZeroDivisionError):
-        apply(state, [decode_scores_message(trace(1))])
-    again = reloaded(rows, settings=settings_of())
-    decoded_label = decode_scores_message(label(2, reported(1)))
-    assert isinstance(decoded_label, NewFeedback)
-    assert again.give_up_feedback(decode_score(trace(1)))
-    assert not again.give_up_feedback(decode_score(trace(1)))
-    apply(again, [decode_scores_message(trace(1))])
-    again.give_up(decoded_label)
-    assert (counted(again), received(again), waiting(again)) == ({"internal_error": 2}, 2, 0)
-    assert again.aggregator.windows.count_traces("bot", "", "24h") == 1
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError
 
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        (b'"trace":"', b'"trace":"x'),
-        (b'"service":"bot"', b'"service":""'),
-        (b'"word":"[', b'"word":"{['),
-        (b'{"v":1,"labelled":', b'{"v":1,"labelled":-'),
-    ],
-)
-def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> None:
-    data = label(1, reported(1))
-    decode_scores_message(data)
-    with pytest.raises(BadRecord) as found:
-        decode_scores_message(data.replace(*change))
-    assert found.value.failure.reason == "invalid_record"
+    monkeypatch.setattr(join, "label_scores", fails)
+    state = applied(label(1, reported(1)), trace(1), label(2, reported(1)))
+    assert (counted(state), received(state), waiting(state)) == ({"internal_error": 2}, 2, 0)
+    assert state.aggregator.windows.count_traces("bot", "", "24h") == 1
 
 
 @cache
@@ -216,8 +188,7 @@ def story() -> tuple[list[tuple[str, Any]], list[bytes]]:
             log.append(label(offset, item))
         else:
             scored = SCORER.score(item.trace).trace
-            keys = ranked_passage_keys(item.trace)
-            log.append(encode_score(ScoreRecord(scored, SourceOffset(0, offset), keys)))
+            log.append(encode_score(ScoreRecord(scored, SourceOffset(0, offset))))
     return came, log
 
 
@@ -225,9 +196,18 @@ TIGHT: dict[str, dict[str, Any]] = {"feedback": {"horizon": "30m", "traces": 30,
 
 
 def content(rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Rows that depend on the records alone: all but evidence, the control record and alerts."""
+    own = {row_key("m", f"labels/{name}") for name in _names(rows)}
     return {
-        key: data for key, data in rows.items() if key != HEAD and split_row_key(key)[0] not in "em"
+        key: data
+        for key, data in rows.items()
+        if key in own or (key != HEAD and split_row_key(key)[0] not in "em")
     }
+
+
+def _names(rows: dict[bytes, bytes]) -> list[str]:
+    names = [parts[0] for what, parts in map(split_row_key, rows.keys() - {HEAD}) if what == "m"]
+    return [name.removeprefix("labels/") for name in names if name.startswith("labels/")]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -235,7 +215,7 @@ def test_crashes_and_redeliveries_leave_no_trace(seed: int) -> None:
     _, records = story()
     settings = settings_of(**TIGHT)
     state, rows = state_of(settings), dict[bytes, bytes]()
-    apply(state, [decode_scores_message(data) for data in records])
+    apply(state, [decode(data) for data in records])
     flat(state.step(), rows)
     outcomes = counted(state)
     assert min(outcomes[name] for name in ("joined", "repeated", "unmatched", "shed")) > 0, outcomes
@@ -248,7 +228,6 @@ def test_crashes_and_redeliveries_leave_no_trace(seed: int) -> None:
     ours, theirs = content(found), content(rows)
     assert sorted(ours.keys() ^ theirs.keys()) == []
     assert sorted(key for key in ours if ours[key] != theirs[key]) == []
-    assert json.loads(found[HEAD])["labels"] == json.loads(rows[HEAD])["labels"]
 
 
 def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
@@ -260,11 +239,7 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
                 one.accept([(item, 0)], "test")
                 one.wait_idle()
             else:
-                one.accept_feedback(
-                    [item.model_copy(update={"service": "bot"})], "test", live=False
-                )
-                one.wait_feedback()
-        one.wait_feedback()
+                send(one, [item.model_copy(update={"service": "bot"})])
     store = SqliteStore(tmp_path / "s.sqlite")  # a stop saves whole buckets
     saved = store.saved()
     store.close()
@@ -275,12 +250,7 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     theirs = {tuple(row[:4]): row[4] for row in saved.buckets}
     assert buckets.keys() == theirs.keys()
     assert [key for key in buckets if buckets[key] != theirs[key]] == []
-    outcomes = {
-        labels[0][1]: number
-        for (name, labels), number in saved.counters
-        if name == "ragmeter_feedback_total"
-    }
-    assert counted(state) == outcomes
+    assert counted(state) == outcomes_of(saved.counters)
 
 
 PEOPLE_SCORER = Scorer(people=True)
@@ -296,7 +266,7 @@ def drawn_trace(number: int, *model: Score) -> bytes:
     scored = PEOPLE_SCORER.score(found).trace
     scored = scored._replace(results=[*scored.results, *model])
     source = SourceOffset(0, number)
-    return encode_score(ScoreRecord(scored, source, ranked_passage_keys(found)))
+    return encode_score(ScoreRecord(scored, source))
 
 
 def verdict(number: int, at: int = 1, **labels: Any) -> Feedback:
@@ -326,7 +296,7 @@ def test_peoples_labels_stand_for_all_traffic(labels_first: bool) -> None:
     }
     state = state_of(**people)
     rows: dict[bytes, bytes] = {}
-    apply(state, [decode_scores_message(data) for data in log])
+    apply(state, [decode(data) for data in log])
     commit(state, rows)
     for one in (state, reloaded(rows, **people)):
         windows = one.aggregator.windows
@@ -362,7 +332,7 @@ def test_a_model_that_scores_a_part_helps_the_labels(labels_first: bool) -> None
         "scorer": MODEL_SCORER,
     }
     state, rows = state_of(**people), dict[bytes, bytes]()
-    apply(state, [decode_scores_message(data) for data in log])
+    apply(state, [decode(data) for data in log])
     commit(state, rows)
     for one in (state, reloaded(rows, **people)):
         windows = one.aggregator.windows
@@ -390,14 +360,15 @@ def test_labels_of_drawn_traces_have_the_models_probability_within_theirs() -> N
     state = state_of(settings, scorer=MODEL_SCORER)
     apply(
         state,
-        [decode_scores_message(drawn_trace(number, model(number))) for number in range(48)],
+        [decode(drawn_trace(number, model(number))) for number in range(48)],
     )
-    state.labels.draw("bot", 12)
-    drawn, _, _ = state.labels.state("bot")
+    part_of(state).pool.draw("bot", 12)
+    drawn, _, _ = part_of(state).pool.state("bot")
     assert {one.probability for one in drawn} == {0.5 * 12 / 24}
     for one in drawn:
         given = verdict(int(one.trace_id[1:]), answered=True, grounded=True)
-        state.add_label(given.model_copy(update={"probability": one.probability}))
+        given = given.model_copy(update={"probability": one.probability})
+        state.receive("labels", [LabelDocument.of(given)], "page")
     cell = state.aggregator.windows.cell("bot", "", "grounding", "people+mini", "24h")
     assert cell is not None
     assert cell.strata is not None
@@ -411,6 +382,6 @@ def test_a_corrected_verdict_takes_the_place_of_the_first() -> None:
         label(2, verdict(1, at=2, grounded=False, answered=True)),
     ]
     state = state_of(settings_of(sampling={"people": 1}), scorer=PEOPLE_SCORER)
-    apply(state, [decode_scores_message(data) for data in log])
+    apply(state, [decode(data) for data in log])
     states = state.aggregator.windows.states("bot", "", "grounding", "people", "24h")
     assert {name: number for name, number in states.items() if number} == {"scored": 1}

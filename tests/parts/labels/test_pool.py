@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from ragmeter.config.scoring import SamplingSettings
-from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.sampling.labelling import LabelPool
+from ragmeter.metrics.merged_labels import trace_key
+from ragmeter.parts.labels.pool import LabelPool, PoolState
 from ragmeter.windows.people_agreement import scorer_values
 
 
@@ -24,14 +23,14 @@ def scored(number: int, service: str = "bot", cheap: float | None = 0.5) -> Scor
     return ScoredTrace(f"t{number}", service, float(number), "ok", [result])
 
 
-def reported(trace_id: str, service: str | None = None, **labels: bool) -> Feedback:
-    return Feedback(
-        trace_id=trace_id,
-        service=service,
-        timestamp=datetime.fromtimestamp(0, UTC),
-        scorer=PEOPLE,
-        verdict=Verdict(**labels),
-    )
+def give(one: LabelPool, trace_id: str, services: list[str] | None = None, **labels: bool) -> None:
+    one.label(trace_key(trace_id).hex(), services, labels, lambda *key: [])
+
+
+def restored(one: LabelPool) -> LabelPool:
+    again = pool()
+    again.restore([row for row in one.changes().values() if row is not None])
+    return again
 
 
 def test_a_full_pool_halves_its_largest_service_and_the_probabilities() -> None:
@@ -61,11 +60,11 @@ def test_a_trace_has_one_chance() -> None:
     one.draw("bot", 10)
     assert {drawn.trace_id for drawn in one.state("bot")[0]} == first, "some are left to label"
     for trace_id in first:
-        one.label(reported(trace_id, grounded=True), [], lambda *key: [])
+        give(one, trace_id, grounded=True)
     assert one.state("bot") == ([], 10, 0)
     one.draw("bot", 10)
     assert one.state("bot")[0] == [], "the others were passed over"
-    assert {row.trace_id for row in one.labelled} == first
+    assert {row.trace_id for row in one.labelled.values()} == first
 
 
 def test_labels_are_kept_beside_the_scores() -> None:
@@ -78,19 +77,14 @@ def test_labels_are_kept_beside_the_scores() -> None:
         {"metric": "ndcg_at_k", "k": 5, "scorer": "umbrela", "state": "scored", "value": 1.0},
     ]
     assert scorer_values(results) == {"grounding": {"builtin": 0.25}}
-    one.label(reported("t1", grounded=False), [], lambda *key: results)
-    again = pool()
-    state = one.dump()
-    again.load(state)
-    (row,) = again.labelled
+    one.label(trace_key("t1").hex(), ["bot"], {"grounded": False}, lambda *key: results)
+    again = restored(one)
+    (row,) = again.labelled.values()
     assert row.weight == 2, "what was drawn upstream stands for two"
+    assert (row.labels, row.scores) == ({"grounded": False}, {"grounding": {"builtin": 0.25}})
     (agreement,) = again.agreement("bot")
     assert (agreement.scorer, agreement.n) == ("builtin", 1)
     assert again.agreement("shop") == []
-    state["labelled"] = [row[:4] for row in state["labelled"]]  # of the version before
-    again.load(state)
-    (row,) = again.labelled
-    assert (row.labels, row.scores) == ({"grounded": False}, {"grounding": {"builtin": 0.25}})
 
 
 def test_a_trace_of_another_service_with_the_same_id_is_still_asked_about() -> None:
@@ -98,10 +92,10 @@ def test_a_trace_of_another_service_with_the_same_id_is_still_asked_about() -> N
     for service in ("bot", "search", "__other__"):
         one.offer(scored(1)._replace(service=service))
         one.draw(service, 1)
-    one.label(reported("t1", service="bot", grounded=True), ["bot"], lambda *key: [])
+    give(one, "t1", ["bot"], grounded=True)
     assert [len(one.state(name)[0]) for name in ("bot", "search", "__other__")] == [0, 1, 1]
-    assert [row.service for row in one.labelled] == ["bot"]
-    one.label(reported("t1", grounded=True), [""], lambda *key: [])
+    assert [row.service for row in one.labelled.values()] == ["bot"]
+    give(one, "t1", grounded=True)
     assert one.keys() == set(), "of any service where none is named"
 
 
@@ -113,18 +107,27 @@ def test_a_pool_with_long_ids_fits_a_record_of_kafka(character: str) -> None:
     waiting = one.state("bot")[2]
     assert 25 < waiting <= 600 * 50 / 512
     one.draw("bot", 1000)
-    for number in range(1000, 2000):
-        one.offer(scored(number)._replace(trace_id=f"{number}".ljust(512, character)))
-    assert len(json.dumps(one.dump())) < 0.9 * 2**20
-    for at in range(500 // waiting):
-        for drawn in one.state("bot")[0]:
-            one.label(reported(drawn.trace_id, grounded=True), [], lambda *key: [])
-        numbers = range(2000 + 1000 * at, 3000 + 1000 * at)
-        for number in numbers:
-            one.offer(scored(number)._replace(trace_id=f"{number}".ljust(512, character)))
-        one.draw("bot", 1000)
-    assert len(one.labelled) > 400
-    assert len(json.dumps(one.dump()["labelled"])) < 0.9 * 2**20
+    rows = TypeAdapter(PoolState)
+    sizes = [len(rows.dump_json(row)) for row in one.changes().values() if row is not None]
+    assert max(sizes) < 0.9 * 2**20
+    assert len(one.state("bot")[0]) == waiting
+
+
+def test_a_restored_pool_goes_on_where_it_was() -> None:
+    one = pool()
+    for number in range(30):
+        one.offer(scored(number))
+    one.draw("bot", 4)
+    for number in range(30, 40):
+        one.offer(scored(number))
+    (first, *_) = one.state("bot")[0]
+    give(one, first.trace_id, grounded=True)
+    again = restored(one)
+    assert again.state("bot") == one.state("bot")
+    assert (again.keys(), again.labelled) == (one.keys(), one.labelled)
+    assert one.changes() == {}
+    one.expire(1e12)
+    assert [row for row in one.changes().values() if row is None], "what has gone is deleted"
 
 
 def test_traces_leave_the_pool_with_the_horizon_and_canaries_never_enter() -> None:

@@ -6,12 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.feedback_records import trace_key
-from ragmeter.kafka.scores_topic import decode_scores_message
-from ragmeter.store.pending import NewFeedback
+from ragmeter.core.feedback import Feedback
+from ragmeter.kafka.scores_topic import DocumentRecord
+from ragmeter.kafka.wire import BadRecord
+from ragmeter.metrics.merged_labels import trace_key
+from ragmeter.parts.labels.documents import LabelDocument
 
 from tests.kafka.messages import Processing, message
 from tests.kafka.settings import settings_of
+from tests.parts.labels.samples import decode
 from tests.traces import START
 
 LABEL = {
@@ -34,22 +37,21 @@ class FakeProcessor(Processing):
         super().__init__(settings_of(kafka=kafka))
         self.records: list[tuple[bytes | None, bytes]] = []
 
-    def read(self, value: bytes, arrived: float | None = None) -> NewFeedback:
+    def read(self, value: bytes, arrived: float | None = None) -> DocumentRecord:
         at = None if arrived is None else int(1000 * arrived)
         (record,) = self.take(message(value, timestamp=at), feedback=True)
         self.records.append((record.key, record.value or b""))
-        found = decode_scores_message(record.value or b"")
-        assert isinstance(found, NewFeedback)
+        found = decode(record.value or b"")
+        assert isinstance(found, DocumentRecord)
         return found
 
 
 def test_it_goes_to_the_partition_of_its_service_without_ids_in_it() -> None:
     processor = FakeProcessor()
-    row = processor.read(line())
-    assert (row.trace, row.service, row.scorer, row.since) == (
-        *(trace_key("t1"), "bot", "human"),
-        START,
-    )
+    record = processor.read(line())
+    document: Any = record.document
+    assert document == LabelDocument.of(Feedback.model_validate(LABEL))
+    assert (record.part, record.at, document.trace) == ("labels", START, trace_key("t1").hex())
     ((key, value),) = processor.records
     assert key == b"bot"
     assert b"t1" not in value
@@ -58,8 +60,8 @@ def test_it_goes_to_the_partition_of_its_service_without_ids_in_it() -> None:
 
 def test_a_label_from_the_future_is_one_of_its_arrival() -> None:
     """Of two words the later holds: one wrong clock must not have the last word for years."""
-    assert FakeProcessor().read(line(timestamp=START + 9e6), arrived=START).since == START
-    assert FakeProcessor().read(line(), arrived=START + 50).since == START
+    assert FakeProcessor().read(line(timestamp=START + 9e6), arrived=START).at == START
+    assert FakeProcessor().read(line(), arrived=START + 50).at == START
 
 
 def test_who_names_no_service_is_told_so() -> None:
@@ -68,6 +70,25 @@ def test_who_names_no_service_is_told_so() -> None:
     assert letter.topic == "rag.dead"
     assert letter.headers["reason"] == b"invalid_feedback"
     assert json.loads(letter.headers["error"])[0]["field"] == "service"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"trace":"', b'"trace":"x'),
+        (b'"service":"bot"', b'"service":""'),
+        (b'"labels":[[""', b'"labels":[["p"'),
+        (b'"helpful"', b'"witty"'),
+        (b'"at":', b'"at":-'),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> None:
+    processor = FakeProcessor()
+    processor.read(line())
+    ((_, data),) = processor.records
+    assert change[0] in data
+    with pytest.raises(BadRecord):
+        decode(data.replace(*change, 1))
 
 
 @pytest.mark.parametrize(
