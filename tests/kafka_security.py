@@ -9,6 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import UserScramCredentialUpsertion
 
 from tests.real import require
+from tests.waiting import PATIENCE
 
 __all__ = ["PASSWORD", "USER", "add_user", "make_certificates", "security_properties"]
 
@@ -81,5 +82,5 @@ def _new_key(name: str) -> tuple[str, ...]:
 
 def _openssl(folder: Path, *arguments: str) -> None:
     command = [require("openssl"), *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ def prometheus(folder: Path, config: str, flags: Sequence[str] = ()) -> Iterator
             stderr=log,
         )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=PATIENCE) as client:
             yield client
     finally:
         process.terminate()

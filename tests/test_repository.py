@@ -16,6 +16,8 @@ import yaml
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.metrics.registry import metric_specs
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("agent", "exporters")
 
@@ -65,7 +67,9 @@ def project_files() -> tuple[Path, ...]:
     """What git keeps or would keep, relative to the root."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60)
+        listed = subprocess.run(
+            command, cwd=ROOT, capture_output=True, check=True, timeout=PATIENCE
+        )
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git clone")
     names = sorted({name for name in listed.stdout.decode().split("\0") if name})

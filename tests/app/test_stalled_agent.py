@@ -31,11 +31,13 @@ def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> 
     try:
         now = time.time()
         answer = httpx.post(
-            f"http://127.0.0.1:{otlp}/v1/rag/traces", json=trace_dict(1, timestamp=now), timeout=30
+            f"http://127.0.0.1:{otlp}/v1/rag/traces",
+            json=trace_dict(1, timestamp=now),
+            timeout=PATIENCE,
         )
         assert answer.status_code == 200
         until(lambda: status(metrics) == 503)
-        reported = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=5).text
+        reported = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=PATIENCE).text
         assert f"{place} has not moved for" in reported
         assert status(metrics, "healthz") == 200, "it is alive until it gives up"
         assert process.wait(PATIENCE) == 1

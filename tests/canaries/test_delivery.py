@@ -12,6 +12,7 @@ from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.trace import Trace
 
 from tests.traces import make_trace
+from tests.waiting import PATIENCE
 
 OK = {"accepted": 1, "duplicates": 0, "rejected": 0, "errors": []}
 
@@ -43,7 +44,7 @@ def delivery(agent: Agent, **changes: Any) -> TraceDelivery:
 
 
 async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not what():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 # the module that takes long to import is one that is ended meanwhile
 PROGRAM = """\
 import os, signal, sys
@@ -35,11 +37,11 @@ start()
 )
 def test_sigterm_during_the_imports_ends_a_service_with_0(arguments: str, status: int) -> None:
     command = [sys.executable, "-c", PROGRAM, *arguments.split()]
-    done = subprocess.run(command, capture_output=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (status, b"")
 
 
 def test_the_package_is_the_command_too() -> None:
     command = [sys.executable, "-m", "ragmeter", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "ragmeter", "")

@@ -163,7 +163,7 @@ def everything_shown(page: str) -> dict[str, str]:
     found = {}
     for path in paths:
         for headers in ({}, login):
-            answer = httpx.get(f"{page}{path}", headers=headers, timeout=20, trust_env=False)
+            answer = httpx.get(f"{page}{path}", headers=headers, timeout=PATIENCE, trust_env=False)
             found[f"{path} {len(headers)}"] = f"{answer.headers}\n{answer.text}"
     return found
 
@@ -191,7 +191,7 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                httpx.get(f"{page}/healthz", trust_env=False, timeout=30)
+                httpx.get(f"{page}/healthz", trust_env=False, timeout=PATIENCE)
                 break
             except httpx.HTTPError:
                 assert process.poll() is None, (tmp_path / "talk.txt").read_text()
@@ -207,11 +207,15 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
         ]  # fmt: skip
         login = {"Authorization": f"Bearer {secret('s')}"}
         sent = httpx.post(
-            f"{traces}/v1/rag/traces", json=rows, headers=login, trust_env=False, timeout=30
+            f"{traces}/v1/rag/traces", json=rows, headers=login, trust_env=False, timeout=PATIENCE
         )
         assert sent.status_code == 200
         httpx.post(
-            f"{traces}/v1/rag/traces", content=b"broken", headers=login, trust_env=False, timeout=30
+            f"{traces}/v1/rag/traces",
+            content=b"broken",
+            headers=login,
+            trust_env=False,
+            timeout=PATIENCE,
         )
         process.send_signal(signal.SIGHUP)
         failed = 'ragmeter_notifications_total{target="webhook"'

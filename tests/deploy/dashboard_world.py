@@ -23,7 +23,7 @@ from tests.deploy.tools import ROOT
 from tests.ports import free_port
 from tests.prometheus_server import prometheus
 from tests.scorers.judge.stub_process import stub_judge
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 __all__ = ["World", "sample", "scraped", "watched"]
 
@@ -43,7 +43,7 @@ class World:
     def __init__(self, ask: httpx.Client, metrics: str, traffic: str) -> None:
         self.ask = ask
         self.metrics = metrics
-        self._traffic = httpx.Client(base_url=traffic, timeout=30)
+        self._traffic = httpx.Client(base_url=traffic, timeout=PATIENCE)
 
     def send(self, traces: Sequence[dict[str, Any]]) -> None:
         self._traffic.post("/v1/rag/traces", json=list(traces)).raise_for_status()

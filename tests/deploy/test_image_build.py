@@ -96,7 +96,7 @@ def serving(prefix: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as reply:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
         return str(reply.read().decode())
 
 
@@ -136,12 +136,12 @@ def test_serves_with_a_root_file_system_that_is_read_only(prefix: Path, tmp_path
             data=line,
             headers={"content-type": "application/json"},
         )
-        with urllib.request.urlopen(post, timeout=60) as reply:
+        with urllib.request.urlopen(post, timeout=PATIENCE) as reply:
             assert reply.status == 200
         # the image's own health check, with this test's port
         words = json.loads(stages()["runtime"].all("HEALTHCHECK")[0].partition("CMD ")[2])
         code = words[-1].replace(":9464/", f":{ports['metrics_port']}/")
-        subprocess.run([prefix / "bin" / "python", "-c", code], check=True, timeout=60)
+        subprocess.run([prefix / "bin" / "python", "-c", code], check=True, timeout=PATIENCE)
         assert "ragmeter_traces_received_total" in get(f"{metrics}/metrics")
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)

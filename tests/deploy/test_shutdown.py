@@ -16,7 +16,7 @@ from ragmeter.config.loader import load_settings
 from tests.deploy.charts import pod, render
 from tests.patched import running
 from tests.traces import trace_dict
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 DRAIN = 3.0
 ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
@@ -24,7 +24,7 @@ ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
 # Each trace takes as long as the worst of them, and nothing ends by itself.
 SLOW = """
 from ragmeter.scoring.scorer import Scorer
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 real = Scorer.draw
 def score(self, *arguments):
     time.sleep(0.2)
@@ -67,7 +67,7 @@ def test_an_agent_ends_within_it_whatever_hangs(tmp_path: Path) -> None:
             now = time.time()
             traces = [trace_dict(n, timestamp=now) for n in range(500)]
             post = f"http://127.0.0.1:{otlp}/v1/rag/traces"
-            assert httpx.post(post, json=traces, timeout=30).status_code == 200
+            assert httpx.post(post, json=traces, timeout=PATIENCE).status_code == 200
             held = socket.create_connection(("127.0.0.1", otlp))
             held.sendall(b"POST /v1/rag/traces HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n")
             time.sleep(2)

@@ -31,7 +31,7 @@ from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 
 from tests.traces import START, good
-from tests.waiting import stop_agent, until
+from tests.waiting import PATIENCE, stop_agent, until
 
 ERRORS = {
     "rules": [
@@ -460,7 +460,7 @@ def test_a_sender_does_not_wait_for_who_holds_the_lock(tmp_path: Path, reloaded:
     with running(tmp_path) as started:
         with started.lock():
             (sender := threading.Thread(target=started.accept, args=([good(1)], "test"))).start()
-            sender.join(10)
+            sender.join(PATIENCE)
             assert not sender.is_alive()
             if reloaded:  # the state file has the count already
                 started._worker._reload()

@@ -23,6 +23,7 @@ from opentelemetry.trace import Tracer, set_span_in_context
 
 from tests import waiting
 from tests.embedded.test_crash import Live
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +76,7 @@ class Recording(OTLPSpanExporter):
 
     def __init__(self, port: int) -> None:
         super().__init__(
-            f"http://127.0.0.1:{port}/v1/traces", compression=Compression.Gzip, timeout=20
+            f"http://127.0.0.1:{port}/v1/traces", compression=Compression.Gzip, timeout=PATIENCE
         )
         self.sent: list[ReadableSpan] = []
 

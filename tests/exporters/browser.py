@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 
+from tests.waiting import PATIENCE
+
 __all__ = ["Browser", "browser"]
 
 # The sandbox needs user namespaces, which containers often lack; the rest keeps it off the network.
@@ -78,7 +80,7 @@ def browser(chromedriver: str, chromium: str, folder: Path) -> Iterator[Browser]
                 break
         else:
             raise RuntimeError("chromedriver did not start")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
             options = {"binary": chromium, "args": [*ARGUMENTS, f"--user-data-dir={folder}"]}
             wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
             answer = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
@@ -90,5 +92,5 @@ def browser(chromedriver: str, chromium: str, folder: Path) -> Iterator[Browser]
                 client.delete(f"/session/{session}")
     finally:
         driver.terminate()
-        driver.wait(10)
+        driver.wait(PATIENCE)
         driver.stdout.close()

@@ -14,6 +14,7 @@ from ragmeter_exporters.prometheus import PrometheusExporter, RefusalsCollector,
 from deploy.pages import mark
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
 from tests.real import require
+from tests.waiting import PATIENCE
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -86,7 +87,11 @@ def test_promtool_finds_nothing_to_mend_but_the_quantile_label() -> None:
     promtool = require("promtool")
     text = PrometheusExporter(as_agent_view(everything())).render()
     found = subprocess.run(
-        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
+        [promtool, "check", "metrics"],
+        input=text,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
     )
     # The design names a gauge with a `quantile` label: a summary could not carry an interval.
     allowed = re.compile(r'rag_latency_quantile_\w*seconds non-summary .* "quantile" label')

@@ -150,7 +150,7 @@ def fifo(path: Path, *parts: bytes) -> Iterator[Path]:
     writer = threading.Thread(target=write)
     writer.start()
     yield path
-    writer.join(10)
+    writer.join(PATIENCE)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -175,7 +175,7 @@ def test_a_trace_of_a_pipe_does_not_wait_for_the_next(tmp_path: Path) -> None:
     with path.open("wb", buffering=0) as writer:
         writer.write(trace_line(1) + b"\n")
         assert results.get(timeout=PATIENCE)
-    reader.join(10)
+    reader.join(PATIENCE)
 
 
 def test_a_broken_end_of_a_file_is_left_for_the_next_run(lines: Path) -> None:

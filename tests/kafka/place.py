@@ -16,7 +16,7 @@ from ragmeter.kafka.operator.clients import guarded
 
 from tests.kafka.cluster import SETTINGS, Worker
 from tests.kafka_server import KafkaServer
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 __all__ = ["Place", "page"]
 
@@ -76,7 +76,7 @@ class Place:
         for number, line in enumerate(lines):
             producer.send(topic, line, partition=number % partitions)
         producer.flush(30)
-        producer.close(timeout=30)
+        producer.close(timeout=PATIENCE)
 
     def topics(self) -> set[str]:
         """Those of this place."""
@@ -114,7 +114,7 @@ def page(worker: Worker, path: str) -> tuple[int, str]:
     """Status and text, of errors too; 0 while nobody answers."""
     try:
         url = f"http://127.0.0.1:{worker.port}{path}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -326,7 +326,7 @@ def test_a_busy_worker_does_not_take_the_brokers_for_away() -> None:
     async def go() -> None:
         answered = asyncio.Event()
         following = asyncio.create_task(follow_lag(answered.set, cast(Any, Busy([], 0))))
-        await asyncio.wait_for(answered.wait(), 60)
+        await asyncio.wait_for(answered.wait(), PATIENCE)
         following.cancel()
         group = Busy([], 0)
         owner = Owner(group)

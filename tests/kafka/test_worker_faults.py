@@ -20,7 +20,7 @@ from tests.kafka.place import PARTITIONS, Place, page
 from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer
 from tests.traces import trace_line
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -133,7 +133,7 @@ def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
         until(lambda: page(worker, "/readyz")[0] == 503)
         assert "nothing has moved for" in page(worker, "/readyz")[1]
         assert worker.process is not None
-        assert worker.process.wait(30) == 1
+        assert worker.process.wait(PATIENCE) == 1
         assert worker.log.count("stalled; a restart goes on") == 1
         log = "".join(map(str.strip, worker.log.splitlines()))  # broken at the end of a terminal
         assert f"{place.traces}/0" in log[log.index("stalled; a restart") :]
@@ -210,7 +210,7 @@ def test_a_state_that_is_lost_is_refused_and_counted_anew(place: Place) -> None:
     worker.start()
     assert worker.process is not None
     try:
-        assert worker.process.wait(60) == 1
+        assert worker.process.wait(PATIENCE) == 1
         log = " ".join(map(str.strip, worker.log.splitlines()))
         assert "is counted up to" in log
         assert "ragmeter kafka rebuild" in log

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from tests.kafka.cluster import SERVICES, Worker, workers
 from tests.kafka.place import PARTITIONS, Place
 from tests.traces import trace_line
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ class Load:
         """Return how many were sent in all."""
         self._done.set()
         self._thread.join()
-        self._producer.close(timeout=30)
+        self._producer.close(timeout=PATIENCE)
         return self.sent
 
 

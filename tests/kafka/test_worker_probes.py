@@ -19,7 +19,7 @@ from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.scorers.judge.stub_process import StubProcess, stub_judge
 from tests.traces import START, trace_line
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ def promote(worker: Worker, service: str) -> tuple[int, dict[str, Any]]:
         {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

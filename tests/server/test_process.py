@@ -49,14 +49,14 @@ class Agent:
     def get(self, path: str, token: str = "", verify: Any = True) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         url = f"{self.scheme}://127.0.0.1:{self.page}{path}"
-        return httpx.get(url, headers=headers, verify=verify, trust_env=False, timeout=20)
+        return httpx.get(url, headers=headers, verify=verify, trust_env=False, timeout=PATIENCE)
 
     def post(self, token: str = "", verify: Any = True) -> int:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         trace = {"trace_id": "t", "service": "bot", "timestamp": time.time()}
         return httpx.post(
             f"{self.scheme}://127.0.0.1:{self.otlp}/v1/rag/traces",
-            json=trace, headers=headers, verify=verify, trust_env=False, timeout=20,
+            json=trace, headers=headers, verify=verify, trust_env=False, timeout=PATIENCE,
         ).status_code  # fmt: skip
 
     def until(self, what: Callable[[], bool]) -> None:
@@ -151,7 +151,7 @@ def test_certificates_are_rotated_and_clients_need_theirs(tmp_path: Path) -> Non
         with pytest.raises(httpx.HTTPError):
             found.get("/metrics", verify=trust(old, "stranger")).raise_for_status()
         with pytest.raises(httpx.HTTPError):
-            httpx.get(f"http://127.0.0.1:{found.page}/healthz", trust_env=False, timeout=20)
+            httpx.get(f"http://127.0.0.1:{found.page}/healthz", trust_env=False, timeout=PATIENCE)
         checked = subprocess.run(
             ["openssl", "s_client", "-connect", f"127.0.0.1:{found.page}", "-tls1_1"],
             stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False,

@@ -18,6 +18,8 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.server import listener
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES, SECURITY_HEADERS
 
+from tests.waiting import PATIENCE
+
 TOKEN = "a-token-of-some-length"
 
 
@@ -29,7 +31,7 @@ async def ask_all(settings: Any, apps: list[web.Application]) -> dict[Any, Any]:
     try:
         async with (
             serve_agent(running, settings) as (traces, page),
-            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+            httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
         ):
             for app, base in zip(apps, (page, traces), strict=True):
                 for route in app.router.routes():
@@ -80,7 +82,9 @@ def test_who_asks_before_sending_needs_a_token_too(tmp_path: Path, path: str) ->
 
     def ask(url: str) -> bytes:
         parts = httpx.URL(url)
-        with socket.create_connection((parts.host, parts.port or 0), timeout=5) as connection:
+        with socket.create_connection(
+            (parts.host, parts.port or 0), timeout=PATIENCE
+        ) as connection:
             head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             connection.sendall(
                 f"{head}Expect: 100-continue\r\nContent-Length: 999999999\r\n\r\n".encode()

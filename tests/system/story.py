@@ -223,7 +223,7 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
 
         async def look() -> None:
             """Open the worst traces of whatever the agent tells Alertmanager, as they come."""
-            async with httpx.AsyncClient(timeout=30) as client:
+            async with httpx.AsyncClient(timeout=PATIENCE) as client:
                 seen = 0
                 while True:
                     for one in heard.arrivals[seen:]:

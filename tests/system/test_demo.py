@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.system.demo import served
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +22,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_demo_tells_its_story(folder: Path) -> None:
     with served(folder) as urls:
         text = (folder / "out").read_text()
-        pages = [httpx.get(url, timeout=60) for url in urls]
+        pages = [httpx.get(url, timeout=PATIENCE) for url in urls]
         base = urls[0].rstrip("/")
-        windows = httpx.get(f"{base}/api/windows.json", timeout=60).json()
-        metrics = httpx.get(f"{base}/metrics", timeout=60).text
+        windows = httpx.get(f"{base}/api/windows.json", timeout=PATIENCE).json()
+        metrics = httpx.get(f"{base}/metrics", timeout=PATIENCE).text
     lines = text.splitlines()
     assert "replayed until" in text  # how far it is, and a first number, while it works
     assert re.search("replayed until .*; [0-9,]+ traces? waits? for the model", text)

@@ -32,6 +32,8 @@ from ragmeter.ingest.assembler import AssemblyBounds
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.store.pending import OpenSpanTable
 
+from tests.waiting import PATIENCE
+
 BODY_LIMIT = 100_000
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -352,7 +354,7 @@ def test_requests_at_the_same_time_are_each_answered_for_themselves(tmp_path: Pa
 )
 def test_who_asks_first_is_told_before_sending(tmp_path: Path, head: str, status: bytes) -> None:
     def ask(port: int) -> bytes:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
             start = f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n{head}\r\n\r\n"
             connection.sendall(start.encode())
             return connection.recv(100)

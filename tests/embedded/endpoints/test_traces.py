@@ -18,6 +18,7 @@ from ragmeter.embedded.endpoints.json_items import TracesEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader
 
 from tests.traces import trace_dict, trace_line
+from tests.waiting import PATIENCE
 
 BODY_LIMIT = 100_000
 TRACE_LIMIT = 20_000
@@ -145,7 +146,7 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> N
             f"POST /v1/rag/traces HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY_LIMIT + 1}\r\n\r\n"
         )
         writer.write(head.encode())  # and not one byte of the body
-        assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
+        assert b" 413 " in await asyncio.wait_for(reader.readline(), PATIENCE)
         writer.close()
 
     run(tmp_path, test)
@@ -161,7 +162,7 @@ def test_a_client_that_asks_first_is_told_before_it_sends(tmp_path: Path) -> Non
                 f"Content-Length: {length}\r\n\r\n"
             )
             writer.write(head.encode())
-            assert expected in await asyncio.wait_for(reader.readline(), 5)
+            assert expected in await asyncio.wait_for(reader.readline(), PATIENCE)
             writer.close()
         assert server.dead("too_large") == 1
 

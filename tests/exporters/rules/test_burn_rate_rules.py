@@ -299,7 +299,7 @@ def test_promtool_finds_the_rules_in_order(tmp_path: Path) -> None:
     file = tmp_path / "rules.yml"
     file.write_text(rules_text(objectives(("availability", 0.99), (odd, 0.95))))
     command = [require("promtool"), "check", "rules", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "14 rules found" in done.stdout
 
@@ -326,7 +326,7 @@ def backfilled(folder: Path, services: dict[str, list[Event]], shift: float, unt
     command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run(
         [*command, str(folder / "metrics"), str(folder / "data")],
-        check=True, timeout=60, capture_output=True,
+        check=True, timeout=PATIENCE, capture_output=True,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ragmeter_exporters.rules.rule_file import rule_file, rule_groups
 
 from tests.exporters.rules.annotations import FILES, TESTS, promtool
 from tests.real import require
+from tests.waiting import PATIENCE
 
 RULES = TESTS.parents[2] / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 
@@ -19,7 +20,7 @@ RULES = TESTS.parents[2] / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 @pytest.mark.real
 def test_promtool_finds_the_rules_in_order() -> None:
     command = [require("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(RULES)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     number = len(re.findall(r"^ +- (?:alert|record): ", RULES.read_text("utf-8"), re.M))
     assert number > 45
@@ -35,7 +36,7 @@ def test_what_looks_like_a_template_is_text(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(rule_file(rule_groups(settings.slos, runbooks=f"https://{odd}")), "utf-8")
     command = [require("promtool"), "check", "rules", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

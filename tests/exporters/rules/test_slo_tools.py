@@ -93,7 +93,7 @@ def backfill(folder: Path, until: float) -> None:
     command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run(
         [*command, str(folder / "metrics"), str(folder / "data")],
-        check=True, timeout=60, capture_output=True,
+        check=True, timeout=PATIENCE, capture_output=True,
     )  # fmt: skip
 
 
@@ -178,5 +178,5 @@ def test_the_committed_rules_are_those_of_sloth(tmp_path: Path) -> None:
         return
     out = tmp_path / "out.yaml"
     command = [sloth, "generate", "-i", str(FOLDER / "sloth.yaml"), "-o", str(out)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     assert yaml.safe_load(committed) == yaml.safe_load(out.read_text("utf-8"))

@@ -15,6 +15,7 @@ from ragmeter.trace import MAX_ID
 
 from tests.kafka_server import KafkaServer
 from tests.traces import make_trace
+from tests.waiting import PATIENCE
 
 WIDE = "\U0001f600" * MAX_ID  # 12 bytes each in the key of a row
 
@@ -42,7 +43,7 @@ def test_the_largest_row_is_taken_by_a_topic_as_kafka_makes_it(broker: KafkaServ
     try:
         producer.send(topic, value, key).get(20)
     finally:
-        producer.close(timeout=5)
+        producer.close(timeout=PATIENCE)
 
 
 def test_a_record_that_is_too_large_for_a_row_is_left_out() -> None:

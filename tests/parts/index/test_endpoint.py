@@ -19,6 +19,7 @@ from ragmeter.embedded.endpoints.json_items import MAX_REJECTED
 
 from tests.parts.index.samples import event_dict, event_line
 from tests.traces import trace_line
+from tests.waiting import PATIENCE
 
 Post = Callable[..., Awaitable[tuple[int, dict[str, Any]]]]
 
@@ -59,7 +60,7 @@ def run(
         try:
             async with (
                 serve_agent(running, settings) as urls,
-                httpx.AsyncClient(trust_env=False, timeout=60) as client,
+                httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
             ):
                 await test(Agent(running, client, urls))
         finally:

@@ -112,13 +112,13 @@ def test_on_a_real_kafka_the_numbers_outlive_a_worker(place: Place) -> None:
     with workers(worker):
         until(lambda: worker.ready)
         place.produce([*lines, lines[0], b'{"schema": "ragmeter.index/1"}'])
-        until(lambda: shown(worker.metrics()) == 120, 60)
+        until(lambda: shown(worker.metrics()) == 120)
         letters = place.letters()
         assert [dict(letter.headers)["reason"] for letter in letters] == [b"invalid_index_event"]
         assert json.loads(letters[0].value) == {"schema": "ragmeter.index/1"}
         worker.kill()
     other = place.worker()
     with workers(other):
-        until(lambda: shown(other.metrics()) == 120, 120)
+        until(lambda: shown(other.metrics()) == 120)
         place.produce([event_line(9), lines[1]])
-        until(lambda: shown(other.metrics()) == 160, 60)
+        until(lambda: shown(other.metrics()) == 160)

@@ -84,7 +84,9 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (agent, base),
-            httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
+            httpx.AsyncClient(
+                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
+            ) as client,
         ):
             with agent.lock():
                 part_of(agent.states()[0]).pool.draw("bot", 3)
@@ -145,7 +147,9 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (agent, base),
-            httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
+            httpx.AsyncClient(
+                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
+            ) as client,
         ):
             page = await client.get("/label/bot")
             assert "40 traces wait" in page.text
@@ -207,7 +211,7 @@ def test_forms_of_others_are_refused(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (agent, base),
-            httpx.AsyncClient(trust_env=False, timeout=60, base_url=base) as client,
+            httpx.AsyncClient(trust_env=False, timeout=PATIENCE, base_url=base) as client,
         ):
             assert (await client.get("/label/bot")).status_code == 401
             assert (await client.post("/label/bot", data={"count": "3"})).status_code == 401
@@ -257,7 +261,9 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (_, base),
-            httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
+            httpx.AsyncClient(
+                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
+            ) as client,
         ):
             counts: list[Any] = ["30", 2.5, None, [3], {}]
             ids: list[Any] = [5, None, ["t1"], {}]
@@ -307,12 +313,16 @@ def test_a_draw_survives_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (_, base),
-            httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
+            httpx.AsyncClient(
+                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
+            ) as client,
         ):
             before = (await client.post("/v1/labels", json={"count": 7})).json()["questions"]
         async with (
             labelling(tmp_path) as (_, base),
-            httpx.AsyncClient(trust_env=False, timeout=60, headers=LOGIN, base_url=base) as client,
+            httpx.AsyncClient(
+                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
+            ) as client,
         ):
             after = (await client.post("/v1/labels", json={"count": 7})).json()["questions"]
             assert [one["trace"]["trace_id"] for one in after] == [

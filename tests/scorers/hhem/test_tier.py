@@ -21,6 +21,7 @@ from ragmeter.scorers.hhem.workers import WorkersClosed
 from ragmeter.trace import Trace
 
 from tests.traces import make_trace
+from tests.waiting import PATIENCE
 from training.hhem.convert import convert_checkpoint
 
 TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
@@ -58,7 +59,7 @@ def score(
     async def main() -> list[Score]:
         settings = HhemSettings(fulltext=options.pop("fulltext", True))
         async with HhemTier(model or Fake(), settings, **options) as tier:
-            return await asyncio.wait_for(tier.score(trace, cost or ScoringCost()), 60)
+            return await asyncio.wait_for(tier.score(trace, cost or ScoringCost()), PATIENCE)
 
     found = asyncio.run(main())
     assert all(one.metric == METRIC for one in found)
@@ -258,7 +259,7 @@ def test_a_failing_trace_leaves_the_others_alone() -> None:
         for number, (one,) in enumerate(found):
             assert one.reason == ("model_error" if number % 3 else None)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 def test_a_cancelled_trace_is_asked_about_no_more() -> None:
@@ -284,7 +285,7 @@ def test_a_cancelled_trace_is_asked_about_no_more() -> None:
             await asyncio.sleep(0.1)
             assert len(model.asked) <= asked + 1 < 200
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 def test_a_closed_tier_raises_and_gives_no_result() -> None:

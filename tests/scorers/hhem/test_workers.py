@@ -14,6 +14,8 @@ import pytest
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.hhem.workers import AGEING, NICENESS, CpuTask, CpuWorkers, WorkersClosed
 
+from tests.waiting import PATIENCE
+
 
 class Bench:
     """One worker that is kept busy until `open`, and what it did after that, in order."""
@@ -27,7 +29,7 @@ class Bench:
 
     def _hold(self) -> None:
         self.begun.set()
-        assert self._gate.wait(30)
+        assert self._gate.wait(PATIENCE)
 
     def task(self, name: str, weight: float) -> CpuTask[str]:
         def call() -> str:
@@ -70,7 +72,7 @@ def run(story: Callable[[Bench], Awaitable[None]], **options: object) -> None:
             bench.open()
             await bench.workers.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -241,7 +243,7 @@ def test_closing_waits_for_the_task_in_hand_and_ends_the_threads() -> None:
         with pytest.raises(WorkersClosed):
             await bench.trace(bench.task("late", 1))
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 def test_no_thread_begins_before_there_is_work() -> None:
@@ -272,7 +274,7 @@ def test_several_workers_lose_and_mix_up_nothing() -> None:
             expected = [number * 100 + n for n in range(40)]
             assert values == [*expected, sum(expected)]
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")

@@ -19,6 +19,7 @@ import pytest
 
 from tests.real import unavailable
 from tests.scorers.judge import tiny_model
+from tests.waiting import PATIENCE
 
 __all__ = ["KEY", "MODEL", "LlamaServer", "installed", "llama_server"]
 
@@ -49,7 +50,7 @@ class LlamaServer:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
 
 
 def installed() -> None:
@@ -86,5 +87,5 @@ def llama_server(
             yield LlamaServer(f"{address}/v1", process)
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE)
             process.stdout.close()

@@ -13,6 +13,7 @@ import httpx
 from tests.scorers.judge.asking import GRADE_SCHEMA
 from tests.scorers.judge.stub_answers import by_content
 from tests.scorers.judge.stub_judge import StubJudge
+from tests.waiting import PATIENCE
 
 
 def body(text: str) -> dict[str, object]:
@@ -68,7 +69,7 @@ def test_it_is_a_process_too() -> None:
                 json.dumps(body("x")).encode(),
                 {"content-type": "application/json"},
             )
-            with urllib.request.urlopen(request, timeout=10) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
                 content = json.load(reply)["choices"][0]["message"]["content"]
             assert json.loads(content)["grade"] in range(4)
         finally:
