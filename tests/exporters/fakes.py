@@ -281,7 +281,7 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_kafka_deleted_unread_total", (("topic", "rag.traces"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
     counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
-    exported = (("signal", "logs"), ("result", "sent"))
+    exported = (("result", "sent"),)
     counters.inc("ragmeter_results_exported_total", exported, 40)
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
     counters.observe("ragmeter_judge_duration_seconds", (judge,), [0.6], DURATION_EDGES)
