@@ -14,6 +14,7 @@ import pytest
 from ragmeter.metrics.text import compiled
 
 from deploy.supply.tools import exported
+from tests.once import made_once
 from tests.real import unavailable
 from tests.waiting import PATIENCE
 
@@ -39,26 +40,28 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    build = (UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable)
-    run(*build, "--out-dir", folder, ROOT)
-    run(*build, "--out-dir", folder, EXAMPLE)
-    (made,) = folder.glob("ragmeter-*.whl")
+    def make(folder: Path) -> None:
+        build = (UV, "build", "--quiet", "--wheel", "--no-build-isolation")
+        for source in (ROOT, EXAMPLE):
+            run(*build, "--python", sys.executable, "--out-dir", folder, source)
+
+    (made,) = made_once(tmp_path_factory, "dist", make).glob("ragmeter-*.whl")
     return made
 
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that holds the wheel and what it requires."""
-    folder = tmp_path_factory.mktemp("environment")
-    run(UV, "venv", "--quiet", "--python", sys.executable, folder)
-    found = folder / "bin" / "python"
-    install = (UV, "pip", "install", "--quiet", "--python", found)
-    lock = tmp_path_factory.mktemp("lock") / "constraints.txt"
-    lock.write_text(exported("--all-extras"), encoding="utf-8")
-    (example,) = wheel.parent.glob("help_links-*.whl")
-    run(*install, "--constraint", lock, wheel, example)
-    return found
+
+    def make(folder: Path) -> None:
+        run(UV, "venv", "--quiet", "--python", sys.executable, folder)
+        lock = folder / "constraints.txt"
+        lock.write_text(exported("--all-extras"), encoding="utf-8")
+        (example,) = wheel.parent.glob("help_links-*.whl")
+        install = (UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python")
+        run(*install, "--constraint", lock, wheel, example)
+
+    return made_once(tmp_path_factory, "environment", make) / "bin" / "python"
 
 
 @pytest.fixture(scope="module")

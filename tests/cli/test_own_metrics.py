@@ -22,6 +22,7 @@ from ragmeter.metrics.custom import CustomMetric, metric
 from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
 
 from tests.crash import RAGMETER
+from tests.once import made_once
 from tests.ports import free_port
 from tests.traces import trace_dict
 from tests.waiting import PATIENCE
@@ -52,18 +53,20 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as an installer leaves it."""
-    folder = tmp_path_factory.mktemp("site")
-    subprocess.run(
-        [sys.executable, "-c", BUILD, folder],
-        cwd=EXAMPLE,
-        check=True,
-        timeout=PATIENCE,
-        capture_output=True,
-    )
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "packages")
-    return folder / "packages"
+
+    def make(folder: Path) -> None:
+        subprocess.run(
+            [sys.executable, "-c", BUILD, folder],
+            cwd=EXAMPLE,
+            check=True,
+            timeout=PATIENCE,
+            capture_output=True,
+        )
+        (wheel,) = folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder / "packages")
+
+    return made_once(tmp_path_factory, "own-metric", make) / "packages"
 
 
 @pytest.fixture
