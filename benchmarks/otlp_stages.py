@@ -21,10 +21,11 @@ from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded import open_traces
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
+from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.ingest.native import decode_trace
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace, serialise_spans
 from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
@@ -17,7 +18,6 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.native import decode_trace
 from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState

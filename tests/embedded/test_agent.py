@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator, Arriving
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
@@ -22,7 +23,6 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.errors import StateError
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.store.rows import StateCommit
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace

@@ -9,8 +9,9 @@ import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.intake import QueueFull
-from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
+from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.ingest.assembler import AssemblyBounds, PartFate
+from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 from ragmeter.store.pending import OpenSpanTable

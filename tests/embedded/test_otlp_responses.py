@@ -8,12 +8,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from ragmeter.embedded.endpoints.otlp import (
-    MAX_MESSAGE,
-    failure,
-    parse_content_type,
-    success,
-)
+from ragmeter.embedded.endpoints.otlp import MAX_MESSAGE, failure, parse_content_type, success
 from ragmeter.ingest.otlp.protobuf import Status
 
 

@@ -18,9 +18,8 @@ from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import ConfigError, dump_settings, load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.endpoints.otlp import decode_batch
-from ragmeter.embedded.open_traces import TRACES
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter.ingest.span_batches import TRACES, decode_batch
 from ragmeter.offline.scoring import score_file
 
 from tests.traces import trace_dict

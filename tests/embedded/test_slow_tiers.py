@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
@@ -23,7 +24,6 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.scoring.scorer import CheapScores

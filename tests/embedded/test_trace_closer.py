@@ -13,9 +13,9 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
-from ragmeter.embedded.open_traces import SpanBatch
 from ragmeter.embedded.trace_closer import TraceCloser
 from ragmeter.ingest.requests.extraction import ExtractedRequests
+from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 from ragmeter.store.pending import OpenSpanTable

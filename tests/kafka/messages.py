@@ -8,11 +8,11 @@ from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.processors.score import MessageProcessor, Outcome

@@ -18,7 +18,7 @@ from ragmeter.app.parts import PARTS
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.open_traces import SpanBatch
+from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import serialise_spans
 from ragmeter.trace import Trace

@@ -15,6 +15,7 @@ import httpx
 from ragmeter_exporters.otel.exporter import ResultsExporter
 from ragmeter_exporters.senders import AlertSenders
 
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
@@ -22,7 +23,6 @@ from ragmeter.console.terminal import FileProgress
 from ragmeter.core.process import SignalHandlers, collect_rarely
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.file_import import ImportResult, import_documents, import_traces
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.files import InputFile

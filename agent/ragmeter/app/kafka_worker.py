@@ -17,13 +17,13 @@ from ragmeter_exporters.senders import AlertSenders
 from ragmeter_exporters.web import metrics_app
 
 from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
 from ragmeter.embedded.commands import SettingsReload
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.endpoints.operator import (
     INSPECT_PATH,
     RESULTS_PATH,

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
@@ -27,7 +28,6 @@ from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.process import Watchdog, is_unready
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.intake import Intake, StateUnavailable
 from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.embedded.passage_resolution import PassageResolution

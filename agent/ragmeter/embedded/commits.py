@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.evidence import EvidenceKeeper, EvidenceKey, scores_in_evidence
-from ragmeter.aggregate.service_state import MakeNotifications, ServiceState
+from ragmeter.aggregate.outputs import AgentOutputs
+from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
@@ -38,24 +39,6 @@ class CountedScores(NamedTuple):
     def key(self) -> EvidenceKey:
         """Service and trace id."""
         return self.scored.service, self.scored.trace_id
-
-
-@dataclass(frozen=True, slots=True)
-class AgentOutputs:
-    """Callbacks for what the agent produces. They run in the worker's thread and must not wait.
-
-    Args:
-        make_notifications: Makes the outbox items of an alert that is announced, or its end, at a
-            Unix time; they are stored in the same transaction as the alert.
-        on_notifications: Called after alerts have moved, durably, with their outbox items.
-        on_results: Gets traces and their scores after they are durable; it must not raise.
-        on_scores: Likewise, without the traces themselves.
-    """
-
-    make_notifications: MakeNotifications = lambda alert, now: ()
-    on_notifications: Callable[[], None] = lambda: None
-    on_results: Callable[[Sequence[tuple[Trace, ScoredTrace]]], None] | None = None
-    on_scores: Callable[[Sequence[ScoredTrace]], None] = lambda traces: None
 
 
 @dataclass(eq=False)

@@ -13,13 +13,13 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.clocks import make_steady_clock
-from ragmeter.core.counters import CounterKey, Counts, GaugeSample
+from ragmeter.core.counters import Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull, StateWriter
 from ragmeter.ingest.assembler import (
     Assembler,
@@ -28,6 +28,7 @@ from ragmeter.ingest.assembler import (
     ClosingTrace,
     PartFate,
 )
+from ragmeter.ingest.span_batches import TRACES, SpanBatch, parts_total
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import MAX_VALUES, StoredPart, join_lines, split_parts
 from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow, OpenSpanStore
@@ -38,28 +39,11 @@ log = logging.getLogger(__name__)
 # 10,000 spans a second (docs/performance.md).
 MAX_COPY_BYTES = 64 * 2**20
 
-TRACES, LOGS = "traces", "logs"
-
 # The bytes that a span takes in memory besides its text, as measured: itself, two texts for each
 # attribute or event, and the values in lists and maps.
 _SPAN_BYTES = 400
 _ATTRIBUTE_BYTES = 150
 _VALUE_BYTES = 100
-
-
-def parts_total(signal: str, result: str) -> CounterKey:
-    """Return the key of the counter of spans and log events."""
-    return "ragmeter_otlp_spans_total", (("signal", signal), ("result", result))
-
-
-@dataclass(frozen=True, slots=True)
-class SpanBatch:
-    """The spans or log events of one request."""
-
-    signal: str  # TRACES or LOGS
-    parts: Sequence[StoredPart]
-    refused: Mapping[str, int] = field(default_factory=dict)  # parts not stored, by reason
-    counts: Mapping[CounterKey, float] = field(default_factory=dict)
 
 
 class OpenTraces:

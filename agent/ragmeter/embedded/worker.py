@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.aggregate.aggregator import Aggregator, Arriving
 from ragmeter.aggregate.evidence import Results, scores_in_evidence
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.aggregate.service_state import IDLE_SECONDS, ServiceState
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
@@ -36,7 +37,7 @@ from ragmeter.core.errors import (
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService
-from ragmeter.embedded.commits import AgentOutputs, Commits, CountedScores, RetriedWrites
+from ragmeter.embedded.commits import Commits, CountedScores, RetriedWrites
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from aiokafka import TopicPartition
 
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.process import Job
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.kafka.consumer import ScoreGroup, StateGroup, follow_lag
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter_exporters.prometheus import PrometheusExporter
 from ragmeter_exporters.senders import AlertSenders

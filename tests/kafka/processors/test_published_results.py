@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.kafka import transactions
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner

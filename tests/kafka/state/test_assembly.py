@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 from ragmeter.core.errors import UnknownVersion
-from ragmeter.embedded.open_traces import parts_total
 from ragmeter.ingest.assembler import BOUNDS, AssemblyBounds, CloseReason
+from ragmeter.ingest.span_batches import parts_total
 from ragmeter.ingest.spans import LogEvent, SpanEvent
 from ragmeter.ingest.stored_spans import StoredPart, serialise_log_events
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share

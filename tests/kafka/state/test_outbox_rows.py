@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from aiokafka import TopicPartition
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.config.settings import Settings
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.kafka.processors.aggregate import AggregateOwner
 from ragmeter.kafka.state.partition import PartitionState
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 from aiohttp import hdrs, web
 from google.protobuf.json_format import MessageToDict
@@ -32,13 +32,22 @@ from ragmeter.embedded.endpoints.request_bodies import (
     deferral_status,
     finish_deferral,
 )
-from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
+from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.ingest.assembler import PartFate
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, decode_parts, iterate_parts
+from ragmeter.ingest.span_batches import (
+    LOGS,
+    SILENT_STATUSES,
+    TRACES,
+    BodyForm,
+    SpanBatch,
+    decode_batch,
+    make_batch,
+)
+from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, iterate_parts
 
 # An application that is told one address for all signals sends its metrics here too, and would log
 # every other answer than 200.
@@ -46,10 +55,6 @@ _METRICS = "metrics"
 _PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS, "/v1/metrics": _METRICS}
 _GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
 _PIECE = 2_500  # spans of one request in one commit: others wait for no longer than 0.05 s
-# Reasons of parts that are not stored and not lost either: a sender would only log an error.
-SILENT_STATUSES = ("own", "no_content", "not_read")
-
-BodyForm = Literal["protobuf", "json"]
 _FORMS: dict[str, BodyForm] = {
     "application/x-protobuf": "protobuf",
     "application/protobuf": "protobuf",  # some senders' name for it
@@ -123,7 +128,7 @@ class OtlpEndpoint:
         )
         if not isinstance(summary, DecodeSummary):
             raise RuntimeError("not of the expected type")
-        return _batch(signal, cast(list[StoredPart], parts), summary)
+        return make_batch(signal, cast(list[StoredPart], parts), summary)
 
     async def _store(
         self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
@@ -141,20 +146,6 @@ class OtlpEndpoint:
         logs = batch.signal == LOGS
         number = rejected.total()
         return success(form, logs=logs, rejected=number, message=reasons)
-
-
-def decode_batch(
-    signal: str, form: BodyForm, body: bytes, redactor: Redactor
-) -> tuple[SpanBatch, UndecodableBody | None]:
-    """Decode and redact a body; a batch without parts comes with the error of its decoder."""
-    return _batch(signal, *decode_parts(body, redactor, logs=signal == LOGS, json=form == "json"))
-
-
-def _batch(
-    signal: str, parts: list[StoredPart], summary: DecodeSummary
-) -> tuple[SpanBatch, UndecodableBody | None]:
-    broken = None if summary.broken is None else UndecodableBody(*summary.broken)
-    return SpanBatch(signal, parts, summary.refused, summary.counts), broken
 
 
 def _split(batch: SpanBatch) -> Iterator[SpanBatch]:

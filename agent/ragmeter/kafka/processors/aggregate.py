@@ -17,13 +17,13 @@ from typing import Any, Generic, TypeVar
 
 from aiokafka import TopicPartition
 
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.aggregate.service_state import IDLE_SECONDS
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.kafka.consumer import StateGroup

@@ -16,14 +16,20 @@ from typing import Any
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, Counts
-from ragmeter.embedded.endpoints.otlp import SILENT_STATUSES, decode_batch
-from ragmeter.embedded.open_traces import LOGS, TRACES, SpanBatch, parts_total
-from ragmeter.embedded.trace_closer import extract_traces
 from ragmeter.ingest.assembler import ClosingTrace
+from ragmeter.ingest.closed_traces import extract_traces
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
+from ragmeter.ingest.span_batches import (
+    LOGS,
+    SILENT_STATUSES,
+    TRACES,
+    SpanBatch,
+    decode_batch,
+    parts_total,
+)
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, split_parts
 from ragmeter.kafka.processors.aggregate import StatefulOwner

@@ -20,12 +20,12 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
+from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import is_item_fault
 from ragmeter.core.score import ScoredTrace
-from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.processors.delivery import (
     DeadLetterTopic,

@@ -13,8 +13,9 @@ from typing import Any
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey, Counters, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull
-from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
+from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.ingest.assembler import BOUNDS, AssemblyBounds, ClosingTrace, RestoredTrace
+from ragmeter.ingest.span_batches import LOGS, TRACES, SpanBatch
 from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.span_records import RECORD_BYTES
 from ragmeter.kafka.state.rows import (
