@@ -27,14 +27,12 @@ import statistics
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragmeter.core.score import Score
-
-from benchmarks.judge_ours import Observed, depth, judge, traces
+from benchmarks.judge_ours import depth, judge, traces
 from benchmarks.judge_workload import Workload, workload
 
 __all__ = ["main"]
@@ -221,35 +219,6 @@ def faulty(python: str | None, share: float) -> list[Row]:
     ]
 
 
-def batching() -> list[Row]:
-    """Five passages a call against one: the stub gives a passage the same grade in both."""
-    batch = traces(workload(41, seed=13))
-    runs: list[Observed] = []
-    with stub(FAULTY_LATENCY) as url:
-        for per_call in (1, 5):
-            runs += judge([batch], url, side_by_side=True, passages_per_call=per_call)
-    one, five = ([_grades(scores) for scores in run.scores] for run in runs)
-    pairs = [(a, b) for x, y in zip(one, five, strict=True) for a, b in zip(x, y, strict=True)]
-    same = sum(a == b for a, b in pairs)
-    calls = [run.requests / len(run.scores) for run in runs]
-    return [
-        ("5 passages a call: calls a trace", f"{calls[1]:g} for {calls[0]:g}", "", ""),
-        (
-            "5 passages a call: grades that arrive at their passage (plumbing, not agreement)",
-            f"{same} of {len(pairs)}",
-            "",
-            "all",
-        ),
-    ]
-
-
-def _grades(scores: Sequence[Score]) -> list[int | None]:
-    (relevance,) = (score for score in scores if score.metric == "relevance")
-    assert relevance.detail is not None
-    grades: list[int | None] = relevance.detail["grades"]
-    return grades
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--reference-python", metavar="PATH", help="a Python with open-rag-eval")
@@ -265,7 +234,6 @@ def main() -> None:
         lambda: together(python, options.latency, options.traces),
         lambda: faulty(python, 0.05),
         lambda: faulty(python, 0.30),
-        batching,
     ]
     for part in parts:
         for row in part():

@@ -28,7 +28,6 @@ __all__ = ["Observed", "depth", "judge", "traces"]
 
 PROMPTS = {
     "umbrela": "relevance",
-    "umbrela-batch": "relevance",
     "citation-support": "citations",
     "attempted": "answered",
 }  # all others: nuggets
@@ -122,18 +121,13 @@ def judge(
     *,
     side_by_side: bool,
     concurrency: int | None = None,
-    passages_per_call: int = 1,
 ) -> list[Observed]:
     """One `Observed` for each round of traces, by one client and one memory in a state file.
 
     The first trace of the first round warms the client up and is not measured. Times are of the
     scoring alone, CPU seconds of the whole process.
     """
-    settings = JudgeSettings(
-        base_url=base_url,
-        model="stub",
-        passages_per_call=passages_per_call,
-    )
+    settings = JudgeSettings(base_url=base_url, model="stub")
     if concurrency is not None:
         settings = settings.model_copy(update={"concurrency": concurrency})
 

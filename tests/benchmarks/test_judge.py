@@ -1,4 +1,4 @@
-"""What the judge benchmark promises of our side: calls, round trips, memory, batching."""
+"""What the judge benchmark promises of our side: calls, round trips, memory."""
 
 from __future__ import annotations
 
@@ -32,20 +32,6 @@ def test_malformed_answers_cost_no_metric_that_they_are_not_part_of() -> None:
     lost, beside, total = found.lost()
     assert 0 < lost < total, "some calls have failed for good"
     assert beside == 0
-
-
-def test_several_passages_a_call_bring_each_grade_to_its_passage() -> None:
-    batch = traces(workload(6))
-    with stub(latency=0.0) as url:
-        (one,) = judge([batch], url, side_by_side=True)
-        (five,) = judge([batch], url, side_by_side=True, passages_per_call=5)
-    assert five.requests == one.requests - 4 * 5
-    for alone, together in zip(one.scores, five.scores, strict=True):
-        ranking = [
-            [(score.metric, score.value) for score in scores if score.scorer == "umbrela"]
-            for scores in (alone, together)
-        ]
-        assert ranking[0] == ranking[1]
 
 
 def test_depth_counts_what_cannot_have_been_side_by_side() -> None:

@@ -79,11 +79,11 @@ def test_one_round_into_a_file(tmp_path: Path) -> None:
     # pipeline gets what the gate checked
     gate, junit = tmp_path / "gate.yaml", tmp_path / "gate.xml"
     rule: dict[str, object] = {"name": "Answers", "severity": "critical", "window": "1h"}
-    rule |= {"metric": "canary_failed", "scorer": "reference", "op": ">", "threshold": 0.5}
+    rule |= {"metric": "canary_failed", "scorer": "reference", "op": ">", "threshold": 0.3}
     gate.write_text(json.dumps({"rules": [rule]}))
     found = canary(
         *("run", SUITE, "--endpoint", url, "--once", "-o", out, "--per-minute", "6000"),
-        *("--gate", gate, "--junit", junit, "--on", "mean"),
+        *("--gate", gate, "--junit", junit),
     )
     assert found.returncode == 1, found.stderr
     assert "failed       Answers: canary_failed by reference is 100.0 %" in found.stderr
@@ -109,11 +109,11 @@ def test_rounds_into_a_running_agent(tmp_path: Path) -> None:
         # the canaries begin before the agent is there: nothing of them may be lost
         sender = start(
             tmp_path, "canary", "run", SUITE, "--endpoint", url, "-c", config,
-            "--every", "2s", "--per-minute", "6000", "--spool", tmp_path / "spool.jsonl",
+            "--every", "2s", "--per-minute", "6000",
         )  # fmt: skip
         agent = None
         try:
-            until((tmp_path / "spool.jsonl").exists)
+            until(lambda: "they wait" in (tmp_path / "talk.txt").read_text())
             agent = start(tmp_path, "run", "-c", config)
             own = 'service="support-bot",scorer="reference"'
             name = f'rag_fact_checks_mean{{{own},window="1h"}}'
@@ -144,4 +144,3 @@ def test_rounds_into_a_running_agent(tmp_path: Path) -> None:
     source = '{source="http"}'
     again = found[f"ragmeter_traces_duplicate_total{source}"]
     assert found[f"ragmeter_traces_received_total{source}"] - again == canaries
-    assert not (tmp_path / "spool.jsonl").exists()

@@ -13,8 +13,8 @@ def metrics(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["metrics", *arguments])
 
 
-def entries(*arguments: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(metrics("list", "--json", *arguments).stdout)
+def entries() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(metrics("list", "--json").stdout)
     return found
 
 
@@ -31,20 +31,11 @@ def test_every_metric_is_listed_with_all_that_the_registry_knows() -> None:
     assert [name for name in metric_specs() if f" {name} " not in table] == []
 
 
-def test_default_rules_are_those_of_the_profile() -> None:
+def test_default_rules_are_those_of_the_balanced_profile() -> None:
     by_name = {one["name"]: one["default_rules"] for one in entries()}
     notified = {rule["name"] for rules in by_name.values() for rule in rules}
     assert notified == {rule.name for rule in load_rules() if rule.metric}
     assert [rule["threshold"] for rule in by_name["grounding"]] == [0.45, 0.7]
-    (lenient,) = entries("--profile", "lenient", "--scorer", "hhem")
-    assert [rule["threshold"] for rule in lenient["default_rules"]] == [0.3, 0.5]
-
-
-def test_a_part_of_the_list() -> None:
-    assert {one["tier"] for one in entries("--tier", "feedback")} == {"feedback"}
-    judged = {one["name"] for one in entries("--scorer", "umbrela")}
-    assert "relevance" in judged
-    assert "faithfulness" not in judged
 
 
 def test_one_metric_with_its_formula() -> None:
@@ -53,16 +44,9 @@ def test_one_metric_with_its_formula() -> None:
     assert "formula:      DCG / ideal DCG, gain 2^grade - 1" in shown
     assert "source:       Järvelin and Kekäläinen 2002" in shown
     assert "default rule: none" in shown
-    assert json.loads(metrics("show", "cost_usd", "--json").stdout)["unit"] == "usd"
 
 
-def test_unknown_names_are_mistakes_and_say_what_is_allowed() -> None:
-    for arguments, why in (
-        (("show", "graunding"), "metric 'graunding' is not known"),
-        (("list", "--tier", "free"), "allowed: cheap, feedback, judge"),
-        (("list", "--scorer", "me"), "scorer 'me' is not known"),
-        (("list", "--profile", "brave"), "conservative, balanced, lenient"),
-    ):
-        done = metrics(*arguments)
-        assert done.exit_code == 2
-        assert why in " ".join(done.output.split())
+def test_an_unknown_name_is_a_mistake() -> None:
+    done = metrics("show", "graunding")
+    assert done.exit_code == 2
+    assert "metric 'graunding' is not known" in " ".join(done.output.split())

@@ -178,9 +178,9 @@ def test_config_show_prints_yaml_and_check_says_it_is_sound() -> None:
 
 
 def replay(file: Path, folder: Path, *more: str | Path, stdin: bytes = b"") -> Any:
-    state = folder / "state.sqlite"
-    arguments = ["run", "--replay", file, "--exit-after-replay", "--state", state, *more]
-    return ragmeter(*arguments, cwd=folder, stdin=stdin)
+    arguments = ["run", "--replay", file, "--exit-after-replay", *more]
+    state = str(folder / "state.sqlite")
+    return ragmeter(*arguments, cwd=folder, stdin=stdin, RAGMETER_STATE__PATH=state)
 
 
 def test_replay_prints_the_windows_and_ends(traces: Path, tmp_path: Path) -> None:
@@ -302,8 +302,6 @@ def test_the_embedded_model_scores_relevance_of_files_and_of_replays(tmp_path: P
     replay = ("run", "-c", config, "--replay", file, "--exit-after-replay")
     done = ragmeter(
         *replay,
-        "--state",
-        tmp_path / "s.db",
         cwd=tmp_path,
         COLUMNS="160",
         RAGMETER_MODELS__CPU_SHARE="0.2",

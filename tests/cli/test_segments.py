@@ -105,7 +105,6 @@ def test_a_running_agent_is_asked(tmp_path: Path) -> None:
         (["FILE", "--url", "http://x"], 2, "--url and --window apply to a running agent"),
         (["FILE", "FILE", "FILE"], 2, "one file, or two"),
         (["--tag", "kind"], 2, "--tag needs files"),
-        (["FILE", "--fdr", "0"], 2, "a number between 0 and 1"),
         (["FILE", "--metric", "beauty"], 2, "metric 'beauty' is not known"),
         (["FILE", "--tag", "kind", "--against", "before"], 2, "no traffic before"),
         (["FILE"], 1, "there are no segments; give --tag model"),

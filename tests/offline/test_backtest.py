@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import random
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,10 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.offline import backtest as module
-from ragmeter.offline.backtest import Backtest, EstimateTracks
-from ragmeter.offline.backtest_report import backtest_document, build_timeline
+from ragmeter.offline.backtest import Backtest
+from ragmeter.offline.backtest_report import backtest_document
 from ragmeter.offline.scored_lines import MAX_STRATA, decode_scored_line
 from ragmeter.offline.scoring import score_file
-from ragmeter_exporters.timeline import render_timeline
 
 from tests.cli.test_main import ROOT, ragmeter
 from tests.scored import line_dict, line_of, result
@@ -64,10 +62,8 @@ def rules() -> list[AlertRule]:
     return parse_rules([RULES])
 
 
-def run(
-    lines: Sequence[dict[str, Any]], tracks: EstimateTracks | None = None, **more: Any
-) -> Backtest:
-    backtest = Backtest(settings(**more), rules(), tracks, PARTS)
+def run(lines: Sequence[dict[str, Any]], **more: Any) -> Backtest:
+    backtest = Backtest(settings(**more), rules(), PARTS)
     for line in lines:
         backtest.feed(decode_scored_line(json.dumps(line).encode(), 2**20))
     backtest.finish()
@@ -107,14 +103,12 @@ def replayed(path: Path, folder: Path) -> list[Alert]:
     return notified
 
 
-def backtested(
-    path: Path, folder: Path, tracks: EstimateTracks | None
-) -> tuple[list[Alert], Backtest]:
+def backtested(path: Path, folder: Path) -> tuple[list[Alert], Backtest]:
     scores = folder / "scores.jsonl"
     done = asyncio.run(score_file(path, scores, "jsonl", settings(), lambda line: None))
     assert done.traces
     notified: list[Alert] = []
-    backtest = Backtest(settings(windows=SHORT), rules(), tracks, PARTS)
+    backtest = Backtest(settings(windows=SHORT), rules(), PARTS)
     note = backtest._note
 
     def listen(moved: Any) -> None:
@@ -146,15 +140,14 @@ def eventful(path: Path) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-@pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("kind", ["example", "eventful"])
-def test_the_alerts_are_those_of_a_replay(kind: str, drawn: bool, tmp_path: Path) -> None:
+def test_the_alerts_are_those_of_a_replay(kind: str, tmp_path: Path) -> None:
     path = EXAMPLE
     if kind == "eventful":
         path = tmp_path / "traces.jsonl"
         eventful(path)
     live = replayed(path, tmp_path)
-    notified, backtest = backtested(path, tmp_path, EstimateTracks(rules(), 15) if drawn else None)
+    notified, backtest = backtested(path, tmp_path)
     assert moves(notified) == moves(live)
     fired = {(a.rule, a.service, a.segment, a.fired_at) for a in live if a.state == "firing"}
     assert fired == {
@@ -348,37 +341,34 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scored")
     assert ragmeter("score", EXAMPLE, "-o", folder / "s.jsonl").returncode == 0
     (folder / "rules.yaml").write_text(json.dumps(RULES))
-    (folder / "config.yaml").write_text("segments: [model]")
+    config = {"segments": ["model"], "alerts": {"rules": str(folder / "rules.yaml")}}
+    (folder / "config.yaml").write_text(json.dumps(config))
     return folder
 
 
 def command(folder: Path, *more: str | Path, **env: Any) -> Any:
-    options = ("--rules", folder / "rules.yaml", "--config", folder / "config.yaml", *more)
+    options = ("--config", folder / "config.yaml", *more)
     return ragmeter("backtest", folder / "s.jsonl", *options, cwd=folder, **env)
 
 
 def test_every_byte_is_the_same_whatever_surrounds_it(scored: Path) -> None:
     outputs = []
-    for number, env in enumerate(
-        (
-            {"PYTHONHASHSEED": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"},
-            {"PYTHONHASHSEED": "77", "TZ": "Asia/Kathmandu", "LC_ALL": "C", "COLUMNS": "60",
-             "FORCE_COLOR": "1", "PYTHONIOENCODING": "latin-1", "TERM": "xterm-256color"},
-        )
+    for env in (
+        {"PYTHONHASHSEED": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"},
+        {"PYTHONHASHSEED": "77", "TZ": "Asia/Kathmandu", "LC_ALL": "C", "COLUMNS": "60",
+         "FORCE_COLOR": "1", "PYTHONIOENCODING": "latin-1", "TERM": "xterm-256color"},
     ):  # fmt: skip
-        svg = scored / f"{number}.svg"
-        table = command(scored, "--picture", svg, **env)
+        table = command(scored, **env)
         as_json = command(scored, "--format", "json", **env)
         assert (table.returncode, as_json.returncode) == (0, 0), table.stderr
-        outputs.append((table.stdout, as_json.stdout, svg.read_bytes()))
+        outputs.append((table.stdout, as_json.stdout))
     assert outputs[0] == outputs[1]
-    table, as_json, svg_bytes = outputs[0]
+    table, as_json = outputs[0]
     assert "GroundingLow" in table.decode()
     assert b"\x1b" not in table
     found = json.loads(as_json)
     assert found["counts"]["traces"] == 230
     assert {alert["rule"] for alert in found["alerts"]} == {"AnsweredLow", "GroundingLow"}
-    assert ET.fromstring(svg_bytes).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_gzip_stdin_and_bad_lines(scored: Path) -> None:
@@ -403,36 +393,31 @@ def test_nothing_readable_is_1_and_a_mistake_in_the_call_is_2(tmp_path: Path) ->
     assert ragmeter("backtest", empty).returncode == 1
     bad = tmp_path / "rules.yaml"
     bad.write_text("rules: [{name: X, severity: loud}]")
-    for options in (["--rules", bad], ["--rules", tmp_path / "nowhere"], ["--format", "xml"]):
-        done = ragmeter("backtest", empty, *options)
+    mistakes: list[tuple[list[str], dict[str, Any]]] = [
+        ([], {"RAGMETER_ALERTS__RULES": str(bad)}),
+        ([], {"RAGMETER_ALERTS__RULES": str(tmp_path / "nowhere")}),
+        (["--format", "xml"], {}),
+    ]
+    for options, env in mistakes:
+        done = ragmeter("backtest", empty, *options, **env)
         assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
 
 
-def test_the_picture_never_overwrites_what_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    text = json.dumps(line_dict()) + "\n"
-    path.write_text(text)
-    done = ragmeter("backtest", path, "--picture", path)
-    assert done.returncode == 2
-    assert path.read_text() == text
-
-
-def test_hostile_names_reach_neither_the_terminal_nor_the_picture_raw(tmp_path: Path) -> None:
+def test_hostile_names_do_not_reach_the_terminal_raw(tmp_path: Path) -> None:
     evil = "\x1b]0;own\x07[red]<script>alert(1)</script>\u202e&\ufffe]]>"
     lines = [{**line, "service": evil, "trace_id": f"{evil}{n}"} for n, line in enumerate(outage())]
-    tracks = EstimateTracks(rules(), 15)
-    backtest = run(lines, tracks)
-    svg = render_timeline(build_timeline(backtest, rules(), tracks))
-    assert "<script" not in svg
-    ET.fromstring(svg)
+    backtest = run(lines)
     text = "".join(backtest_document(backtest))
     assert text.isascii()
     assert "\x1b" not in text
     path = tmp_path / "s.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "rules.yaml").write_text(json.dumps(RULES))
-    options = ("--rules", tmp_path / "rules.yaml")
-    done = ragmeter("backtest", path, *options, RAGMETER_SEGMENTS='["model"]')
+    env: dict[str, Any] = {
+        "RAGMETER_ALERTS__RULES": str(tmp_path / "rules.yaml"),
+        "RAGMETER_SEGMENTS": '["model"]',
+    }
+    done = ragmeter("backtest", path, **env)
     assert done.returncode == 0
     shown = done.stdout.decode()
     assert "Errors" in shown

@@ -253,7 +253,7 @@ def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     )
     reported = notified(
         "judge: {budget: {requests_per_minute: 5}, temperature: 1}\n"
-        "sampling: {judge: 0.5, salt: x}\nscorers: {processes: 0}\nhhem: {workers: 2}"
+        "sampling: {judge: 0.5}\nscorers: {processes: 0}\nhhem: {workers: 2}"
     )
     assert (
         "without effect in `ragmeter score`: scorers.processes, sampling.judge,"
@@ -261,10 +261,9 @@ def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     )
     assert "judge.temperature: judge.base_url is not set" in reported
     assert "hhem.workers: hhem.path is not set" in reported
-    judge = "base_url: 'http://127.0.0.1:9/v1', model: m, metrics: [facts], passages_per_call: 2"
+    judge = "base_url: 'http://127.0.0.1:9/v1', model: m, metrics: [facts]"
     state = f"state: {{path: {tmp_path / 'state'}}}"
     replay = ("run", "--replay", traces, "--exit-after-replay")
     reported = notified(f"judge: {{{judge}, second: {{model: n}}, retries: 0}}\n{state}", *replay)
     assert "judge.second.model: nothing of judge.metrics can be compared" in reported
-    assert "judge.passages_per_call: judge.metrics grades no passage" in reported
     assert "judge.metrics:" not in reported

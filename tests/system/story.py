@@ -91,7 +91,6 @@ def configured(folder: Path, **alerts: Any) -> Path:
         "state": {
             "path": str(folder / "state.sqlite"),
             "dead_letters": str(folder / "dead.jsonl"),
-            "synchronous": "normal",
         },
         # a minute, not 15 s: most of what the calm hours cost is asking rules
         "alerts": {"rules": str(rules), "evaluation_seconds": 60, **alerts},

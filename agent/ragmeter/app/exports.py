@@ -1,7 +1,7 @@
 """Supply the commands of the terminal with what needs the exporters.
 
 The commands may not import `ragmeter_exporters`: checks of settings, Prometheus rules, and the
-pages and pictures of reports and backtests reach them through this module.
+pages of reports reach them through this module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from ragmeter_exporters.otel.exporter import ResultsExporter
 from ragmeter_exporters.report_page import render_report_page as render_report
 from ragmeter_exporters.rules.rule_file import rule_file, rule_groups
-from ragmeter_exporters.timeline import render_timeline as render_backtest
 
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.app.parts import PARTS
@@ -18,7 +17,7 @@ from ragmeter.parts.collection import check_parts
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.server.access import AccessPolicy
 
-__all__ = ["check_settings", "prometheus_rules", "render_backtest", "render_report"]
+__all__ = ["check_settings", "prometheus_rules", "render_report"]
 
 
 def check_settings(settings: Settings) -> int:
@@ -45,12 +44,8 @@ def check_settings(settings: Settings) -> int:
     return len(rules)
 
 
-def prometheus_rules(settings: Settings, runbooks: str | None = None) -> str:
+def prometheus_rules(settings: Settings) -> str:
     """Write the Prometheus rule file of the settings.
-
-    Args:
-        settings: The settings in force.
-        runbooks: Base URL of the published runbooks; None takes the one of the settings.
 
     Raises:
         ConfigError: An objective names an unknown metric or scorer.
@@ -59,6 +54,6 @@ def prometheus_rules(settings: Settings, runbooks: str | None = None) -> str:
     groups = rule_groups(
         settings.slos,
         windows=settings.windows,
-        runbooks=runbooks or settings.alerts.runbook_base or RUNBOOK_BASE,
+        runbooks=settings.alerts.runbook_base or RUNBOOK_BASE,
     )
     return rule_file(groups)

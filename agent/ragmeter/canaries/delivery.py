@@ -1,7 +1,6 @@
 """Delivery of canary traces to a running agent or to a file.
 
-Traces that the agent has not accepted yet wait in memory, bounded, and in a spool file if there is
-one; the next start reads it.
+Traces that the agent has not accepted yet wait in memory, bounded.
 """
 
 from __future__ import annotations
@@ -18,21 +17,15 @@ from pathlib import Path
 import httpx
 
 from ragmeter.core.clocks import backoff_seconds, parse_retry_after
-from ragmeter.core.errors import UnusableResource
-from ragmeter.core.files import replacing
 from ragmeter.server.client import TRACES_PATH, reply_object
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
-SPOOL_TRACES = 1_000
-SPOOL_BYTES = 32 * 2**20
+MAX_TRACES = 1_000
+MAX_BYTES = 32 * 2**20
 _FINAL_RETRY_SECONDS = 0.5  # between two attempts once the run has ended
 _PERMANENT_STATUSES = (400, 413, 415, 422)  # a retry of the same trace would fail again
-
-
-class SpoolError(UnusableResource, OSError):
-    """The spool file cannot be read."""
 
 
 class TraceDelivery:
@@ -42,7 +35,6 @@ class TraceDelivery:
         client: The client of `ragmeter.server.client`; None: traces only go to `file`.
         url: Base URL of the agent's port for traces.
         file: A file to append the traces to.
-        spool: The file of waiting traces.
         most: The most traces that wait; older ones are dropped.
         most_bytes: The most bytes that wait.
 
@@ -50,9 +42,6 @@ class TraceDelivery:
         sent: Traces delivered.
         refused: Traces that the agent rejected.
         dropped: Traces dropped because too many waited.
-
-    Raises:
-        SpoolError: The spool file cannot be read.
     """
 
     def __init__(
@@ -61,16 +50,14 @@ class TraceDelivery:
         url: str,
         *,
         file: Path | None = None,
-        spool: Path | None = None,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
-        most: int = SPOOL_TRACES,
-        most_bytes: int = SPOOL_BYTES,
+        most: int = MAX_TRACES,
+        most_bytes: int = MAX_BYTES,
     ) -> None:
         self._client = client
         self._url = f"{url.rstrip('/')}{TRACES_PATH}"
         self._file = file
-        self._spool = spool
         self._rng = rng or random.Random()
         self._clock = clock
         self._most = most
@@ -82,10 +69,8 @@ class TraceDelivery:
         self._empty.set()
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._spooled = False
         self._unreachable = False
         self.sent = self.refused = self.dropped = 0
-        self._read_spool()
 
     @property
     def waiting(self) -> int:
@@ -106,8 +91,6 @@ class TraceDelivery:
             self.sent += self._file is not None
             return
         self._add(line)
-        if self._unreachable:
-            self._write_spool()
         self._added.set()
 
     def _add(self, line: bytes) -> None:
@@ -119,7 +102,7 @@ class TraceDelivery:
             self.dropped += 1
             if self.dropped == 1:
                 log.error(
-                    "the agent is not reachable and the spool is full; dropping the oldest traces"
+                    "the agent is not reachable and too many traces wait; dropping the oldest"
                 )
 
     def start(self) -> None:
@@ -142,7 +125,6 @@ class TraceDelivery:
             if not self._unreachable:
                 self._unreachable = True
                 log.warning("%s accepts no traces; they wait", self._url)
-                self._write_spool()
             await self._pause(max(pause, backoff_seconds(attempt, self._rng)))
             attempt += 1
 
@@ -166,7 +148,6 @@ class TraceDelivery:
                 await self._empty.wait()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._write_spool()
         self._client.close()
         return not self._waiting
 
@@ -180,7 +161,6 @@ class TraceDelivery:
         if self._unreachable and not self._waiting:
             self._unreachable = False
             log.info("%s accepts traces again", self._url)
-            self._write_spool()
 
     async def _post(self, line: bytes) -> float | None:
         """Send one trace; return None if it is done with, else the least seconds to wait."""
@@ -204,30 +184,3 @@ class TraceDelivery:
         if not self._unreachable:
             log.warning("the agent answers with status %d", reply.status_code)
         return parse_retry_after(reply.headers, self._clock()) or 0.0
-
-    def _read_spool(self) -> None:
-        if self._spool is None or not self._spool.exists():
-            return
-        try:
-            lines = self._spool.read_bytes().splitlines()
-        except OSError as error:
-            raise SpoolError(f"{self._spool}: {error.strerror}") from None
-        for line in lines:
-            if line.strip():
-                self._add(line)
-        self._spooled = bool(self._waiting)
-        self._added.set()
-
-    def _write_spool(self) -> None:
-        """Replace the file as a whole: a crash leaves the old one."""
-        if self._spool is None or not (self._waiting or self._spooled):
-            return
-        try:
-            if self._waiting:
-                with replacing(self._spool, sync=True) as part:
-                    part.write_bytes(b"".join(line + b"\n" for line in self._waiting))
-            else:
-                self._spool.unlink(missing_ok=True)
-            self._spooled = bool(self._waiting)
-        except OSError as error:
-            log.error("%s: %s; the waiting traces are in memory only", self._spool, error.strerror)

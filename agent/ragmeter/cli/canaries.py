@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ragmeter.cli import options
-from ragmeter.cli.report import GateOnOption, GateOption, JunitOption, MarkdownOption, gate_options
+from ragmeter.cli.report import GateOption, JunitOption, gate_options
 from ragmeter.console.terminal import exit_error, print_message
 from ragmeter.core.clocks import parse_duration
 
@@ -33,6 +33,7 @@ canary_app = typer.Typer(
 )
 
 TOKEN_VARIABLE = "RAGMETER_CANARY_TOKEN"
+ANSWER_SECONDS = 60.0  # time limit of an answer: as long as a person waits for one
 FINISH_SECONDS = 15.0  # for traces that the agent has not accepted when the last answer came
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="SUITE", help="YAML, or JSON lines (.jsonl).")]
@@ -73,9 +74,9 @@ def _read_secret(name: str, file: Path | None) -> str | None:
 
 
 @canary_app.command("check")
-def check(file: SuiteFile, service: ServiceOption = None) -> None:
+def check(file: SuiteFile) -> None:
     """Check a suite and send nothing; the exit status is 2 if it has a mistake."""
-    suite = _load_suite(file, service)
+    suite = _load_suite(file, None)
     required = sum(question.required for question in suite.questions)
     print_message(f"{suite.service}: {len(suite.questions)} questions, {required} of them required")
 
@@ -106,18 +107,11 @@ def run(
     per_minute: Annotated[
         float, typer.Option(min=0.1, max=6000, help="The most questions a minute.")
     ] = 60,
-    timeout: Annotated[str, typer.Option(help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
         Path | None, typer.Option(help=f"Bearer token for the service; or {TOKEN_VARIABLE}.")
     ] = None,
-    spool: Annotated[
-        Path | None,
-        typer.Option(help="Keep traces here that the agent has not accepted; read at the start."),
-    ] = None,
     gate: GateOption = None,
-    on: GateOnOption = "bound",
     junit: JunitOption = None,
-    markdown: MarkdownOption = None,
     config: options.ConfigOption = None,
 ) -> None:
     """Send each question of a suite to a service, and each answer with its reference to the agent.
@@ -137,20 +131,19 @@ def run(
     suite = _load_suite(file, service)
     if gate and not once:
         raise exit_error("--gate: one round is checked, with --once", 2)
-    wanted = gate_options(
-        gate=gate, on=on, junit=junit, markdown=markdown, read=[file, *filter(None, [config])]
-    )
+    wanted = gate_options(gate, junit, [file, *filter(None, [config])])
     base = (to or ("" if output else agent_url(settings.http, settings.http.otlp_port))).rstrip("/")
     seconds = None if once else _parse_seconds("--every", every)
-    limit = _parse_seconds("--timeout", timeout)
     token = _read_secret(TOKEN_VARIABLE, token_file)
     options.check_url("--endpoint", endpoint)
     if base:
         options.check_url("--to", base)
     with options.exit_on_error():
         agent = agent_client(settings.http, base, FINISH_SECONDS, sending=True) if base else None
-        client = CanaryClient(suite, endpoint, seconds=limit, token=token, environ=os.environ)
-        delivery = TraceDelivery(agent, base, file=output, spool=spool)
+        client = CanaryClient(
+            suite, endpoint, seconds=ANSWER_SECONDS, token=token, environ=os.environ
+        )
+        delivery = TraceDelivery(agent, base, file=output)
         scoring = CanaryScoring(settings, suite, wanted)
     runner = CanaryRunner(
         suite,
@@ -171,7 +164,6 @@ def run(
                     delivery=delivery,
                     scoring=scoring,
                     once=once,
-                    spool=spool,
                 )
             )
         except OSError as error:  # of a file that traces or the gate are written to
@@ -248,7 +240,6 @@ async def _run_suite(
     delivery: TraceDelivery,
     scoring: CanaryScoring,
     once: bool,
-    spool: Path | None,
 ) -> int:
     """Run the suite as scheduled and return the exit status."""
     from ragmeter.core.process import SignalHandlers
@@ -267,8 +258,7 @@ async def _run_suite(
         for line in scoring.scorer.summary.judging.lines():
             print_message(line)
     if not delivered:
-        state = f"wait in {spool}" if spool else "are lost; --spool FILE would keep them"
-        print_message(f"{delivery.waiting} traces were not handed over and {state}")
+        print_message(f"{delivery.waiting} traces were not handed over and are lost")
     lost = delivery.dropped + delivery.refused
     if lost:
         print_message(f"{lost} traces were dropped or refused")

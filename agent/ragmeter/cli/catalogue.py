@@ -24,18 +24,9 @@ METRICS_WIDTH = 160  # columns where stdout is no terminal
 
 metrics_app = typer.Typer(help="List and describe the metrics.", no_args_is_help=True)
 
-ProfileOption = Annotated[
-    str, typer.Option("--profile", help="Alert profile of the default rules shown.")
-]
-
 
 @metrics_app.command("list")
-def metrics_list(
-    tier: Annotated[str | None, typer.Option(help="Only cheap, judge or feedback.")] = None,
-    scorer: Annotated[str | None, typer.Option(help="Only metrics of this scorer.")] = None,
-    profile: ProfileOption = "balanced",
-    as_json: options.JsonOption = False,
-) -> None:
+def metrics_list(as_json: options.JsonOption = False) -> None:
     """Print every metric: its tier, scorers, range, needs, and default rule.
 
     Metrics of installed packages are included (docs/python.md).
@@ -43,21 +34,14 @@ def metrics_list(
     from ragmeter.alerts.rule_sets import describe_rule
 
     specs = list(metric_specs().values())
-    _check_choice("tier", tier, {spec.tier for spec in specs})
-    _check_choice("scorer", scorer, {name for spec in specs for name in spec.scorers})
-    chosen = [
-        spec
-        for spec in specs
-        if tier in (None, spec.tier) and (scorer is None or scorer in spec.scorers)
-    ]
-    rules = _default_rules(profile)
+    rules = _default_rules()
     if as_json:
-        typer.echo(json.dumps([_metric_entry(spec, rules) for spec in chosen], indent=2))
+        typer.echo(json.dumps([_metric_entry(spec, rules) for spec in specs], indent=2))
         return
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("metric", "tier", "scorers", "range", "better", "needs", "default rule"):
         table.add_column(name, overflow="fold", no_wrap=name == "metric")
-    for spec in chosen:
+    for spec in specs:
         cells = (
             spec.name,
             spec.tier,
@@ -74,8 +58,6 @@ def metrics_list(
 @metrics_app.command("show")
 def metrics_show(
     name: Annotated[str, typer.Argument(help="A name from `ragmeter metrics list`.")],
-    profile: ProfileOption = "balanced",
-    as_json: options.JsonOption = False,
 ) -> None:
     """Print one metric: its meaning, its formula and the source of the formula."""
     from ragmeter.alerts.rule_sets import describe_rule
@@ -84,10 +66,7 @@ def metrics_show(
     spec = find_spec(metric_specs(), name)
     if spec is None:
         raise exit_error(f"metric {name!r} is not known; `ragmeter metrics list` prints all", 2)
-    rules = _default_rules(profile)
-    if as_json:
-        typer.echo(json.dumps(_metric_entry(spec, rules), indent=2))
-        return
+    rules = _default_rules()
     lines = {
         "metric": spec.name,
         "meaning": spec.meaning,
@@ -107,14 +86,14 @@ def metrics_show(
             typer.echo(f"{key + ':':<14}{escape_control(text)}")
 
 
-def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
+def _default_rules() -> dict[str, list[AlertRule]]:
     """Return the default rules by metric."""
     from ragmeter.alerts.rule_sets import load_default_rules
     from ragmeter.core.metric_specs import base_name
 
     by_metric: dict[str, list[AlertRule]] = {}
     with options.exit_on_error():
-        for rule in load_default_rules(profile):
+        for rule in load_default_rules():
             if rule.metric is not None:
                 by_metric.setdefault(base_name(rule.metric), []).append(rule)
     return by_metric
@@ -128,11 +107,6 @@ def _metric_entry(spec: MetricSpec, rules: dict[str, list[AlertRule]]) -> dict[s
     return {**asdict(spec), "gauge": spec.gauge, "default_rules": default_rules}
 
 
-def _check_choice(what: str, name: str | None, names: set[str]) -> None:
-    if name is not None and name not in names:
-        raise exit_error(f"{what} {name!r} is not known; allowed: {', '.join(sorted(names))}", 2)
-
-
 rules_app = typer.Typer(help="The alert rules, for other programs.", no_args_is_help=True)
 
 
@@ -142,18 +116,10 @@ def _rules_callback() -> None:
 
 
 @rules_app.command("prometheus")
-def prometheus(
-    config: options.ConfigOption = None,
-    runbooks: Annotated[
-        str | None,
-        typer.Option(
-            help="Where docs/runbooks is published (alerts.runbook_url); the links begin with it."
-        ),
-    ] = None,
-) -> None:
+def prometheus(config: options.ConfigOption = None) -> None:
     """Print rules for Prometheus: burn rates of the objectives, and the health of the agent."""
     from ragmeter.app.exports import prometheus_rules
 
     with options.exit_on_error(2):
-        text = prometheus_rules(load_settings(config), runbooks)
+        text = prometheus_rules(load_settings(config))
     typer.echo(text, nl=False)

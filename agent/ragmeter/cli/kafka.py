@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -21,6 +21,8 @@ from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
 DIFFERENT_EXIT_CODE = 3
+_LISTED = 50  # dead letters of a table: a terminal has some lines, and the newest matter most
+_SHOWN_BYTES = 4096  # of the body of a dead letter: what is wrong with it is seen at its begin
 
 kafka_app = typer.Typer(help="Topics, lag, replay and dead letters on Kafka.", no_args_is_help=True)
 dlq_app = typer.Typer(
@@ -32,9 +34,6 @@ ReasonOption = Annotated[
     str | None, typer.Option("--reason", help="Only letters with this reason.")
 ]
 FormatOption = Annotated[options.TableFormat, typer.Option("--format", "-f", help="table or json.")]
-
-# The topics that `tail` shows.
-TailedTopic = Literal["traces", "scores", "feedback", "dead"]
 
 
 def worker(config: options.ConfigOption = None) -> None:
@@ -70,11 +69,13 @@ def worker(config: options.ConfigOption = None) -> None:
 @dlq_app.command("list")
 def dlq_list(
     reason: ReasonOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     config: options.ConfigOption = None,
     form: FormatOption = "table",
 ) -> None:
-    """List dead letters: offset, time (UTC), reason, where they were read, bytes, if sent again."""
+    """List dead letters: offset, time (UTC), reason, where they were read, bytes, if sent again.
+
+    As a table the newest 50, as JSON all.
+    """
     from ragmeter.kafka.operator.dead_letters import read_letters
 
     with options.connected_settings(config) as settings:
@@ -82,10 +83,10 @@ def dlq_list(
     letters = [one for one in contents.letters if reason in (None, one.reason)]
     sent = contents.sent
     if form == "json":
-        rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters[-limit:]]
+        rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters]
         typer.echo(json.dumps(rows, indent=2))
         return
-    for one in letters[-limit:]:
+    for one in letters[-_LISTED:]:
         again = "  sent again" if one.offset in sent else ""
         attempt = f"  attempt {one.attempt}" if one.attempt > 1 else ""
         time = options.format_time(one.time)
@@ -100,7 +101,6 @@ def dlq_list(
 @dlq_app.command("show")
 def dlq_show(
     offset: Annotated[int, typer.Argument(min=0, help="Of the letter, as `dlq list` names it.")],
-    most: Annotated[int, typer.Option("--bytes", min=1, help="Show at most so many.")] = 4096,
     config: options.ConfigOption = None,
 ) -> None:
     """Show one dead letter: headers, key and body as they came, with control characters escaped."""
@@ -114,7 +114,7 @@ def dlq_show(
         typer.echo(f"{escape_record(name.encode(), 100)}: {escape_record(value, 1000)}")
     typer.echo(f"key: {escape_record(record.key, 1000)}")
     typer.echo(f"{len(record.value or b'')} bytes:")
-    typer.echo(escape_record(record.value, most))
+    typer.echo(escape_record(record.value, _SHOWN_BYTES))
 
 
 @dlq_app.command("redrive")
@@ -224,27 +224,3 @@ def lag(config: options.ConfigOption = None, form: FormatOption = "table") -> No
         padded += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
         typer.echo("  ".join(padded))
     typer.echo(f"{sum(row.lag for row in rows)} records wait for the group {settings.kafka.group}")
-
-
-@kafka_app.command("tail")
-def tail(
-    topic: Annotated[TailedTopic, typer.Argument(help="Which topic.")] = "traces",
-    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Of each partition.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    most: Annotated[int, typer.Option("--bytes", min=1, help="Of each body, at most.")] = 300,
-    config: options.ConfigOption = None,
-) -> None:
-    """Show the newest records of a topic, a line each, with control characters escaped."""
-    from ragmeter.kafka.operator.clients import escape_record, read_newest
-
-    with options.connected_settings(config) as settings:
-        name = getattr(settings.kafka.topics, topic)
-        for record in read_newest(settings.kafka, name, last, follow=follow):
-            time = options.format_time(record.timestamp / 1000)
-            parts = (
-                f"{record.partition}/{record.offset}  {time}",
-                escape_record(record.key, 80),
-                " ".join(f"{name}={escape_record(value, 60)}" for name, value in record.headers),
-                escape_record(record.value, most),
-            )
-            typer.echo(options.escape_line("  ".join(filter(None, parts))))

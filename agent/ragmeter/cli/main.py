@@ -165,7 +165,6 @@ def run(
     exit_after_replay: Annotated[
         bool, typer.Option("--exit-after-replay", help="End after the replay; open no port.")
     ] = False,
-    state: Annotated[Path | None, typer.Option(help="State file (state.path).")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete the state file first and start anew.")
     ] = False,
@@ -181,8 +180,7 @@ def run(
 
     if exit_after_replay and not replay and not feedback:
         raise exit_error("--exit-after-replay needs --replay FILE or --feedback FILE", 2)
-    overrides = {"state": {"path": str(state)}} if state else None
-    settings = options.load_or_exit(config, overrides)
+    settings = options.load_or_exit(config)
     if feedback and file_documents(PARTS, settings) is None:
         raise exit_error(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
@@ -221,7 +219,7 @@ def run(
                 files=replay or [],
                 feedback=feedback or [],
                 exit_after_replay=exit_after_replay,
-                reread=lambda: load_settings(config, overrides=overrides),
+                reread=lambda: load_settings(config),
                 say=print_message,
                 show=show,
                 describe=describe_progress,
@@ -316,7 +314,6 @@ def backtest(
             help="A file that `ragmeter score` wrote: JSON lines, gzip too; - is stdin."
         ),
     ],
-    rules: options.RulesOption = None,
     config: options.ConfigOption = None,
     form: Annotated[
         options.TableFormat,
@@ -324,17 +321,13 @@ def backtest(
             "--format", "-f", help="table: what would have fired; json: that and every estimate."
         ),
     ] = "table",
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the alerts over time into this SVG file.")
-    ] = None,
 ) -> None:
     """Replay scored traces through windows and rules: which alerts would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
-    from ragmeter.app.exports import render_backtest
     from ragmeter.app.parts import PARTS
     from ragmeter.offline.backtest_report import run_backtest
 
-    settings = options.load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
+    settings = options.load_or_exit(config)
     with options.exit_on_error(2):
         all_rules = load_configured_rules(settings)
     with options.exit_on_error():
@@ -343,10 +336,7 @@ def backtest(
             settings=settings,
             rules=all_rules,
             form=form,
-            drawing=picture,
             say=print_message,
-            render_picture=render_backtest,
-            apart=[p for p in (rules, config) if p],
             parts=PARTS,
         )
     if not read:

@@ -27,10 +27,6 @@ AgentUrlOption = Annotated[
 ]
 ServiceOption = Annotated[str | None, typer.Option("--service", help="This service only.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
-RulesOption = Annotated[
-    Path | None,
-    typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
-]
 
 _SILENT_SECONDS = 30.0  # a running agent sends a line every 10 s
 
@@ -99,8 +95,6 @@ def warn_unused_settings(settings: Settings, command: str, unused: Sequence[str]
         reasons.append(("judge.second", "judge.second.share is 0"))
     elif second_settings(judge) is None:
         reasons.append(("judge.second", "nothing of judge.metrics can be compared"))
-    if not {"relevance", "nuggets", "context"}.intersection(judge.metrics):
-        reasons.append(("judge.passages_per_call", "judge.metrics grades no passage"))
     if settings.hhem.path is None:
         reasons.append(("hhem", "hhem.path is not set"))
     # the cut-offs are those of labels and canaries too

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ragmeter.breakdown.breakdown import DEFAULT_FDR, BreakdownOptions, ComparedWith
+from ragmeter.breakdown.breakdown import BreakdownOptions, ComparedWith
 from ragmeter.cli import options
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
@@ -18,9 +18,6 @@ from ragmeter.core.errors import UsageError
 if TYPE_CHECKING:
     from ragmeter.offline.report.gate import GateOptions
 
-# The statistic that a rule of a gate tests.
-GateOn = Literal["bound", "mean"]
-
 GateOption = Annotated[
     str | None,
     typer.Option(
@@ -28,35 +25,22 @@ GateOption = Annotated[
         " lenient) or a rules file."
     ),
 ]
-GateOnOption = Annotated[
-    GateOn,
-    typer.Option(
-        "--on",
-        help="bound: a threshold fails if even the better end of the interval misses it; mean: if"
-        " the mean does.",
-    ),
-]
 JunitOption = Annotated[
     Path | None, typer.Option(help="Write what the gate checked as JUnit XML into this file.")
 ]
-MarkdownOption = Annotated[
-    Path | None, typer.Option(help="Append what the gate checked as a Markdown table to this file.")
-]
 
 
-def gate_options(
-    gate: str | None, on: GateOn, junit: Path | None, markdown: Path | None, read: Sequence[Path]
-) -> GateOptions | None:
+def gate_options(gate: str | None, junit: Path | None, read: Sequence[Path]) -> GateOptions | None:
     """Return the gate that the options describe, None without `--gate`; `read` are input files."""
     from ragmeter.offline.report.gate import GateOptions, load_gate
 
     if gate is not None:
         with options.exit_on_error():
-            checked = GateOptions(load_gate(gate), on, junit, markdown)
+            checked = GateOptions(load_gate(gate), junit)
             checked.check_outputs([*read, Path(gate)])
         return checked
-    if junit is not None or markdown is not None:
-        raise exit_error("--junit and --markdown write what --gate has checked", 2)
+    if junit is not None:
+        raise exit_error("--junit writes what --gate has checked", 2)
     return None
 
 
@@ -108,11 +92,8 @@ def report(
             help="What the same question is known by: trace_id, query (its text) or tag:NAME.",
         ),
     ] = "trace_id",
-    worst: Annotated[int, typer.Option(min=0, max=100, help="Worst traces of each metric.")] = 5,
     gate: GateOption = None,
-    on: GateOnOption = "bound",
     junit: JunitOption = None,
-    markdown: MarkdownOption = None,
     config: options.ConfigOption = None,
 ) -> None:
     """Summarise scored files, with intervals and box plots, and compare two or more."""
@@ -129,11 +110,10 @@ def report(
         service=service,
         metrics=metric or (),
         pair_by=pair_by,
-        worst=worst,
         every=every,
         by=by,
         apart=[config] if config else (),
-        gate=gate_options(gate=gate, on=on, junit=junit, markdown=markdown, read=read),
+        gate=gate_options(gate, junit, read),
     )
     with options.exit_on_error():
         if form == "open-rag-eval":
@@ -167,9 +147,6 @@ def segments(
             " it is now. None: before, if there is a past."
         ),
     ] = None,
-    fdr: Annotated[
-        float, typer.Option(help="Expected share of false findings.", min=0, max=1)
-    ] = DEFAULT_FDR,
     tag: Annotated[
         list[str] | None,
         typer.Option(help="With files: a tag to divide by, instead of those of the settings."),
@@ -192,13 +169,9 @@ def segments(
         raise exit_error("--tag needs files; a running agent has the setting `segments`", 2)
     if files and len(files) > 2:
         raise exit_error("give one file, or two: before and now", 2)
-    if not 0 < fdr < 1:
-        raise exit_error("--fdr: a number between 0 and 1 is needed", 2)
     settings = options.load_or_exit(config, {"segments": tag} if tag else None)
     if files:
-        document = _segments_of_files(
-            files, settings, service, BreakdownOptions(metric, against, fdr)
-        )
+        document = _segments_of_files(files, settings, service, BreakdownOptions(metric, against))
     else:
         query = {"service": service, "metric": metric, "window": window, "against": against}
         document = options.query_agent(
@@ -207,7 +180,7 @@ def segments(
             "/api/segments.json",
             "services",
             seconds=_SEGMENTS_SECONDS,
-            params={k: v for k, v in query.items() if v is not None} | {"fdr": repr(fdr)},
+            params={k: v for k, v in query.items() if v is not None},
         )
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

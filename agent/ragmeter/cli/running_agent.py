@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +29,7 @@ from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import display_rank
 
 _TIMEOUT_SECONDS = 10.0
+_LOOK_SECONDS = 2.0  # between two looks of `watch`
 _MAX_ID = 60  # characters of a trace id
 
 # What the overview of several services shows; `--service` shows every metric.
@@ -39,10 +40,6 @@ _SEVERITIES = ("critical", "warning", "info")
 
 def watch(
     service: options.ServiceOption = None,
-    window: Annotated[
-        str | None, typer.Option(help="Window of the estimates; none: the second shortest.")
-    ] = None,
-    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
@@ -59,7 +56,7 @@ def watch(
             settings, url, "/api/windows.json", "services", seconds=_TIMEOUT_SECONDS
         )
         try:
-            return _render(document, service, window)
+            return _render(document, service)
         except (ValueError, TypeError, AttributeError, KeyError):
             raise exit_error("the agent is of another version") from None
 
@@ -68,16 +65,13 @@ def watch(
         return
     with Live(look(), console=out, screen=True, auto_refresh=False) as live:
         while True:
-            time.sleep(every)
+            time.sleep(_LOOK_SECONDS)
             live.update(look(), refresh=True)
 
 
-def _render(document: Mapping[str, Any], service: str | None, window: str | None) -> Group:
+def _render(document: Mapping[str, Any], service: str | None) -> Group:
     windows = document["windows"]
-    if window is None:
-        window = windows[min(1, len(windows) - 1)]
-    if window not in windows:
-        raise exit_error(f"--window: one of {', '.join(windows)}", 2)
+    window = windows[min(1, len(windows) - 1)]  # the shortest has too few samples of a judge
     services = document["services"]
     if service is not None and service not in services:
         raise exit_error(f"no trace of {service!r} is in any window")
@@ -135,16 +129,6 @@ def _add_service(
 
 def tail(
     service: options.ServiceOption = None,
-    status: Annotated[
-        str | None, typer.Option(help="Only traces of this status: ok, error or timeout.")
-    ] = None,
-    state: Annotated[
-        str | None, typer.Option(help="Only traces with a result in this state, such as unscored.")
-    ] = None,
-    below: Annotated[
-        list[str] | None,
-        typer.Option(help="Only traces with such a score: METRIC=VALUE. May be repeated."),
-    ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many traces.")] = None,
     as_json: options.JsonOption = False,
     url: options.AgentUrlOption = None,
@@ -154,19 +138,13 @@ def tail(
 
     Scores of a judge or model come later, in a line of their own that begins with a plus sign.
     """
-    bounds = dict(map(_parse_bound, below or []))
     settings = options.load_or_exit(config)
     shown = 0
     for item in options.stream_agent(settings, url, "/v1/results"):
         try:
             if "missed" in item:
                 print_message(f"missed: {item['missed']}")
-            elif (
-                service in (None, item["service"])
-                and status in (None, item["status"])
-                and (state is None or any(one["state"] == state for one in item["results"]))
-                and (not bounds or _is_below(item["results"], bounds))
-            ):
+            elif service in (None, item["service"]):
                 line = json.dumps(item, ensure_ascii=False) if as_json else _describe(item)
                 typer.echo(escape_json(line))
                 shown += 1
@@ -174,22 +152,6 @@ def tail(
             print_message(options.UNREADABLE_LINE)
         if shown == count:
             return
-
-
-def _parse_bound(text: str) -> tuple[str, float]:
-    metric, _, value = text.partition("=")
-    try:
-        return metric, float(value)
-    except ValueError:
-        raise exit_error(f"--below: {text!r} is not METRIC=VALUE", 2) from None
-
-
-def _is_below(results: Iterable[Mapping[str, Any]], bounds: Mapping[str, float]) -> bool:
-    return any(
-        one["value"] < bounds[one["metric"]]
-        for one in results
-        if one["metric"] in bounds and one["state"] == "scored"
-    )
 
 
 def _describe(item: Mapping[str, Any]) -> str:

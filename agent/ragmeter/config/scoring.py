@@ -175,14 +175,10 @@ class JudgeSettings(ModelEndpoint):
     k: SplitList[_RankCutoff] = Field(
         [5], max_length=5, description="cut-offs of precision, average precision and nDCG"
     )
-    passages_per_call: int = Field(
-        1, ge=1, le=10, description="passages graded in one call; above 1 changes the grades"
-    )
     structured: Literal["auto", "schema", "prompt"] = Field(
         "auto", description="JSON schema by the server, in the prompt, or found out by trying"
     )
     temperature: float | None = Field(0, ge=0, le=2, description="none: the model's own")
-    seed: int | None = Field(42, description="none: not sent")
     timeout_seconds: float = Field(60, gt=0, description="longest time for one attempt")
     concurrency: int = Field(
         64,

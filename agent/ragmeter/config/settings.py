@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -44,9 +44,6 @@ class StateSettings(SettingsSection):
     )
     dead_letters: Path = Field(
         Path(".ragmeter/dead-letters.jsonl"), description="file for what could not be read"
-    )
-    synchronous: Literal["full", "normal"] = Field(
-        "full", description="`full` survives a power cut; `normal` survives a killed process only"
     )
 
 

@@ -87,7 +87,6 @@ class EmbeddedAgent(ServicesView):
             settings.state.path,
             StoreOptions(
                 horizon=settings.limits.dedupe_hours * 3600,
-                synchronous=settings.state.synchronous,
                 overwrite=not content.full,
             ),
             warn=log.error,

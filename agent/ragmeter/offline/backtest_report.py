@@ -1,11 +1,10 @@
-"""`ragmeter backtest`: run a backtest and write its JSON document, table and timeline."""
+"""`ragmeter backtest`: run a backtest and write its JSON document or table."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,54 +16,16 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
 from ragmeter.core.arithmetic import finite_values
-from ragmeter.core.files import write_atomically
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import MetricSpec, base_name, find_spec, parse_cutoff
+from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
-from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline import scored_lines
-from ragmeter.offline.backtest import Backtest, EstimatePoint, EstimateTracks, find_rule
+from ragmeter.offline.backtest import Backtest
 from ragmeter.parts.collection import PartKinds
 from ragmeter.windows.windows import Windows
 
-
-@dataclass(frozen=True, slots=True)
-class TimelineLane:
-    """One alert of one service with its estimates.
-
-    Args:
-        about: Metric, segment, window and condition.
-        alerts: Each time that it was pending or fired.
-        points: (time, value, lower, upper) in order; NaN for a gap.
-        threshold: Value beyond which it fires.
-        spec: How its numbers are written; None for an unknown metric.
-        seconds: Its numbers are seconds.
-    """
-
-    name: str
-    severity: str
-    about: str
-    alerts: Sequence[Alert]
-    points: Sequence[EstimatePoint] = ()
-    threshold: float | None = None
-    spec: MetricSpec | None = None
-    seconds: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Services in the order in which they are drawn, each with its lanes."""
-
-    title: str
-    start: float
-    end: float
-    services: Sequence[tuple[str, Sequence[TimelineLane]]]
-    notes: Sequence[str] = field(default_factory=tuple)
-
-
 VERSION = 1
-MAX_SERVICES_DRAWN = 100
 TABLE_ROWS = 500  # alerts; --format json has them all
 REPORT_EVERY = 256  # lines between two updates of the progress bar
 
@@ -203,7 +164,7 @@ def _backtest_table(backtest: Backtest) -> Table:
     )
     for alert in alerts[:TABLE_ROWS]:
         cells = (
-            "\n".join(alert_times(alert)),
+            "\n".join(_alert_times(alert)),
             f"{bound_label(alert.rule, 120)}\n{alert.severity}, {alert.state}",
             bound_label(alert.service, 60)
             + (f"\n{bound_label(alert.segment, 60)}" * bool(alert.segment)),
@@ -214,7 +175,7 @@ def _backtest_table(backtest: Backtest) -> Table:
     return out
 
 
-def alert_times(alert: Alert) -> Iterator[str]:
+def _alert_times(alert: Alert) -> Iterator[str]:
     """Yield the times at which an alert was pending, fired and was resolved."""
     for state, time in (
         ("pending", alert.since),
@@ -225,87 +186,25 @@ def alert_times(alert: Alert) -> Iterator[str]:
             yield f"{state:<8} {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def build_timeline(
-    backtest: Backtest, rules: Sequence[AlertRule], tracks: EstimateTracks
-) -> Timeline:
-    """Build the timeline of all services in the windows at the end or in an alert."""
-    windows = backtest.windows
-    alerts = backtest.alerts()
-    start, end = backtest.first or 0.0, windows.now or 0.0
-    lanes: dict[tuple[str, str, str], list[Alert]] = {}
-    for alert in alerts:
-        lanes.setdefault((alert.service, alert.rule, alert.segment), []).append(alert)
-    services = sorted({*windows.services(), *(service for service, _, _ in lanes)})
-    # Services with alerts come first: there may not be room for all.
-    loud = {service for service, _, _ in lanes}
-    services.sort(key=lambda name: (name not in loud, name))
-    drawn = [
-        (name, [_lane(group, rules, tracks) for key, group in lanes.items() if key[0] == name])
-        for name in services[:MAX_SERVICES_DRAWN]
-    ]
-    counts = backtest.counts
-    notes = [
-        f"{counts.traces} traces, {_format_utc(math.floor(start))}"
-        f" to {_format_utc(math.floor(end))}; times are UTC"
-    ]
-    if len(services) > len(drawn):
-        notes.append(f"{len(services) - len(drawn)} more services are not drawn")
-    fired = sum(alert.fired_at is not None for alert in alerts)
-    title = f"ragmeter backtest: {fired} alert{'' if fired == 1 else 's'} would have fired"
-    return Timeline(title=title, start=start, end=end, services=drawn, notes=notes)
-
-
-def _lane(
-    alerts: Sequence[Alert], rules: Sequence[AlertRule], tracks: EstimateTracks
-) -> TimelineLane:
-    first = alerts[0]
-    rule = find_rule(rules, first)
-    watched = first.metric
-    if rule is not None and rule.latency is not None:
-        watched = f"{rule.latency.stage} p{100 * rule.latency.quantile:g}"
-    labels = (first.segment, watched, first.scorer and f"({first.scorer})", first.window)
-    condition = f"; {first.statistic} {first.op} {first.threshold:g}"
-    return TimelineLane(
-        name=first.rule,
-        severity=first.severity,
-        about=" ".join(label for label in labels if label) + condition,
-        alerts=alerts,
-        points=tracks.points((first.rule, first.service, first.segment)),
-        threshold=None if rule is not None and rule.absence else first.threshold,
-        spec=find_spec(metric_specs(), first.metric),
-        seconds=rule is not None and rule.latency is not None,
-    )
-
-
 def run_backtest(
     path: Path,
     settings: Settings,
     rules: Sequence[AlertRule],
     form: str,
-    drawing: Path | None,
     say: Callable[[str], None],
-    render_picture: Callable[[Timeline], str],
-    apart: Sequence[Path] = (),
     parts: PartKinds = (),
 ) -> bool:
-    """Replay a scored file, print the alerts to stdout and draw the timeline.
+    """Replay a scored file and print the alerts to stdout.
 
-    Without a `drawing` there is no timeline; it must not overwrite a file that is read, nor one of
-    `apart`. `form` is `json`, or a table; `parts` are the features that raise alerts of their own.
+    `form` is `json`, or a table; `parts` are the features that raise alerts of their own.
 
     Returns:
         False where no line could be read; nothing is printed then.
 
     Raises:
-        UsageError: The timeline would overwrite a file that is read.
-        OSError: A file cannot be read or written.
+        OSError: The file cannot be read.
     """
-    if drawing is not None:
-        terminal.check_output_path("--picture", drawing, [path, *apart])
-    tracks = (
-        EstimateTracks(rules, settings.alerts.evaluation_seconds) if drawing is not None else None
-    )
-    backtest = Backtest(settings, rules, tracks, parts)
+    backtest = Backtest(settings, rules, parts)
     counts = backtest.counts
     limit = settings.limits.trace_bytes
     position = 0
@@ -326,8 +225,6 @@ def run_backtest(
     _report_counts(backtest, say)
     if not counts.traces:
         return False
-    if drawing is not None and tracks is not None:
-        write_atomically(drawing, render_picture(build_timeline(backtest, rules, tracks)).encode())
     if form == "json":
         terminal.print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
     else:

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 MAIN = "judge"
 
 # Prompts that probes use: a change of one starts a new baseline. Others may come and go.
-_PROBE_PROMPTS = ("attempted", "citation-support", "umbrela", "umbrela-batch")
+_PROBE_PROMPTS = ("attempted", "citation-support", "umbrela")
 _PROBE_CHECK_SECONDS = 5.0  # between two checks whether traffic is live and probes are due
 
 
@@ -357,7 +357,7 @@ class ConfiguredTiers:
         settings = probe_settings(self._settings.judge)
         if settings is None:
             return None
-        names = ("model", "temperature", "seed", "structured", "passages_per_call")
+        names = ("model", "temperature", "structured")
         instrument = {name: getattr(settings, name) for name in names}
         # the endpoint is the address without user and password: this goes to the state file
         instrument |= {

@@ -201,8 +201,9 @@ def test_every_rule_has_a_unit_test_that_fires_and_one_that_does_not() -> None:
     assert [r["record"] for r in rules() if "record" in r and r["record"] not in text] == []
 
 
-def test_links_begin_with_what_is_asked_for() -> None:
-    status, out, _ = printed("rules", "prometheus", "--runbooks", "https://wiki.test/rag/")
+def test_links_begin_with_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_ALERTS__RUNBOOK_URL", "https://wiki.test/rag/")
+    status, out, _ = printed("rules", "prometheus")
     assert status == 0
     assert "runbook_url: https://wiki.test/rag/error-budget.md" in out
     assert RUNBOOK_BASE not in out

@@ -1,4 +1,4 @@
-"""`ragmeter kafka dlq` and `tail` on a real broker."""
+"""`ragmeter kafka dlq` on a real broker."""
 
 from __future__ import annotations
 
@@ -182,17 +182,6 @@ def test_what_cannot_be_sent_again_stays(settings: Settings, call: Callable[...,
         assert f"not sent, {why}" in reported.replace("of a topic that is ", "")
     assert sent(settings) == []
     assert "1 other records" in call("dlq", "list").output
-
-
-def test_tail_shows_the_newest_on_a_line_each(settings: Settings, call: Callable[..., Any]) -> None:
-    bury(settings, [b"one\ntwo", b"x" * 1000, b"\x9b2Jthree"])
-    done = call("tail", "dead", "-n", "2", "--bytes", "20")
-    assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
-    assert len(lines) == 2
-    assert lines[0].endswith("x" * 20 + "... (1000 bytes)")
-    assert lines[1].endswith("\\x9b2Jthree")
-    assert "\x1b" not in done.output
 
 
 def test_nobody_reads_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

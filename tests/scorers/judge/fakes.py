@@ -41,7 +41,6 @@ def reply_to(question: JudgeQuestion[Any], replies: Mapping[str, Any]) -> Any:
 
 DEFAULT: dict[str, Any] = {
     "umbrela": "2",
-    "umbrela-batch": "2",
     "citation-support": "full",
     "attempted": "answered",
     "nuggets-create": {"nuggets": facts(12)},

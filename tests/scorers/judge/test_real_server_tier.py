@@ -113,20 +113,17 @@ def check(score: Score, heard: Heard) -> None:
             assert any(score.reason in found for found in heard.reasons.values()), score
 
 
-@pytest.mark.parametrize("per_call", [1, 3])
-def test_every_metric_has_the_judges_value_or_a_reason(server: LlamaServer, per_call: int) -> None:
+def test_every_metric_has_the_judges_value_or_a_reason(server: LlamaServer) -> None:
     """Grades and labels always come, as the grammar forces them; a list of nuggets, free text of a
     model that talks noise, may be empty or cut off."""
     traces = [trace(number) for number in range(12)]
-    found, heard, costs = judged(
-        server.base_url, traces, passages_per_call=per_call, temperature=1.0
-    )
+    found, heard, costs = judged(server.base_url, traces, temperature=1.0)
     seen = Counter[tuple[str, str]]()
     for scores, reported, cost in zip(found, heard, costs, strict=True):
         for score in scores.values():
             check(score, reported)
             seen[base_name(score.metric), str(score.state)] += 1
-        grades = _grades(reported)
+        grades = reported.verdicts.get("umbrela", [])
         assert sorted(scores["relevance"].detail["grades"]) == sorted(grades)  # type: ignore[index]
         relevant = sum(grade >= 2 for grade in grades)
         assert scores["precision_at_k:3"].value == pytest.approx(relevant / 3)
@@ -134,17 +131,12 @@ def test_every_metric_has_the_judges_value_or_a_reason(server: LlamaServer, per_
         assert scores["answered"].value == float(attempt != "none")
         supports = reported.verdicts["citation-support"]
         assert scores["citation_precision"].value == pytest.approx(sum(supports) / 3)
-        assert cost.requests >= 1 + 3 / per_call + 3
+        assert cost.requests >= 1 + 3 + 3
         assert cost.input_tokens > cost.output_tokens > 0
     values = {scores["precision_at_k:3"].value for scores in found}
     assert len(values) > 1, "the grades do not depend on the passages"
     assert seen["nugget_all", "scored"] > 0
     assert not any(state == "unscored" for name, state in seen if not name.startswith("nugget"))
-
-
-def _grades(reported: Heard) -> list[int]:
-    batches = reported.verdicts.get("umbrela-batch", [])
-    return [*reported.verdicts.get("umbrela", []), *(grade for batch in batches for grade in batch)]
 
 
 def test_claims_facts_and_recall_are_written_by_their_schemas(server: LlamaServer) -> None:
@@ -157,7 +149,8 @@ def test_claims_facts_and_recall_are_written_by_their_schemas(server: LlamaServe
     for scores, reported in zip(found, heard, strict=True):
         for score in scores.values():
             check(score, reported)
-        assert scores["context_relevancy"].value == pytest.approx(sum(_grades(reported)) / 9)
+        grades = reported.verdicts.get("umbrela", [])
+        assert scores["context_relevancy"].value == pytest.approx(sum(grades) / 9)
         (held,) = reported.verdicts["context-recall"]
         assert scores["context_recall"].value == sum(held) / 2
         for answer in reported.verdicts.get("claims", []):

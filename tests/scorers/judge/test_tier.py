@@ -284,26 +284,6 @@ def test_the_work_on_one_trace_is_bounded() -> None:
     assert all(len(json.dumps(s.detail or {})) < 20_000 for s in scores.values())
 
 
-@pytest.mark.parametrize(("per_call", "calls"), [(1, 5), (2, 3), (5, 1), (10, 1)])
-def test_passages_in_batches(per_call: int, calls: int) -> None:
-    grades = iter("03021")
-    judge = FakeJudge(
-        {name: lambda q: {key: next(grades) for key in q.schema["properties"]}
-         for name in ("umbrela", "umbrela-batch")},
-    )  # fmt: skip
-    scores, _, _ = judge_trace(example(), judge, passages_per_call=per_call)
-    assert judge.count("umbrela") + judge.count("umbrela-batch") == calls
-    assert scores["relevance"].detail == {"grades": [0, 3, 0, 2, 1]}
-
-
-def test_a_failed_batch_takes_its_own_passages() -> None:
-    judge = FakeJudge(fails=lambda q: "unparsable" if "Passage 3" in q.user else None)
-    scores, _, _ = judge_trace(example(), judge, passages_per_call=2, metrics=["relevance"])
-    assert scores["relevance"].detail == {
-        "grades": [2, 2, None, None, 2], "missing": {"unparsable": [2, 3]}
-    }  # fmt: skip
-
-
 def test_fingerprints_name_the_instrument() -> None:
     same, _, _ = judge_trace(example())
     # of nDCG the formula has changed: its scores do not mix with those of before

@@ -181,31 +181,6 @@ def records_between(
             raise KafkaFailed(f"{partition.topic}: nothing more was read for {quiet:g} s")
 
 
-def read_newest(
-    kafka: KafkaSettings, topic: str, last: int, *, follow: bool = False
-) -> Iterator[Any]:
-    """Yield the `last` records of each partition by time, then, with `follow`, new ones."""
-    with consumer(kafka) as reader:
-        partitions = partitions_of(reader, [topic])
-        first = reader.beginning_offsets(partitions)
-        end = reader.end_offsets(partitions)
-        records = [
-            record
-            for partition in partitions
-            for record in records_between(
-                reader, partition, max(first[partition], end[partition] - last), end[partition]
-            )
-        ]
-        yield from sorted(records, key=lambda record: record.timestamp)
-        if follow:
-            reader.assign(partitions)
-            for partition in partitions:
-                reader.seek(partition, end[partition])
-            while True:
-                for batch in reader.poll(timeout_ms=500).values():
-                    yield from batch
-
-
 def escape_record(data: bytes | None, most: int) -> str:
     """Return up to `most` bytes as one line in which nothing can control a terminal."""
     if data is None:

@@ -61,7 +61,6 @@ class ReportOptions:
         every: True to show and test all metrics, as the JSON form always does.
         by: Tag to break the runs down by; empty for none.
         pair_by: `trace_id`, `query` or `tag:NAME`.
-        worst: Most worst traces of a series.
         gate: Rules to check the run against.
         apart: Further input files that no output may overwrite.
     """
@@ -73,7 +72,6 @@ class ReportOptions:
     service: str | None = None
     metrics: Sequence[str] = ()
     pair_by: str = "trace_id"
-    worst: int = 5
     every: bool = False
     by: str = ""
     apart: Sequence[Path] = field(default_factory=tuple)
@@ -120,7 +118,6 @@ def run_report(
     report = build_report(
         runs,
         paired_by=wanted.pair_by,
-        worst=wanted.worst,
         metrics=metrics,
         latency=not wanted.metrics,
     )
@@ -139,7 +136,7 @@ def run_report(
     if wanted.gate is None:
         return True
     # of all metrics, whatever the tables show
-    whole = build_report(runs, paired_by=wanted.pair_by, worst=wanted.worst)
+    whole = build_report(runs, paired_by=wanted.pair_by)
     result = wanted.gate.run(whole.columns[0])
     for line in result.lines():
         say(line)

@@ -1,7 +1,7 @@
 """The gate of a pipeline: alert rules applied to a scored file as a whole.
 
-A rule asks of a file what it asks of a window in production. By default it is tested on the end of
-the 95 % interval that gives the service the benefit of the doubt, whatever the rule's own
+A rule asks of a file what it asks of a window in production. It is tested on the end of the 95 %
+interval that gives the service the benefit of the doubt, whatever the rule's own
 `statistic`: a handful of questions then fails no release by chance. Critical rules are required;
 the others warn. `min_samples` is not applied, since an interval already says how much is known.
 """
@@ -27,7 +27,6 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.run import RunSeries
 from ragmeter.offline.report.summary import ReportColumn, format_metric_value, metric_title
 
-GateStatistic = Literal["bound", "mean"]
 GateOutcome = Literal["passed", "failed", "not measured", "not checked"]
 
 _MAX_UNSCORED = 0.1  # the threshold of RagUnscoredElevated: more can hide a failure
@@ -58,38 +57,30 @@ class GateOptions:
     """How a run is gated, and what is written of it.
 
     Args:
-        on: Whether a rule is tested on the bound of the interval, or on the mean.
         junit: File for JUnit XML.
-        markdown: File for a summary in Markdown, which is appended.
     """
 
     gate: Gate
-    on: GateStatistic = "bound"
     junit: Path | None = None
-    markdown: Path | None = None
 
     def check_outputs(self, read: Sequence[Path]) -> None:
-        """Check that no output is a file that is read.
+        """Check that the output is no file that is read.
 
         Raises:
-            UsageError: One is.
+            UsageError: It is.
         """
-        for option, path in (("--junit", self.junit), ("--markdown", self.markdown)):
-            if path is not None:
-                check_output_path(option, path, read)
+        if self.junit is not None:
+            check_output_path("--junit", self.junit, read)
 
     def run(self, column: ReportColumn) -> GateResult:
-        """Check a run, write the files and return the result.
+        """Check a run, write the file and return the result.
 
         Raises:
-            OSError: A file cannot be written.
+            OSError: The file cannot be written.
         """
-        result = check_gate(self.gate, column, self.on)
+        result = check_gate(self.gate, column)
         if self.junit is not None:
             write_atomically(self.junit, render_junit(result))
-        if self.markdown is not None:  # a job summary is a file that each step appends to
-            with self.markdown.open("a", encoding="utf-8") as file:
-                file.write(render_markdown(result))
         return result
 
 
@@ -178,13 +169,13 @@ def _obstacle(rule: AlertRule) -> str | None:
     return next((text for text, present in obstacles.items() if present), None)
 
 
-def check_gate(gate: Gate, column: ReportColumn, on: GateStatistic = "bound") -> GateResult:
+def check_gate(gate: Gate, column: ReportColumn) -> GateResult:
     """Check a run, with all of its series, against a gate."""
     checks, unused = [], []
     for rule in gate.rules:
         covered = any(map(rule.covers, column.run.services))
         check_rule = _check_latency if rule.latency else _check_metric
-        found = list(check_rule(rule, column, on)) if covered else []
+        found = list(check_rule(rule, column)) if covered else []
         checks += found
         if found:
             continue
@@ -205,7 +196,7 @@ def _is_required(rule: AlertRule) -> bool:
     return rule.severity == "critical"
 
 
-def _check_metric(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
+def _check_metric(rule: AlertRule, column: ReportColumn) -> Iterator[GateCheck]:
     """Check a rule on each series of its metric: of traffic, of canaries, of each judge."""
     if rule.metric is None:
         raise RuntimeError("metric is missing")
@@ -223,10 +214,10 @@ def _check_metric(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> I
         name = f"{metric_title(rule.metric)} by {series.scorer}"
         if versions[series.scorer] > 1:
             name += f" @{bound_label(series.fingerprint, 12)}"
-        yield _check_series(rule, name, series, on)
+        yield _check_series(rule, name, series)
 
 
-def _check_series(rule: AlertRule, name: str, series: RunSeries, on: GateStatistic) -> GateCheck:
+def _check_series(rule: AlertRule, name: str, series: RunSeries) -> GateCheck:
     estimate = series.estimate
     if estimate is None:
         counted = ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in series.states.items() if n)
@@ -239,14 +230,14 @@ def _check_series(rule: AlertRule, name: str, series: RunSeries, on: GateStatist
     ends = (plain.lower, plain.upper) if plain else (estimate.lower, estimate.upper)
     value = _measured(estimate.value, *ends, estimate.samples)
     worst = [bound_label(one.trace_id, _MAX_ID) for one in series.worst[:_MAX_TRACES]]
-    return _check_value(rule=rule, name=name, value=value, spec=series.spec, on=on, worst=worst)
+    return _check_value(rule=rule, name=name, value=value, spec=series.spec, worst=worst)
 
 
 def _missing(rule: AlertRule, text: str) -> GateCheck:
     return GateCheck(rule.name, _is_required(rule), "not measured", text)
 
 
-def _check_latency(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> Iterator[GateCheck]:
+def _check_latency(rule: AlertRule, column: ReportColumn) -> Iterator[GateCheck]:
     if rule.latency is None:
         raise RuntimeError("latency is missing")
     for stage, quantiles in column.latency:
@@ -254,7 +245,7 @@ def _check_latency(rule: AlertRule, column: ReportColumn, on: GateStatistic) -> 
             if (stage, one.quantile) == (rule.latency.stage, rule.latency.quantile):
                 name = f"p{100 * one.quantile:g} of {bound_label(stage, _MAX_ID)} seconds"
                 value = _measured(one.value, one.lower, one.upper, one.samples)
-                yield _check_value(rule=rule, name=name, value=value, spec=None, on=on, worst=())
+                yield _check_value(rule=rule, name=name, value=value, spec=None, worst=())
 
 
 def _measured(
@@ -271,16 +262,13 @@ def _check_value(
     name: str,
     value: ConditionValue,
     spec: MetricSpec | None,
-    on: GateStatistic,
     worst: Sequence[str],
 ) -> GateCheck:
     def shown(number: float) -> str:
         return f"{number:.3g}" if spec is None else format_metric_value(number, spec)
 
     text = f"{name} is {shown(value.value)}"
-    tested: float | None = value.value
-    if on == "bound":
-        tested = getattr(value, _BENEFIT_OF_THE_DOUBT[rule.op])
+    tested: float | None = getattr(value, _BENEFIT_OF_THE_DOUBT[rule.op])
     if value.lower is not None and value.upper is not None:
         text += f" [{shown(value.lower)}, {shown(value.upper)}]"
     limit = "at least" if rule.op.startswith("<") else "at most"
@@ -319,32 +307,6 @@ def render_junit(result: GateResult) -> bytes:
     return text + b"\n"
 
 
-def render_markdown(result: GateResult) -> str:
-    """Render a result as Markdown, for the summary of a pull request."""
-    state = "passed" if result.passed else "**failed**"
-    lines = [
-        f"### ragmeter gate `{_cell(result.gate)}`: {state}",
-        "",
-        "| rule | outcome | measured | worst traces |",
-        "| --- | --- | --- | --- |",
-    ]
-    for check in result.checks:
-        needed = "" if check.required or check.outcome == "passed" else " (warning)"
-        traces = ", ".join(f"`{_cell(one)}`" for one in check.traces)
-        lines.append(
-            f"| {_cell(check.rule)} | {check.outcome}{needed} | {_cell(check.text)} | {traces} |"
-        )
-    if result.unused:
-        lines += ["", f"Not in the file, not checked: {', '.join(result.unused)}."]
-    return "\n".join(lines) + "\n"
-
-
 def _printable(text: str) -> str:
     """Replace what XML 1.0 cannot hold."""
     return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
-
-
-def _cell(text: str) -> str:
-    """Escape text of traces for a Markdown table cell, also within a code span."""
-    escaped = _printable(text).replace("\n", " ").replace("`", "'").replace("|", "¦")
-    return escaped.replace("<", "&lt;")

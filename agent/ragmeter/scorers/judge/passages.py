@@ -41,7 +41,6 @@ _MAX_SHOWN = 10  # missed statements that a result carries
 _GRADES = {str(grade): grade for grade in range(4)}
 _RECALL_LABELS = {"supported": True, "unsupported": False}
 _SINGLE_PROMPT = load_prompt("umbrela", 2)
-_BATCH_PROMPT = load_prompt("umbrela-batch", 1)
 _RECALL_PROMPT = load_prompt("context-recall", 1)
 
 
@@ -50,23 +49,16 @@ def grade_question(query: str, passage: str) -> JudgeQuestion[int]:
     return _SINGLE_PROMPT.ask_label("grade", _GRADES, {"query": query, "passage": passage})
 
 
-def batch_grade_question(query: str, passages: Sequence[str]) -> JudgeQuestion[list[int]]:
-    """Return the question for the grades of several passages, in their order."""
-    data = {"query": query, "passages": passages}
-    return _BATCH_PROMPT.ask_labels(len(passages), _GRADES, data)
-
-
 async def grade_passages(
     judge: QuestionAnswerer,
     query: str | None,
     passages: Sequence[str | None],
     cost: ScoringCost,
-    *,
-    per_call: int = 1,
 ) -> list[JudgeResult[int]]:
     """Return the grade of each passage in rank order, or why it has none.
 
-    Calls run side by side; `per_call` passages share one, and its failure.
+    Each is asked for in a call of its own, since grades in one call influence each other. The calls
+    run side by side.
     """
     no_query = missing_text_reason(query, MAX_QUERY_CHARS, Reason.NO_QUERY)
     reasons = [
@@ -78,31 +70,21 @@ async def grade_passages(
         rank: JudgeResult(reason) for rank, reason in enumerate(reasons) if reason is not None
     }
 
-    async def grade(ranks: list[int]) -> None:
-        texts = [passages[rank] or "" for rank in ranks]
-        if per_call == 1:
-            out[ranks[0]] = await ask_judge(judge, grade_question(query or "", texts[0]), cost)
-            return
-        result = await ask_judge(judge, batch_grade_question(query or "", texts), cost)
-        for at, rank in enumerate(ranks):
-            value = result.value if isinstance(result.value, NoScore) else result.value[at]
-            out[rank] = JudgeResult(value, result.fingerprint)
+    async def grade(rank: int) -> None:
+        question = grade_question(query or "", passages[rank] or "")
+        out[rank] = await ask_judge(judge, question, cost)
 
-    ranks = [rank for rank, reason in enumerate(reasons) if reason is None]
-    calls = [ranks[at : at + per_call] for at in range(0, len(ranks), per_call)]
-    await asyncio.gather(*map(grade, calls))
+    await asyncio.gather(*[grade(rank) for rank, reason in enumerate(reasons) if reason is None])
     return [out[rank] for rank in range(len(passages))]
 
 
 class PassageGrading:
     """The grades of one trace's passages, asked for once, when first needed."""
 
-    def __init__(
-        self, judge: QuestionAnswerer, trace: Trace, cost: ScoringCost, per_call: int
-    ) -> None:
+    def __init__(self, judge: QuestionAnswerer, trace: Trace, cost: ScoringCost) -> None:
         passages = trace.passages or []
         texts = [passages[index].text for index in rank_order(passages)]
-        self._grade = partial(grade_passages, judge, trace.query, texts, cost, per_call=per_call)
+        self._grade = partial(grade_passages, judge, trace.query, texts, cost)
         self._task: asyncio.Task[list[JudgeResult[int]]] | None = None
 
     async def grades(self) -> list[JudgeResult[int]]:

@@ -56,7 +56,6 @@ class JudgeTier:
     tier: Tier = "judge"
 
     def __init__(self, judge: QuestionAnswerer, settings: JudgeSettings) -> None:
-        self._per_call = settings.passages_per_call
         self._ks = sorted(set(settings.k))
         families: dict[JudgeFamily, tuple[str, Sequence[str]]] = {
             "relevance": (ranking.UMBRELA, ranking.ranking_names(self._ks)),
@@ -106,7 +105,7 @@ class JudgeTier:
         TRACE_BEGUN.set(asyncio.get_running_loop().time())
         judge = self.judge
         ks = self._ks
-        grading = passages.PassageGrading(judge, trace, cost, self._per_call)
+        grading = passages.PassageGrading(judge, trace, cost)
         runs: dict[JudgeFamily, _FamilyRun] = {
             "relevance": lambda: passages.score_relevance(trace, grading, ks),
             "answered": lambda: answers.score_attempt(judge, trace, cost),

@@ -241,7 +241,7 @@ class JudgeServerState:
     def parameters(self, dialect: ChatDialect) -> dict[str, Any]:
         """Return the parameters of a request in this dialect."""
         settings = self._settings
-        return dialect.parameters(settings.model, settings.temperature, settings.seed)
+        return dialect.parameters(settings.model, settings.temperature)
 
     def fingerprint(self, served: ServedModel, prompt_hash: str, dialect: ChatDialect) -> str:
         """Return the fingerprint of an answer; remembered, as there are few."""

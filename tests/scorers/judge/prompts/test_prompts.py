@@ -23,7 +23,6 @@ HASHES = {
     "nuggets-create.2": "a5f9d56eb965",
     "nuggets-importance.2": "9b1bc41ebbac",
     "umbrela.2": "7652a47d2ea0",
-    "umbrela-batch.1": "47732cb03a4b",
 }
 
 
@@ -89,7 +88,6 @@ def test_questions_carry_prompt_schema_and_reader() -> None:
         "additionalProperties": False,
     }
     assert asked.read({"grade": "3"}) == 3
-    assert passages.batch_grade_question("q", ["a", "b"]).read({"1": "0", "2": "3"}) == [0, 3]
     support = answers.citation_question("s", "p")
     assert [support.read({"support": s}) for s in ("full", "partial", "none")] == [1.0, 0.5, 0.0]
     tries = answers.attempt_question("q", "a")
