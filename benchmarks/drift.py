@@ -18,12 +18,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 from ragmeter.parts.drift.baseline import Baseline, BaselineLearner
 from ragmeter.parts.drift.detectors import DriftStream, ScorePart
 from ragmeter.parts.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.parts.drift.series_monitors import SavedMonitor
 from ragmeter.windows.windows import Windows
 
 from benchmarks.drift_acceptance import (
@@ -325,7 +327,8 @@ def cost(rate: float, hours: float = 2.5) -> dict[str, float]:
             observing += looked - begun
             spent += time.process_time() - looked
             batch = []
-    state = json.dumps(monitor.dump())
+    monitors = [one for of_service in monitor.monitors().values() for one in of_service]
+    state = TypeAdapter(list[SavedMonitor]).dump_json(monitors)
     streams = len(monitor.ratios())
     return {
         "traces_per_second": rate,

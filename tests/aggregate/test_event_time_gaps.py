@@ -17,6 +17,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.scoring.scorer import Scorer
 
 from tests.parts.drift.running import drift_of
+from tests.parts.drift.saved import state_of
 from tests.traces import START, make_trace
 
 SCORER = Scorer()
@@ -93,7 +94,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
         one.changes()
         notified += one.engine.take_notifications()
     held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
-    monitor = drift_of(one).monitor.dump()
+    monitor = state_of(drift_of(one).monitor)
     return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
 
 
@@ -145,5 +146,5 @@ def test_a_restart_after_a_long_outage_continues_likewise() -> None:
     ]
     assert moved[0] == moved[1]
     assert moved[0]
-    trackers = [drift_of(one).monitor.dump()["trackers"] for one in (whole, again)]
+    trackers = [drift_of(one).monitor.monitors() for one in (whole, again)]
     assert trackers[0] == trackers[1]

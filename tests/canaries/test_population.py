@@ -23,6 +23,7 @@ from ragmeter.trace import CANARY, Trace
 
 from tests.kafka.state.partition import record, state_of
 from tests.parts.drift.running import drift_of
+from tests.parts.drift.saved import state_of as drift_state_of
 from tests.traces import START, make_trace, trace_line
 
 SCORER = Scorer()
@@ -88,7 +89,7 @@ def live(of: Aggregator) -> dict[str, Any]:
         "latency": windows.quantiles("bot", "", "total", "1h"),
         "estimates": {pair: windows.estimate("bot", "", *pair, "1h") for pair in series},
         "worst": {pair: windows.worst("bot", *pair, "1h") for pair in series},
-        "drift": drift_of(of).monitor.dump(),
+        "drift": drift_state_of(drift_of(of).monitor),
         "control": of.view(ControlSource).control(1),
     }
 

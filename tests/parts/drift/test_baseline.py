@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable
@@ -21,6 +20,8 @@ from ragmeter.parts.drift.baseline import (
     is_weekend,
 )
 from ragmeter.parts.drift.detectors import DriftStream, ScorePart
+
+from tests.parts.drift.saved import copied
 
 Bucket = tuple[float, float, float, float]
 
@@ -202,12 +203,11 @@ def test_a_restart_at_any_bucket_changes_no_bit(
             buckets.append((float(at * width), n, n * x, n * x * x))
     through = learned(buckets, width)
     stopped = learned(buckets[:cut], width)
-    resumed = BaselineLearner.load(json.loads(json.dumps(stopped.dump())))
+    resumed = copied(stopped)
     for bucket in buckets[cut:]:
         resumed.add(*bucket)
-    assert resumed.dump() == through.dump()
+    assert resumed == through
     frozen_twice = through.freeze(3, 168), resumed.freeze(3, 168)
     assert frozen_twice[0] == frozen_twice[1]
     if frozen_twice[0] is not None:
-        state = json.loads(json.dumps(frozen_twice[0].dump()))
-        assert Baseline.load(state) == frozen_twice[0]
+        assert copied(frozen_twice[0]) == frozen_twice[0]

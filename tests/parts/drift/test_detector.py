@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from ragmeter.parts.drift.detectors import BETS, EsrDetector, ScorePart, fall_gains, rise_gains
+
+from tests.parts.drift.saved import copied
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
@@ -72,19 +74,20 @@ def test_a_detector_restored_goes_on_bit_for_bit(values: list[float], sides: int
     one = EsrDetector(sides)
     for gain in values:
         one.update(60, [[gain] * len(BETS)] * sides)
-    other = EsrDetector.load(json.loads(json.dumps(one.dump())))
+    other = copied(one)
     assert other.statistic == one.statistic
     for gain in values:
         assert one.update(60, [[gain] * len(BETS)] * sides) == other.update(
             60, [[gain] * len(BETS)] * sides
         )
-    assert one.dump() == other.dump()
+    assert one == other
 
 
-@pytest.mark.parametrize("state", [[0.0], [0.0, [0.0] * 5], [0.0, [0.0] * len(BETS), [0.0]]])
-def test_a_damaged_state_is_refused(state: list[object]) -> None:
-    with pytest.raises(ValueError, match="a detector's state"):
-        EsrDetector.load(state)
+@pytest.mark.parametrize("wealth", [[], [[0.0] * 5], [[0.0] * len(BETS), [0.0]], 2 * [[0.0] * 7]])
+def test_a_damaged_state_is_refused(wealth: list[list[float]]) -> None:
+    sides = min(len(wealth), 1)
+    with pytest.raises(ValueError, match="EsrDetector"):
+        TypeAdapter(EsrDetector).validate_python({"sides": sides, "_wealth": wealth})
 
 
 @given(
@@ -104,7 +107,7 @@ def test_the_statistic_less_the_time_is_a_supermartingale_on_any_two_point_null(
         low, high = mean * rest[0][0], mean + (1 - mean) * rest[0][1]
         total = 0.0
         for y, p in ((low, (high - mean) / (high - low)), (high, (mean - low) / (high - low))):
-            path = EsrDetector.load(esr.dump())
+            path = copied(esr)
             path.update(60, [[gain / n for gain in rise_gains([part([y] * n)], mean)]])
             total += p * expect(path, rest[1:])
         return total
@@ -132,4 +135,4 @@ def test_it_finds_what_it_should_and_tells_where() -> None:
     assert side == 1
     assert BETS[bet] >= 0.1
     esr.reset()
-    assert esr.dump() == EsrDetector(3).dump()
+    assert esr == EsrDetector(3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable
@@ -10,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from ragmeter.parts.drift.baseline import DAY, HOUR
 from ragmeter.parts.drift.series import MILESTONES, DetectorSpec, DriftSeries
+
+from tests.parts.drift.saved import copied
 
 H = 30 * 86400.0
 N = 60  # traces a minute
@@ -104,8 +105,8 @@ def test_a_promotion_of_less_than_a_week_is_refined_as_the_first_baseline_was() 
     assert one.series.version == 2
     assert one.series.stream is not None
     assert any(one.series.stream.baselines[0].slack)
-    copy = DriftSeries.load(json.loads(json.dumps(one.series.dump())))
-    assert copy.dump() == one.series.dump()
+    copy = copied(one.series)
+    assert copy == one.series
     assert one.run(20, 0.2) == []
     assert one.series.version == 3
     assert one.series.stream.baselines[0].slack == (0.0, 0.0)

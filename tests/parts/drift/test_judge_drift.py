@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from ragmeter.parts.drift.monitor import DriftMonitor
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 
 from tests.parts.drift.fakes import QUICK, SPECS, Fake, judged, run
+from tests.parts.drift.saved import copied, restore, state_of
 
 CHANGE = 600  # minutes: ten hours
 RATES = {"low": 0.1, "rest": 0.02}
@@ -105,9 +105,9 @@ def test_probes_that_say_the_judge_has_changed_hold_it_back_until_they_say_other
     reported = run(monitor, fill.source, range(CHANGE, CHANGE + 500), fill)
     assert [(a.kind, a.scorer, a.state) for a in reported] == [("mean", "judge", "held")]
     assert "stored items are judged differently" in reported[0].cause
-    state = json.loads(json.dumps(monitor.dump()))
+    state = state_of(monitor)
     monitor = DriftMonitor(QUICK, SPECS)
-    monitor.load(state)
+    restore(monitor, state)
     settled = (CHANGE + 502) * 60.0
     assert monitor.apply_probes(("judge",), False, settled) == []
     reported = run(monitor, fill.source, range(CHANGE + 500, CHANGE + 900), fill)
@@ -152,7 +152,7 @@ def test_judged_scores_count_by_their_weight_and_state_comes_back_bit_for_bit() 
     steps = []
     for i, cell in enumerate(cells):
         if i == 70:
-            judging = JudgedSteps.load(json.loads(json.dumps(judging.dump())))
+            judging = copied(judging)
         steps.append(judging.feed(cell))
     again = JudgedSteps()
     assert steps == [again.feed(cell) for cell in cells]

@@ -20,6 +20,7 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.parts.drift.score_histograms import _SCORE_GRAIN, _SCORE_SLOTS
 
 from tests.parts.drift.running import drift_of
+from tests.parts.drift.saved import state_of
 from tests.traces import START
 
 HOUR = 3600
@@ -267,7 +268,7 @@ def test_a_trace_too_late_for_every_window_leaves_drift_as_it_was() -> None:
         one, saved = fresh(), Saved()
         play(one, [*traces, *extra])
         saved.commit(one)
-        found.append(drift_of(saved.reopen()).monitor.dump())
+        found.append(state_of(drift_of(saved.reopen()).monitor))
     without, with_late = found
     assert without["scores"]
     assert with_late == without
@@ -276,7 +277,7 @@ def test_a_trace_too_late_for_every_window_leaves_drift_as_it_was() -> None:
 def test_switched_off_it_watches_nothing() -> None:
     one = fresh(drift={"enabled": False})
     assert play(one, story(end=HOUR)) == []
-    assert drift_of(one).monitor.dump()["trackers"] == []
+    assert drift_of(one).monitor.monitors() == {}
     assert list(drift_of(one).samples()) == [("ragmeter_drift_series_refused", (), 0.0)]
 
 

@@ -16,6 +16,8 @@ from ragmeter.parts.drift.series import (
     milestones_for,
 )
 
+from tests.parts.drift.saved import copied, saved
+
 H = 30 * 86400.0
 
 
@@ -81,7 +83,7 @@ def test_what_came_with_an_alarm_is_not_learned() -> None:
     two.run(12, 0.05)
     found = two.run(5, 0.30)
     assert len(found) == 1
-    assert hit.dump()["learners"][0]["span"][1] <= found[0].change.since
+    assert hit._learners[0].end <= found[0].change.since
     two.run(30, 0.05)
     assert clean.stream is not None
     assert hit.stream is not None
@@ -118,11 +120,11 @@ def test_a_restart_in_any_phase_changes_no_bit() -> None:
         feed = Feed(series((6 * HOUR, 1), (12 * HOUR, 24)))
         feed.run(min(hours, 9), 0.05)
         feed.run(max(0.0, hours - 9), rate)
-        copy = Feed(DriftSeries.load(json.loads(json.dumps(feed.series.dump()))))
+        copy = Feed(copied(feed.series))
         copy.minute = feed.minute
         copy.rng.setstate(feed.rng.getstate())
         assert feed.run(8, 0.06) == copy.run(8, 0.06)
-        assert feed.series.dump() == copy.series.dump()
+        assert feed.series == copy.series
 
 
 def test_an_unchanged_shift_stays_one_alarm_and_is_dated_days_back() -> None:
@@ -159,7 +161,7 @@ def test_state_is_bounded() -> None:
     sizes = []
     for _ in range(14):
         feed.run(24, 0.05)
-        sizes.append(len(json.dumps(one.dump())))
+        sizes.append(len(json.dumps(saved(one))))
     assert max(sizes[7:]) < 1.2 * min(sizes[7:])
     assert max(sizes) < 30_000
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
 from ragmeter.parts.drift.baseline import Baseline
 from ragmeter.parts.drift.detectors import DriftStream, ScorePart
+
+from tests.parts.drift.saved import copied, saved
 
 H = 30 * 86400.0
 
@@ -89,9 +90,9 @@ def test_a_stream_restored_goes_on_bit_for_bit() -> None:
 
     for i, parts in enumerate(rows()):
         one.add(i * 60.0, 60, parts)
-    other = DriftStream.load(json.loads(json.dumps(one.dump())))
+    other = copied(one)
     for i, parts in enumerate(rows(), 101):
         assert one.add(i * 60.0, 60, parts) == other.add(i * 60.0, 60, parts)
-    assert json.dumps(one.dump()) == json.dumps(other.dump())
+    assert saved(one) == saved(other)
     one.restart()
     assert one.esr.statistic == 0

@@ -7,9 +7,11 @@ held. A judged score that moves first waits for the cheap score (quality) or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from ragmeter.core.score import BUILTIN_SCORER
 
@@ -93,24 +95,42 @@ class Alarm:
         by = "" if self.scorer == BUILTIN_SCORER else f" by {self.scorer}"
         return f"{self.metric}{by} {moved}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 def with_state(alarm: Alarm, state: _AlarmState, cause: str = "", at: float | None = None) -> Alarm:
     """Return the alarm in another state, from `at` (Unix seconds) on if given."""
     return replace(alarm, state=state, cause=cause, at=alarm.at if at is None else at)
 
 
+_ALARMS = TypeAdapter(list[Alarm])
+
+
+def _alarms_of(saved: Any) -> dict[_JudgedKey, Alarm]:
+    alarms = _ALARMS.validate_python(saved)
+    return {(alarm.service, alarm.metric, alarm.scorer): alarm for alarm in alarms}
+
+
+# JSON has no keys of several texts
+_SavedAlarms = Annotated[
+    dict[_JudgedKey, Alarm],
+    PlainValidator(_alarms_of),
+    PlainSerializer(lambda alarms: list(alarms.values()), return_type=list[Alarm]),
+]
+_SavedTimes = Annotated[
+    dict[_JudgedKey, float],
+    PlainValidator(lambda saved: {tuple(key): at for key, at in saved}),
+    PlainSerializer(lambda times: list(times.items()), return_type=list[tuple[_JudgedKey, float]]),
+]
+
+
+@dataclass
 class JudgedAlarms:
     """Decides about the alarms of judged series."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[_JudgedKey, Alarm] = {}  # alarms of judged scores that are held
-        self._raised: dict[_JudgedKey, Alarm] = {}
-        self._drifting: dict[_JudgedKey, float] = {}  # judge drift, and since when
-        self._probed: dict[str, float] = {}  # judges that have changed on the probes, since when
+    _waiting: _SavedAlarms = field(default_factory=dict)  # alarms of judged scores that are held
+    _raised: _SavedAlarms = field(default_factory=dict)
+    _drifting: _SavedTimes = field(default_factory=dict)  # judge drift, and since when
+    # judges that have changed on the probes, since when
+    _probed: dict[str, float] = field(default_factory=dict)
 
     def on_quality_alarm(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
         """Return an alarm of the judged score itself, firing or held.
@@ -220,24 +240,6 @@ class JudgedAlarms:
         self._waiting = {k: v for k, v in self._waiting.items() if k[0] != service}
         self._drifting = {k: v for k, v in self._drifting.items() if k[0] != service}
         self._raised = {k: v for k, v in self._raised.items() if k[0] != service}
-
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {
-            "waiting": [alarm.to_dict() for alarm in self._waiting.values()],
-            "drifting": [[*key, at] for key, at in self._drifting.items()],
-            "raised": [alarm.to_dict() for alarm in self._raised.values()],
-            "probed": self._probed,
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned."""
-        self._waiting, self._raised = (
-            {(a.service, a.metric, a.scorer): a for a in (Alarm(**item) for item in state[name])}
-            for name in ("waiting", "raised")
-        )
-        self._drifting = {(row[0], row[1], row[2]): row[3] for row in state["drifting"]}
-        self._probed = dict(state["probed"])
 
 
 def _has_moved(cheap: float | None, at: float) -> bool:

@@ -8,11 +8,12 @@ nothing. An hour is learned only once its quarantine has passed without an alarm
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist, fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ragmeter.parts.drift.saved import FirstTime, LastTime
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 WEEK_HOURS = 168
@@ -120,16 +121,6 @@ class Baseline:
         """Return the variance of the mean of n samples of one bucket."""
         return self.sd * self.sd * self.dependence(n) / n
 
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any]) -> Baseline:
-        """Restore what `dump` returned."""
-        lists = ("levels", "errors", "slack", "new_slack")
-        return cls(**{**state, **{name: tuple(state[name]) for name in lists}})
-
 
 def hourly_slack(
     level: float, hours: tuple[float, float], unit: float, sd: float, n: float, rhythm: float
@@ -161,42 +152,32 @@ def hourly_slack(
     return level - low * unit, high * unit - level
 
 
+@dataclass
 class BaselineLearner:
     """The sums of one mean by hour of the week, and the last hours in quarantine.
 
-    `start` and `end` bound the learned time (Unix seconds).
-
     Args:
         width: Seconds of a bucket.
+        start: When the learned time begins, Unix seconds.
+        end: When it ends.
     """
 
-    __slots__ = (
-        "_cells",
-        "_committed",
-        "_groups",
-        "_hour",
-        "_ladder",
-        "_pending",
-        "_totals",
-        "end",
-        "start",
-        "width",
-    )
+    width: int
+    start: FirstTime = math.inf
+    end: LastTime = -math.inf
+    _cells: dict[int, tuple[float, float]] = field(default_factory=dict)  # n, sum by hour of week
+    _totals: list[float] = field(default_factory=list)
+    _pending: list[tuple[int, list[float]]] = field(default_factory=list)
+    _committed: int = 0
+    _hour: int = -1
+    _groups: list[list[float]] = field(default_factory=list)  # open, by width: index, n, S
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self._ladder = dispersion_widths(width)
-        self._cells: dict[int, tuple[float, float]] = {}  # (n, sum) by hour of the week
-        self._totals = self._no_sums()
-        self._pending: list[tuple[int, array[float]]] = []
-        self._committed = 0
-        self._hour = -1
-        self._groups: list[list[float]] = []  # the open group of each width: index, n, S
-        self.start = math.inf
-        self.end = -math.inf
+    def __post_init__(self) -> None:
+        self._ladder = dispersion_widths(self.width)
+        self._totals = self._totals or self._no_sums()
 
-    def _no_sums(self) -> array[float]:
-        return array("d", bytes(8 * (_HEAD + 2 * len(self._ladder))))
+    def _no_sums(self) -> list[float]:
+        return [0.0] * (_HEAD + 2 * len(self._ladder))
 
     def add(self, start: float, n: float, total: float, squares: float) -> None:
         """Add a closed bucket; buckets come in order of time.
@@ -260,12 +241,12 @@ class BaselineLearner:
         self._groups = []
         self._hour = -1
 
-    def _commit(self, hour: int, sums: array[float]) -> None:
+    def _commit(self, hour: int, sums: list[float]) -> None:
         self._committed += 1
         slot = hour % WEEK_HOURS
         n, total = self._cells.get(slot, (0.0, 0.0))
         self._cells[slot] = (n + sums[1], total + sums[2])
-        self._totals = array("d", map(sum, zip(self._totals, sums, strict=True)))
+        self._totals = [*map(sum, zip(self._totals, sums, strict=True))]
 
     def forget(self, since: float) -> None:
         """Drop the hours in quarantine that reach beyond `since`, when an alarm's change began."""
@@ -276,7 +257,13 @@ class BaselineLearner:
 
     def _snapshot(self) -> BaselineLearner:
         """Return a copy in which everything is committed; this object does not change."""
-        copy = BaselineLearner.load(self.dump())
+        copy = replace(
+            self,
+            _cells=dict(self._cells),
+            _totals=list(self._totals),
+            _pending=[(hour, list(sums)) for hour, sums in self._pending],
+            _groups=[list(group) for group in self._groups],
+        )
         copy._close()
         for hour, sums in copy._pending:
             copy._commit(hour, sums)
@@ -365,33 +352,6 @@ class BaselineLearner:
             slack=(model.differ, model.differ),
             provisional="first two weeks" if model.differ else "",
         )
-
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {
-            "width": self.width,
-            "cells": [[slot, *sums] for slot, sums in self._cells.items()],
-            "totals": list(self._totals),
-            "pending": [[hour, *sums] for hour, sums in self._pending],
-            "committed": self._committed,
-            "hour": self._hour,
-            "groups": [list(group) for group in self._groups],
-            "span": [self.start, self.end] if self.end > -math.inf else None,
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any]) -> BaselineLearner:
-        """Restore what `dump` returned."""
-        new = cls(state["width"])
-        new._cells = {row[0]: (row[1], row[2]) for row in state["cells"]}
-        new._totals = array("d", state["totals"])
-        new._pending = [(row[0], array("d", row[1:])) for row in state["pending"]]
-        new._committed = state["committed"]
-        new._hour = state["hour"]
-        new._groups = [list(group) for group in state["groups"]]
-        if state["span"]:
-            new.start, new.end = state["span"]
-        return new
 
 
 _Cells = Mapping[int, tuple[float, float]]  # (n, sum) by hour of the week

@@ -8,14 +8,19 @@ the scores, however often somebody looks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from ragmeter.parts.drift.baseline import Baseline
 
 # Shares of the largest bet that no score can ruin. A rise from p to q of a share is found best with
 # (q - p)/(1 - p), and with up to 1.5 times or from half of that a quarter later.
 BETS = (0.002, 0.006, 0.02, 0.06, 0.15, 0.35, 0.7)
+
+_Wealth = Annotated[list[float], Field(min_length=len(BETS), max_length=len(BETS))]
 
 _LOG_LOSSES = tuple(math.log1p(-bet) for bet in BETS)  # of scores of 0
 
@@ -86,6 +91,7 @@ def fall_gains(parts: Iterable[ScorePart], mean: float, square: float) -> list[f
     return gains
 
 
+@dataclass
 class EsrDetector:
     """The mean of Shiryaev-Roberts statistics over bets and sides.
 
@@ -98,11 +104,14 @@ class EsrDetector:
         sides: Number of (edge, direction) pairs.
     """
 
-    __slots__ = ("_wealth", "statistic")
+    sides: Annotated[int, Field(ge=1)] = 1
+    statistic: float = 0.0
+    _wealth: list[_Wealth] = field(default_factory=list)
 
-    def __init__(self, sides: int = 1) -> None:
-        self._wealth = [[0.0] * len(BETS) for _ in range(sides)]
-        self.statistic = 0.0
+    def __post_init__(self) -> None:
+        self._wealth = self._wealth or [[0.0] * len(BETS) for _ in range(self.sides)]
+        if len(self._wealth) != self.sides:
+            raise ValueError("a detector has as many rows of wealth as sides")
 
     def update(self, seconds: float, gains: Sequence[Gains]) -> float:
         """Take in one closed bucket; return the statistic in seconds.
@@ -132,20 +141,8 @@ class EsrDetector:
         )
         return side, bet
 
-    def dump(self) -> list[Any]:
-        """Return the state for JSON, which restores floats bit for bit."""
-        return [self.statistic, *map(list, self._wealth)]
 
-    @classmethod
-    def load(cls, state: Sequence[Any]) -> EsrDetector:
-        """Restore what `dump` returned; raises ValueError for anything else."""
-        new = cls(len(state) - 1)
-        new.statistic, *new._wealth = state
-        if not new._wealth or any(len(wealth) != len(BETS) for wealth in new._wealth):
-            raise ValueError(f"a detector's state has {len(BETS)} numbers per edge and side")
-        return new
-
-
+@dataclass
 class DriftStream:
     """Closed buckets of one mean, or of the shares above several edges, fed to a detector.
 
@@ -155,23 +152,21 @@ class DriftStream:
         bounds: Lowest and highest score; None for a score without upper bound.
     """
 
-    __slots__ = ("_at", "_held", "baselines", "bounds", "esr", "sides")
+    baselines: Sequence[Baseline]
+    sign: int = 1
+    two_sided: bool = False
+    bounds: tuple[float, float | None] = (0.0, 1.0)
+    esr: EsrDetector = field(default_factory=EsrDetector)
+    _at: float | None = None  # the last bucket
+    # of an alarm: edge, direction, bet, and the log wealth that it has lost since
+    _held: tuple[int, int, int, float] | None = None
 
-    def __init__(
-        self,
-        baselines: Sequence[Baseline],
-        sign: int = 1,
-        two_sided: bool = False,
-        bounds: tuple[float, float | None] = (0.0, 1.0),
-    ) -> None:
-        self.baselines = tuple(baselines)
-        self.bounds = bounds
-        directions = (sign, -sign) if two_sided else (sign,)
+    def __post_init__(self) -> None:
+        self.baselines = tuple(self.baselines)
+        directions = (self.sign, -self.sign) if self.two_sided else (self.sign,)
         self.sides = [(e, d) for d in directions for e in range(len(self.baselines))]
-        self.esr = EsrDetector(len(self.sides))
-        self._at: float | None = None  # the last bucket
-        # of an alarm: edge, direction, bet, and the log wealth that it has lost since
-        self._held: tuple[int, int, int, float] | None = None
+        if self.esr.sides != len(self.sides):
+            self.esr = EsrDetector(len(self.sides))
 
     def _seconds(self, start: float, width: float) -> float:
         last, self._at = self._at, start
@@ -239,28 +234,6 @@ class DriftStream:
         """Start the detector anew."""
         self.esr.reset()
         self._held = None
-
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {
-            "baselines": [baseline.dump() for baseline in self.baselines],
-            "sides": self.sides,
-            "bounds": self.bounds,
-            "esr": self.esr.dump(),
-            "at": self._at,
-            "held": self._held,
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any]) -> DriftStream:
-        """Restore what `dump` returned."""
-        low, high = state["bounds"]
-        new = cls([Baseline.load(item) for item in state["baselines"]], bounds=(low, high))
-        new.sides = [(edge, direction) for edge, direction in state["sides"]]
-        new.esr = EsrDetector.load(state["esr"])
-        new._at = state["at"]
-        new._held = tuple(state["held"]) if state["held"] else None
-        return new
 
 
 def _counted_from(part: ScorePart, end: float, sign: int) -> ScorePart:

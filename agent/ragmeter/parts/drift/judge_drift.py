@@ -7,8 +7,10 @@ and the cheap score is quiet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import PlainSerializer, PlainValidator
 
 from ragmeter.parts.drift.detectors import ScorePart
 from ragmeter.windows.sums import COUNTS, WITHOUT_CHEAP, ScoreSums, StratumSums, stratum_moments
@@ -62,6 +64,20 @@ class JudgedStep(NamedTuple):
     slope: float
 
 
+def _dump_sums(cell: ScoreSums) -> tuple[list[int], dict[str, list[int]]]:
+    strata = {name: list(sums) for name, sums in (cell.strata or {}).items()}
+    return [getattr(cell, name) for name in COUNTS], strata
+
+
+def _load_sums(state: Any) -> ScoreSums:
+    counts, strata = state
+    return ScoreSums(counts, {n: StratumSums.load(sums) for n, sums in strata.items()} or None)
+
+
+_SavedSums = Annotated[ScoreSums, PlainValidator(_load_sums), PlainSerializer(_dump_sums)]
+
+
+@dataclass
 class JudgedSteps:
     """Turns buckets of a judged series into scores of relative weight.
 
@@ -71,10 +87,9 @@ class JudgedSteps:
     is taken from the first `_CALIBRATE` judged traces, 0 if the two have too little in common.
     """
 
-    def __init__(self) -> None:
-        self.slope: float | None = None
-        self._largest = 0.0
-        self._learned: ScoreSums | None = None
+    slope: float | None = None
+    _largest: float = 0.0
+    _learned: _SavedSums | None = None
 
     def feed(self, cell: ScoreSums) -> JudgedStep:
         """Take in a closed bucket with judged traces."""
@@ -97,22 +112,6 @@ class JudgedSteps:
                 residuals.append(_part(m.n, m.y - slope * m.f, squares, weight))
         return JudgedStep(scores, residuals, slope)
 
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {
-            "slope": self.slope,
-            "largest": self._largest,
-            "learned": _dump_sums(self._learned),
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any]) -> JudgedSteps:
-        """Restore what `dump` returned."""
-        new = cls()
-        new.slope, new._largest = state["slope"], state["largest"]
-        new._learned = _load_sums(state["learned"])
-        return new
-
 
 def _part(n: int, mean: float, deviations: float, weight: float) -> ScorePart:
     """Return the part of n scores with a sum of squared deviations from their mean."""
@@ -131,17 +130,3 @@ def _slope(cell: ScoreSums) -> float:
     yy, yf, ff, _ = moments
     useful = ff > 0 and yf > 0 and yf * yf >= _CORRELATION**2 * ff * yy
     return yf / ff if useful else 0.0
-
-
-def _dump_sums(cell: ScoreSums | None) -> Any:
-    if cell is None:
-        return None
-    strata = {name: list(sums) for name, sums in (cell.strata or {}).items()}
-    return [[getattr(cell, name) for name in COUNTS], strata]
-
-
-def _load_sums(state: Any) -> ScoreSums | None:
-    if not state:
-        return None
-    strata = {name: StratumSums.load(sums) for name, sums in state[1].items()}
-    return ScoreSums(state[0], strata or None)

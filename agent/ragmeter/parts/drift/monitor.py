@@ -16,16 +16,17 @@ from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, find_spec
 from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace
 from ragmeter.parts.drift.alarms import Alarm, AlarmKind, JudgedAlarms, with_state
 from ragmeter.parts.drift.baseline import DAY, HOUR, MINUTE
+from ragmeter.parts.drift.saved import LastTime
 from ragmeter.parts.drift.score_histograms import ScoreHistograms, ScoreRow
 from ragmeter.parts.drift.series import MILESTONES, DriftSeries, SeriesAlarm
 from ragmeter.parts.drift.series_monitors import (
+    AnyMonitor,
     BucketSource,
     JudgedMonitor,
     MeanMonitor,
     MonitorEvent,
     SeriesMonitor,
     SharesMonitor,
-    load_monitor,
 )
 
 # How far back fine buckets can still be read: after a longer silence the rest is skipped.
@@ -51,6 +52,16 @@ class DriftSettings:
     finest: int = 10
 
 
+@dataclass(frozen=True, slots=True)
+class MonitorHead:
+    """What the monitor keeps besides the monitors of series and their scores."""
+
+    judged: JudgedAlarms
+    alarms: list[Alarm]
+    refused: int
+    next_discovery: LastTime
+
+
 _MonitorKey = tuple[str, str, str, str]  # (service, metric, scorer, name of the class)
 
 
@@ -69,7 +80,7 @@ class DriftMonitor:
         self.refused = 0
         self._specs = specs
         self._scores = ScoreHistograms(specs)
-        self._monitors: dict[_MonitorKey, SeriesMonitor] = {}
+        self._monitors: dict[_MonitorKey, AnyMonitor] = {}
         self._judged_alarms = JudgedAlarms()
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._next_discovery = -math.inf
@@ -164,14 +175,14 @@ class DriftMonitor:
             self._streams[key[0]] = self._streams.get(key[0], 0) + monitor.streams
         self._sharing = max(1, sum(map(bool, self._streams.values())))
 
-    def _begin(self, kind: type[SeriesMonitor], now: float, *labels: Any) -> None:
+    def _begin(self, kind: type[AnyMonitor], now: float, *labels: Any) -> None:
         key = _key(kind, *labels[:3])
         if key in self._monitors:
             return
         if len(self._monitors) >= self.settings.max_series:
             self.refused += 1
             return
-        self._set_up(monitor := kind(*labels))
+        self._set_up(monitor := kind.begin(*labels))
         # the bucket that has not closed yet, on the grid of its width
         monitor.next_start = now - now % monitor.width - monitor.width
         self._monitors[key] = monitor
@@ -342,51 +353,43 @@ class DriftMonitor:
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] in retained}
         self._count_streams()
 
-    def dump_services(self) -> dict[str, list[Any]]:
-        """Return the state of the monitors by service, for JSON."""
-        monitors: dict[str, list[Any]] = {}
+    def head(self) -> MonitorHead:
+        """Return the small state besides monitors and scores."""
+        return MonitorHead(
+            judged=self._judged_alarms,
+            alarms=list(self._alarms.values()),
+            refused=self.refused,
+            next_discovery=self._next_discovery,
+        )
+
+    def monitors(self) -> dict[str, list[AnyMonitor]]:
+        """Return the monitors by service."""
+        monitors: dict[str, list[AnyMonitor]] = {}
         for key in sorted(self._monitors):
-            monitors.setdefault(key[0], []).append(self._monitors[key].dump())
+            monitors.setdefault(key[0], []).append(self._monitors[key])
         return monitors
 
-    def dump_head(self) -> dict[str, Any]:
-        """Return the small state besides monitors and scores, for JSON."""
-        discover = self._next_discovery
-        return {
-            "version": STATE_VERSION,
-            "verdicts": self._judged_alarms.dump(),
-            "alarms": [alarm.to_dict() for alarm in self._alarms.values()],
-            "refused": self.refused,
-            "discover": None if discover == -math.inf else discover,
-        }
-
     def drain_scores(self) -> list[tuple[str, int, list[ScoreRow]]]:
-        """Return (service, slot, rows for `load`) of score buckets that changed since."""
+        """Return (service, slot, rows for `restore`) of score buckets that changed since."""
         return self._scores.drain()
 
-    def dump(self) -> dict[str, Any]:
-        """Return all state for JSON: a monitor that loads it continues bit for bit."""
-        monitors = [state for states in self.dump_services().values() for state in states]
-        return {**self.dump_head(), "trackers": monitors, "scores": self._scores.dump()}
+    def scores(self) -> list[ScoreRow]:
+        """Return the rows of all open score buckets."""
+        return self._scores.dump()
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned; raises ValueError for another version."""
-        if state.get("version") != STATE_VERSION:
-            read = f"this reads {STATE_VERSION}"
-            raise ValueError(f"drift state of version {state.get('version')!r}; {read}")
-        self._monitors = {}
-        for item in state["trackers"]:
-            monitor = load_monitor(item)
+    def restore(
+        self, head: MonitorHead, monitors: Iterable[AnyMonitor], scores: Iterable[ScoreRow]
+    ) -> None:
+        """Take over a saved state, to continue bit for bit."""
+        for monitor in monitors:
             self._set_up(monitor)
-            self._monitors[_key(type(monitor), monitor.service, monitor.metric, monitor.scorer)] = (
-                monitor
-            )
-        self._scores.load(state["scores"])
-        self._judged_alarms.load(state["verdicts"])
-        self._alarms = {alarm.key: alarm for alarm in (Alarm(**item) for item in state["alarms"])}
-        self.refused = state["refused"]
-        discover = state["discover"]
-        self._next_discovery = -math.inf if discover is None else discover
+            key = _key(type(monitor), monitor.service, monitor.metric, monitor.scorer)
+            self._monitors[key] = monitor
+        self._scores.load(scores)
+        self._judged_alarms = head.judged
+        self._alarms = {alarm.key: alarm for alarm in head.alarms}
+        self.refused = head.refused
+        self._next_discovery = head.next_discovery
         self._count_streams()
 
 

@@ -27,9 +27,11 @@ from ragmeter.parts.contract import Event, Part, PartContext, ScoredBatch
 from ragmeter.parts.drift.alarms import AlarmKey
 from ragmeter.parts.drift.alerts import DriftAlerts
 from ragmeter.parts.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.parts.drift.monitor import STATE_VERSION, DriftMonitor, DriftSettings
+from ragmeter.parts.drift.monitor import STATE_VERSION, DriftMonitor, DriftSettings, MonitorHead
+from ragmeter.parts.drift.saved import LastTime
 from ragmeter.parts.drift.score_histograms import ScoreRow
 from ragmeter.parts.drift.series import milestones_for
+from ragmeter.parts.drift.series_monitors import SavedMonitor
 from ragmeter.parts.drift.watched_series import WatchedSeries
 from ragmeter.parts.views import BaselineKeeper
 from ragmeter.windows.windows import Windows
@@ -56,22 +58,22 @@ class DriftHead:
         next: The next reading.
         heard: The time of the latest trace.
         probe_alerts: The ids of the alerts that fire on the probes.
-        monitor: The monitor besides its detectors (`DriftMonitor.dump_head`).
+        monitor: The monitor besides its detectors.
         alerts: Alerts by the key of their alarm.
     """
 
     next: float | None
-    heard: float | None
+    heard: LastTime
     probe_alerts: list[str]
-    monitor: dict[str, Any]
+    monitor: MonitorHead
     alerts: list[tuple[AlarmKey, Alert]]
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceDetectors:
-    """The detectors of a service (`DriftMonitor.dump_services`)."""
+    """The detectors of a service."""
 
-    monitors: list[dict[str, Any]]
+    monitors: Sequence[SavedMonitor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
             rows[_row_name(service, slot)] = OpenScores(scores)
         if self._changed:
             self._changed = False
-            for service, monitors in self.monitor.dump_services().items():
+            for service, monitors in self.monitor.monitors().items():
                 rows[_row_name(service)] = ServiceDetectors(monitors)
         self._rows |= rows.keys()
         rows = {**dict.fromkeys(self._gone), **rows}
@@ -289,9 +291,9 @@ class DriftPart(Part[DriftState], BaselineKeeper):
             self._head_changed = False
             rows[_HEAD_ROW] = DriftHead(
                 next=self._next,
-                heard=None if self._latest_trace == -math.inf else self._latest_trace,
+                heard=self._latest_trace,
                 probe_alerts=self._probe_alerts,
-                monitor=self.monitor.dump_head(),
+                monitor=self.monitor.head(),
                 alerts=self._alerts.dump(),
             )
         return rows
@@ -303,17 +305,15 @@ class DriftPart(Part[DriftState], BaselineKeeper):
             return
         self._rows = set(rows) - {_HEAD_ROW}
         self._next = head.next
-        self._latest_trace = -math.inf if head.heard is None else head.heard
+        self._latest_trace = head.heard
         self._probe_alerts = head.probe_alerts
         self._alerts.load(head.alerts)
         detectors = [row for row in rows.values() if isinstance(row, ServiceDetectors)]
         scores = [row for row in rows.values() if isinstance(row, OpenScores)]
-        self.monitor.load(
-            {
-                **head.monitor,
-                "trackers": [monitor for row in detectors for monitor in row.monitors],
-                "scores": [score for row in scores for score in row.scores],
-            }
+        self.monitor.restore(
+            head.monitor,
+            [monitor for row in detectors for monitor in row.monitors],
+            [score for row in scores for score in row.scores],
         )
 
 

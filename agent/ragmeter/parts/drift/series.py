@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from ragmeter.parts.drift.detectors import (
     ScorePart,
     find_change,
 )
+from ragmeter.parts.drift.saved import LastTime
 from ragmeter.windows.estimators import Cell, Interval, mean_interval
 
 # (learned seconds, levels) of successive baselines: one level after six hours, the hours of the day
@@ -118,6 +119,7 @@ class SeriesAlarm(NamedTuple):
         )
 
 
+@dataclass
 class DriftSeries:
     """Takes in the buckets of one series and raises and clears its alarm.
 
@@ -128,27 +130,26 @@ class DriftSeries:
         milestones: (learned seconds, levels) of successive baselines.
     """
 
-    def __init__(
-        self,
-        spec: DetectorSpec,
-        milestones: Sequence[tuple[float, int]] = MILESTONES,
-    ) -> None:
-        self.spec = spec
-        self.version = 0
-        self.stream: DriftStream | None = None
-        self.active = False
-        self.last_alarm = -math.inf
-        self._milestones = tuple(milestones)
-        self._reached = 0  # milestones of this baseline
-        self._learners = self._new_learners()
-        # learn what comes after an alarm, should it become normal
-        self._alarm_learners: list[BaselineLearner] = []
-        # (start, n, sum of squares, a sum per edge) of the last days
-        self._recent: list[tuple[float, ...]] = []
-        self._muted = False  # a new baseline is requested, the old one no longer holds
-        self._calm: float | None = None  # since when the evidence of the alarm is gone
-        self._hour = -1.0
-        self._promoted = -math.inf
+    spec: DetectorSpec
+    milestones: Sequence[tuple[float, int]] = MILESTONES
+    version: int = 0
+    stream: DriftStream | None = None
+    active: bool = False
+    last_alarm: LastTime = -math.inf
+    _reached: int = 0  # milestones of this baseline
+    _learners: list[BaselineLearner] = field(default_factory=list)
+    # learn what comes after an alarm, should it become normal
+    _alarm_learners: list[BaselineLearner] = field(default_factory=list)
+    # (start, n, sum of squares, a sum per edge) of the last days
+    _recent: list[tuple[float, ...]] = field(default_factory=list)
+    _muted: bool = False  # a new baseline is requested, the old one no longer holds
+    _calm: float | None = None  # since when the evidence of the alarm is gone
+    _hour: float = -1.0
+    _promoted: LastTime = -math.inf
+
+    def __post_init__(self) -> None:
+        self.milestones = tuple(self.milestones)
+        self._learners = self._learners or self._new_learners()
 
     def _new_learners(self) -> list[BaselineLearner]:
         return [BaselineLearner(self.spec.width) for _ in range(self.spec.edges)]
@@ -210,28 +211,28 @@ class DriftSeries:
 
     def _advance_baseline(self, now: float) -> None:
         """Freeze a baseline if the next milestone is reached; called once an hour."""
-        if self.active or self._reached == len(self._milestones):
+        if self.active or self._reached == len(self.milestones):
             return
-        needed, slots = self._milestones[self._reached]
+        needed, slots = self.milestones[self._reached]
         first = self._learners[0]
         if first.hours * HOUR >= needed and first.samples >= _MIN_LEARNED:
             self._freeze(self._learners, slots, now)
             self._reached += 1
-            if self._reached == len(self._milestones):
+            if self._reached == len(self.milestones):
                 self._learners = self._new_learners()
         else:
             self._widen()
 
     def _freeze(self, learners: Sequence[BaselineLearner], slots: int, now: float) -> None:
         spec = self.spec
-        first_day = learners[0].hours * HOUR < min(DAY, self._milestones[-1][0])
+        first_day = learners[0].hours * HOUR < min(DAY, self.milestones[-1][0])
         frozen = [
             learner.freeze(self.version + 1, slots, spec.unit, first_day) for learner in learners
         ]
         baselines = [baseline for baseline in frozen if baseline is not None]
         if first_day:
             baselines = [*map(self._provisional, baselines, learners)]
-        elif slots < WEEK_HOURS and self._milestones[-1][0] > DAY:
+        elif slots < WEEK_HOURS and self.milestones[-1][0] > DAY:
             baselines = [*map(self._expect_new_days, baselines, learners)]
         self.version += 1
         self._promoted = now
@@ -297,13 +298,13 @@ class DriftSeries:
         """
         learners = self._alarm_learners if self.active else self._learners
         hours = learners[0].hours * HOUR
-        ready = hours >= self._milestones[0][0] and learners[0].samples > 0
+        ready = hours >= self.milestones[0][0] and learners[0].samples > 0
         if ready:
-            slots = [s for needed, s in self._milestones if hours >= needed]
+            slots = [s for needed, s in self.milestones if hours >= needed]
             self._freeze(learners, slots[-1], now)
             # a baseline of less than a week is refined as the first one was
             self._reached = len(slots)
-            whole = self._reached == len(self._milestones)
+            whole = self._reached == len(self.milestones)
             self._learners = self._new_learners() if whole else list(learners)
             self._recent.clear()
             if self.stream is not None:
@@ -398,40 +399,3 @@ class DriftSeries:
             self._alarm_learners = []
             self._recent = []  # what came before belongs to that alarm
             stream.restart()
-
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {
-            "spec": {name: getattr(self.spec, name) for name in self.spec.__slots__},
-            "milestones": [list(item) for item in self._milestones],
-            "version": self.version,
-            "stream": self.stream.dump() if self.stream else None,
-            "active": self.active,
-            "last_alarm": None if self.last_alarm == -math.inf else self.last_alarm,
-            "reached": self._reached,
-            "learners": [learner.dump() for learner in self._learners],
-            "aside": [learner.dump() for learner in self._alarm_learners],
-            "recent": list(self._recent),
-            "muted": self._muted,
-            "calm": self._calm,
-            "hour": self._hour,
-            "promoted": None if self._promoted == -math.inf else self._promoted,
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any]) -> DriftSeries:
-        """Restore what `dump` returned."""
-        milestones = [(item[0], item[1]) for item in state["milestones"]]
-        new = cls(DetectorSpec(**state["spec"]), milestones)
-        new.version = state["version"]
-        new.stream = DriftStream.load(state["stream"]) if state["stream"] else None
-        new.active = state["active"]
-        new.last_alarm = -math.inf if state["last_alarm"] is None else state["last_alarm"]
-        new._reached = state["reached"]
-        new._learners = [BaselineLearner.load(item) for item in state["learners"]]
-        new._alarm_learners = [BaselineLearner.load(item) for item in state["aside"]]
-        new._recent = [tuple(row) for row in state["recent"]]
-        new._muted = state["muted"]
-        new._calm, new._hour = state["calm"], state["hour"]
-        new._promoted = -math.inf if state["promoted"] is None else state["promoted"]
-        return new

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+
+from pydantic import Field
 
 from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE
 from ragmeter.core.metric_specs import MetricSpec
@@ -80,6 +83,7 @@ class MonitorEvent(NamedTuple):
     threshold: float
 
 
+@dataclass
 class SeriesMonitor(ABC):
     """Reads the buckets of one (metric, scorer) or latency stage of a service.
 
@@ -87,32 +91,45 @@ class SeriesMonitor(ABC):
     seconds from its start until it may be read. `series` are the monitored series by kind. The
     monitor sets `milestones` and `finest`, the narrowest bucket of its source.
     For a stage, `metric` is its name and `scorer` is "".
+
+    Args:
+        kind: The kind of the alarms of its score.
+        watch: Whether bad goes up or down, or neither way is better, and the range of the values.
     """
 
-    judged = False
-    lateness = 60.0  # seconds after their end at which buckets are read
+    judged: ClassVar[bool] = False
+    lateness: ClassVar[float] = 60.0  # seconds after their end at which buckets are read
 
-    def __init__(
-        self, service: str, metric: str, scorer: str, spec: MetricSpec | None = None
-    ) -> None:
-        self.service = service
-        self.metric = metric
-        self.scorer = scorer
-        self.next_start = 0.0
-        self.width = MINUTE
-        self.series: dict[AlarmKind, DriftSeries] = {}
+    service: str
+    metric: str
+    scorer: str
+    kind: AlarmKind = "mean"
+    watch: dict[str, Any] = field(default_factory=dict)
+    next_start: float = 0.0
+    width: int = MINUTE
+    series: dict[AlarmKind, DriftSeries] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self.milestones: Sequence[tuple[float, int]] = MILESTONES
         self.finest = _FAST
         self.wait = 0.0
-        self._kind: AlarmKind = "rate" if spec and spec.kind == "ratio" else "mean"
+
+    @classmethod
+    def begin(cls, service: str, metric: str, scorer: str, spec: MetricSpec | None = None) -> Self:
+        """Return a monitor of a series with `spec`."""
         good = spec.good if spec else None
-        # bad goes up or down, or neither way is better; range of the values
-        self._watch: dict[str, Any] = {
-            "sign": -1 if good == "higher" else 1,
-            "two_sided": good is None,
-            "low": spec.low if spec else 0.0,
-            "high": spec.high if spec else None,
-        }
+        return cls(
+            service,
+            metric,
+            scorer,
+            kind="rate" if spec and spec.kind == "ratio" else "mean",
+            watch={
+                "sign": -1 if good == "higher" else 1,
+                "two_sided": good is None,
+                "low": spec.low if spec else 0.0,
+                "high": spec.high if spec else None,
+            },
+        )
 
     def set_pace(self, width: int) -> None:
         """Read buckets of `width` seconds."""
@@ -154,25 +171,6 @@ class SeriesMonitor(ABC):
             return []
         return [MonitorEvent(kind, alarm, start + self.width, h)]
 
-    def dump(self) -> dict[str, Any]:
-        """Return the state for JSON."""
-        return {
-            "type": type(self).__name__.replace("Monitor", "Tracker"),  # its name in saved state
-            "key": [self.service, self.metric, self.scorer, self.next_start, self.width],
-            "series": {kind: series.dump() for kind, series in self.series.items()},
-            **self._dump_more(),
-        }
-
-    def _dump_more(self) -> dict[str, Any]:
-        return {"kind": self._kind, "watch": self._watch}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned."""
-        self.width = state["key"][4]
-        self.series = {kind: DriftSeries.load(item) for kind, item in state["series"].items()}
-        if "watch" in state:
-            self._kind, self._watch = state["kind"], dict(state["watch"])
-
 
 class EffectiveSums(NamedTuple):
     """n effective samples with the sum and the sum of squares that they would have."""
@@ -206,10 +204,12 @@ def effective_sums(cell: ScoreSums) -> EffectiveSums | None:
     return EffectiveSums(kish, kish * y / w, kish * yy / n)
 
 
+@dataclass
 class MeanMonitor(SeriesMonitor):
     """Monitors the mean of a score that (nearly) every trace has."""
 
-    _first = (0.0, 0.0)  # buckets and samples before the series begins
+    type: Literal["mean"] = "mean"
+    _first: tuple[float, float] = (0.0, 0.0)  # buckets and samples before the series begins
 
     def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[MonitorEvent]:
         """Read the next bucket, as `SeriesMonitor.read`."""
@@ -223,38 +223,34 @@ class MeanMonitor(SeriesMonitor):
             if buckets >= _FIRST_BUCKETS:
                 fast = samples >= _FAST_RATE * MINUTE * _FIRST_BUCKETS
                 self.set_pace(_FAST if fast else MINUTE)
-                spec = DetectorSpec(self.width, **self._watch)
-                self.series[self._kind] = DriftSeries(spec, self.milestones)
+                spec = DetectorSpec(self.width, **self.watch)
+                self.series[self.kind] = DriftSeries(spec, self.milestones)
             return []
-        return self._feed(self._kind, start, sums.n, (sums.total,), (sums.squares,), h)
-
-    def _dump_more(self) -> dict[str, Any]:
-        return {**super()._dump_more(), "first": list(self._first)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned."""
-        super().restore(state)
-        self._first = (state["first"][0], state["first"][1])
+        return self._feed(self.kind, start, sums.n, (sums.total,), (sums.squares,), h)
 
 
+@dataclass
 class SharesMonitor(SeriesMonitor):
     """Monitors the shares above five edges, of scores or of a stage's latency (`scorer` "").
 
     `edges` are the lowest cells above each edge.
     """
 
-    def __init__(self, service: str, metric: str, scorer: str) -> None:
-        super().__init__(service, metric, scorer)
-        self._kind = "distribution" if scorer else "latency"
-        self.edges: list[int] = []
-        self._learned: list[float] = []  # samples by cell, until the edges are chosen
-        self._first = [0.0, 0.0]  # buckets and samples behind them
+    type: Literal["shares"] = "shares"
+    edges: list[int] = field(default_factory=list)
+    _learned: list[float] = field(default_factory=list)  # by cell, until the edges are chosen
+    _first: tuple[float, float] = (0.0, 0.0)  # buckets and samples behind them
+
+    @classmethod
+    def begin(cls, service: str, metric: str, scorer: str, spec: MetricSpec | None = None) -> Self:
+        """Return a monitor of a score, or of a stage."""
+        return cls(service, metric, scorer, kind="distribution" if scorer else "latency")
 
     def _take(
         self, source: BucketSource, scores: ScoreHistograms, start: float
     ) -> tuple[Sequence[float], float, float] | None:
         """Return (weights by cell, their sum, effective number of samples) of a bucket."""
-        if self._kind == "latency":
+        if self.kind == "latency":
             hist = source.bucket_latency(self.service, "", self.metric, self.width, start)
             if hist is None or not hist.n:
                 return None
@@ -276,11 +272,11 @@ class SharesMonitor(SeriesMonitor):
             self._choose_edges(counts, total, n)
             return []
         above = [n * sum(counts[edge:]) / total for edge in self.edges]
-        return self._feed(self._kind, start, n, above, above, h)
+        return self._feed(self.kind, start, n, above, above, h)
 
     def edge_value(self, scores: ScoreHistograms, cell: int) -> float:
         """Return the lower end of a cell, in the metric's units or seconds."""
-        if self._kind == "latency":
+        if self.kind == "latency":
             return cell_value(cell - 1)
         return scores.edge(self.metric, cell)
 
@@ -292,10 +288,10 @@ class SharesMonitor(SeriesMonitor):
         samples = [n * c / total for c in counts]
         old = self._learned
         self._learned = [a + b for a, b in zip(old, samples, strict=True)] if old else samples
-        self._first = [self._first[0] + 1, self._first[1] + n]
+        self._first = (self._first[0] + 1, self._first[1] + n)
         if self._first[0] * MINUTE < _EDGE_HOUR or self._first[1] < _EDGE_SAMPLES:
             return
-        latency = self._kind == "latency"
+        latency = self.kind == "latency"
         learned = self._learned
         whole = sum(self._learned)
         self.edges = []
@@ -312,37 +308,32 @@ class SharesMonitor(SeriesMonitor):
                     break
         self._learned = []
         if not self.edges:
-            self._first = [0.0, 0.0]  # all values equal so far: gather again
+            self._first = (0.0, 0.0)  # all values equal so far: gather again
             return
         fast = self._first[1] >= _FAST_RATE * MINUTE * self._first[0]
         self.set_pace(_FAST if fast else MINUTE)
         rhythm = LATENCY_RHYTHM if latency else DAILY_RHYTHM
         spec = DetectorSpec(self.width, two_sided=not latency, edges=len(self.edges), rhythm=rhythm)
-        self.series[self._kind] = DriftSeries(spec, self.milestones)
-
-    def _dump_more(self) -> dict[str, Any]:
-        return {"edges": self.edges, "learned": self._learned, "first": self._first}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned."""
-        super().restore(state)
-        self.edges, self._learned = list(state["edges"]), list(state["learned"])
-        self._first = list(state["first"])
+        self.series[self.kind] = DriftSeries(spec, self.milestones)
 
 
+@dataclass
 class JudgedMonitor(SeriesMonitor):
     """Monitors the stratified mean of a sampled score, and its residual against the cheap score."""
 
-    judged = True
-    lateness = 120.0
+    judged: ClassVar[bool] = True
+    lateness: ClassVar[float] = 120.0
 
-    def __init__(
-        self, service: str, metric: str, scorer: str, spec: MetricSpec | None = None
-    ) -> None:
-        super().__init__(service, metric, scorer, spec)
-        self.width = _JUDGED_WIDTH
-        self._watch["high"] = self._watch["high"] or 1.0
-        self._steps = JudgedSteps()
+    type: Literal["judged"] = "judged"
+    _steps: JudgedSteps = field(default_factory=JudgedSteps)
+
+    @classmethod
+    def begin(cls, service: str, metric: str, scorer: str, spec: MetricSpec | None = None) -> Self:
+        """Return a monitor of a sampled score with `spec`."""
+        new = super().begin(service, metric, scorer, spec)
+        new.width = _JUDGED_WIDTH
+        new.watch["high"] = new.watch["high"] or 1.0
+        return new
 
     def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[MonitorEvent]:
         """Read the next bucket, as `SeriesMonitor.read`."""
@@ -354,11 +345,11 @@ class JudgedMonitor(SeriesMonitor):
         events = []
         if step.scores:
             events += self._feed_parts(
-                kind=self._kind, start=start, parts=step.scores, h=h, spec=self._watch
+                kind=self.kind, start=start, parts=step.scores, h=h, spec=self.watch
             )
         if step.residuals:
             # score less slope times cheap score, both within the range of the score
-            low, high = self._watch["low"], self._watch["high"]
+            low, high = self.watch["low"], self.watch["high"]
             bounds = (low - step.slope * high, high - step.slope * low)
             spec = {"two_sided": True, "low": bounds[0], "high": bounds[1], "rhythm": 0.0}
             events += self._feed_parts(
@@ -379,20 +370,8 @@ class JudgedMonitor(SeriesMonitor):
         n, total, squares = (sum(p.weight * p[i] for p in parts) for i in range(3))
         return self._feed(kind, start, n, (total,), (squares,), h, parts)
 
-    def _dump_more(self) -> dict[str, Any]:
-        return {**super()._dump_more(), "judging": self._steps.dump()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned."""
-        super().restore(state)
-        self._steps = JudgedSteps.load(state["judging"])
+AnyMonitor = MeanMonitor | SharesMonitor | JudgedMonitor
 
-
-def load_monitor(state: Mapping[str, Any]) -> SeriesMonitor:
-    """Restore a monitor that `SeriesMonitor.dump` described, by its saved type."""
-    kinds = {cls.__name__: cls for cls in (MeanMonitor, SharesMonitor, JudgedMonitor)}
-    service, metric, scorer, start, _ = state["key"]
-    new = kinds[state["type"].replace("Tracker", "Monitor")](service, metric, scorer)
-    new.next_start = start
-    new.restore(state)
-    return new
+SavedMonitor = Annotated[AnyMonitor, Field(discriminator="type")]
+"""Any monitor, as it is saved."""
