@@ -1,6 +1,6 @@
 """The metrics port: /metrics, the JSON API, the status, service and trace pages, and health.
 
-Everything here is read-only; the label desk (`ragmeter_exporters.label_desk`) is mounted beside it.
+Everything here is read-only; parts may mount handlers of their own beside it.
 Rendering runs in a thread, so that a long scrape never keeps the event loop from taking traces in.
 """
 
@@ -10,16 +10,17 @@ import asyncio
 import gzip
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aiohttp import web
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.config.reporting import RUNBOOK_PATH
+from ragmeter.parts.contract import PartPages
 from ragmeter.server.client import trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
 from ragmeter_exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
-from ragmeter_exporters.label_desk import LabelDesk, LabelSource, label_routes
+from ragmeter_exporters.page.part_pages import PartPageMaker
 from ragmeter_exporters.page.rendering import (
     csp,
     error_page,
@@ -64,13 +65,18 @@ def metrics_app(
     agent: AgentView,
     *,
     refused: Mapping[str, Mapping[str, int]] | None = None,
-    labels: LabelSource | None = None,
+    labels: bool = False,
     trace_url: str = "",
+    routes: Callable[[PartPages], Iterable[web.RouteDef]] = lambda pages: (),
 ) -> web.Application:
-    """Make the application of the metrics port; `refused` is for `RefusalsCollector`.
+    """Make the application of the metrics port.
 
-    With `labels` there is a page on which people label traces. `trace_url` is the template of the
-    address of a trace in the tracing backend.
+    Args:
+        agent: What is shown.
+        refused: For `RefusalsCollector`.
+        labels: Whether the pages of services lead to one on which people label traces.
+        trace_url: The template of the address of a trace in the tracing backend.
+        routes: Returns the routes of parts.
     """
     registry = process_registry()
     if refused is not None:
@@ -78,9 +84,8 @@ def metrics_app(
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
     exporter = PrometheusExporter(agent, registry=registry)
-    options = PageOptions(labels is not None, trace_url, started=time.time())
-    desk = None if labels is None else LabelDesk(agent, labels)
-    handlers = _MetricsPortHandlers(agent, exporter, options, desk)
+    options = PageOptions(labels, trace_url, started=time.time())
+    handlers = _MetricsPortHandlers(agent, exporter, options)
     app.add_routes(
         [
             web.get("/", handlers.status),
@@ -96,7 +101,7 @@ def metrics_app(
             web.get("/readyz", handlers.readyz),
         ]
     )
-    app.add_routes(label_routes(desk))
+    app.add_routes(routes(PartPageMaker(agent)))
     return app
 
 
@@ -106,14 +111,12 @@ class _MetricsPortHandlers:
         agent: AgentView,
         exporter: PrometheusExporter,
         options: PageOptions,
-        desk: LabelDesk | None,
     ) -> None:
         self._agent = agent
         self._options = options
         self._exporter = exporter
         self._scrapes = asyncio.Semaphore(RENDERERS)
         self._pages = asyncio.Semaphore(RENDERERS)
-        self._desk = desk
 
     async def metrics(self, request: web.Request) -> web.Response:
         openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
@@ -141,11 +144,7 @@ class _MetricsPortHandlers:
             view = service_view(
                 agent=self._agent, service=service, options=self._options, span=span, series=series
             )
-            if view is None:
-                return None
-            if self._desk is not None:
-                view.agreement = self._desk.agreement(service)
-            return service_page(view)
+            return None if view is None else service_page(view)
 
         return await self._page(request, HTML, render, "No trace of this service is in any window.")
 

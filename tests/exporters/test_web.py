@@ -162,13 +162,6 @@ def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_draw_the_page_of_labels_says_where_to_label() -> None:
-    answer, body = ask(everything(), "/label/bot")
-    assert answer.status == 404
-    assert b"ragmeter label FILE" in body
-    assert b"rag.feedback" in body
-
-
 @pytest.mark.parametrize(
     ("service", "trace_id"),
     [

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -26,7 +27,7 @@ from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.file_import import ImportResult, import_documents, import_traces
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.files import InputFile
-from ragmeter.parts.collection import document_kinds, file_documents
+from ragmeter.parts.collection import document_kinds, file_documents, part_routes
 from ragmeter.scoring.processes import with_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
@@ -97,7 +98,8 @@ async def serve_agent(
     page = metrics_app(
         agent,
         refused=access.refused,
-        labels=agent if settings.draws_labels else None,
+        labels=settings.draws_labels,
+        routes=partial(part_routes, agent.part_kinds, settings, agent),
         trace_url=settings.alerts.trace_template,
     )
     traces = web.Application()

@@ -9,6 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -38,6 +39,7 @@ from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.transactions import PASSING
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
+from ragmeter.parts.collection import part_routes
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
@@ -116,8 +118,13 @@ async def run_worker(
         worker.signals.reload = SettingsReload(settings, reread, app, access)
         mute_protocol_errors()
         trace_url = settings.alerts.trace_template
-        labels = view if settings.draws_labels else None
-        page = metrics_app(view, refused=access.refused, labels=labels, trace_url=trace_url)
+        page = metrics_app(
+            view,
+            refused=access.refused,
+            labels=settings.draws_labels,
+            trace_url=trace_url,
+            routes=partial(part_routes, PARTS, settings, view),
+        )
         BaselinesEndpoint(view).add_to(page)
         LiveEndpoint(INSPECT_PATH, app.inspection).add_to(page)
         LiveEndpoint(RESULTS_PATH, results).add_to(page)

@@ -20,6 +20,8 @@ from ragmeter.parts.contract import (
     Event,
     Part,
     PartContext,
+    PartHome,
+    PartPages,
     ScoredBatch,
     TraceName,
 )
@@ -168,6 +170,13 @@ def file_documents(kinds: PartKinds, settings: Settings) -> str | None:
     """Return the name of the part whose documents files may have, None if there is none."""
     read = document_kinds(kinds, settings)
     return next((name for name, kind in read.items() if kind.read_file is not None), None)
+
+
+def part_routes(
+    kinds: PartKinds, settings: Settings, home: PartHome, pages: PartPages
+) -> list[Any]:
+    """Return the routes that parts add to the metrics port."""
+    return [route for kind in kinds for route in kind.routes(settings, home, pages)]
 
 
 def part_pages(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -160,6 +161,46 @@ class ScoredBatch:
     turn: int
 
 
+class PartHome(Protocol):
+    """The agent or worker, as the handlers of a part see it."""
+
+    @property
+    def windows(self) -> Windows:
+        """The windows of all services. Hold `lock()`."""
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """Return the lock that the writing thread takes."""
+
+    def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
+        """Return a kept trace under `trace` and its scores under `results`, or None."""
+
+    def part_places(self, name: str) -> Sequence[Part[Any]]:
+        """Return a part in each state of services. Hold `lock()`."""
+
+    def receive_at(self, place: Part[Any], documents: Sequence[Document], source: str) -> list[str]:
+        """Have a part count documents, durable on return; may raise `Unavailable`."""
+
+
+class PartPages(Protocol):
+    """The pages of the metrics port, as the handlers of a part make them."""
+
+    def page(
+        self,
+        template: str,
+        title: str,
+        context: Mapping[str, Any],
+        trace: TraceName | None = None,
+    ) -> str:
+        """Render a template (`package:name`) in the frame of all pages.
+
+        Args:
+            template: Its name, after the package of the part and a colon.
+            title: The title of the page.
+            context: What the template shows.
+            trace: A kept trace, which the template has as `page`.
+        """
+
+
 class Part(ABC, Generic[StateT]):
     """One feature of a service.
 
@@ -264,6 +305,11 @@ class Part(ABC, Generic[StateT]):
 
     def restore(self, rows: Mapping[str, StateT]) -> None:
         """Load every row that was returned and not deleted, into a new part."""
+
+    @classmethod
+    def routes(cls, settings: Settings, home: PartHome, pages: PartPages) -> Iterable[Any]:
+        """Return the routes (`aiohttp.web.RouteDef`) that it adds to the metrics port."""
+        return ()
 
     @classmethod
     def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:

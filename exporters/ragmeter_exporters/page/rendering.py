@@ -9,12 +9,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 from ragmeter import __version__
@@ -29,7 +29,7 @@ from ragmeter_exporters.page import numbers, tables
 from ragmeter_exporters.page.alerts import alerts_view
 from ragmeter_exporters.page.runbooks import runbook_pages
 from ragmeter_exporters.page.texts import metric_words, one_line, visible
-from ragmeter_exporters.page.traces import LabelView, TraceView, trace_excerpt, trace_parts
+from ragmeter_exporters.page.traces import TraceView, trace_excerpt, trace_parts
 from ragmeter_exporters.page.views import (
     RANGES,
     PageBase,
@@ -80,7 +80,7 @@ def render(template: str, **context: Any) -> str:
 def make_environment() -> Environment:
     """Make the environment of all templates, once."""
     environment = Environment(
-        loader=PackageLoader(_PACKAGE),
+        loader=ChoiceLoader([PackageLoader(_PACKAGE), FunctionLoader(_part_template)]),
         autoescape=True,
         finalize=_visible_text,
         undefined=StrictUndefined,
@@ -137,14 +137,15 @@ def render_parts(pages: Iterable[PartPage]) -> list[Markup]:
     """Render the fragments of parts, whose templates lie beside their code."""
     environment = make_environment()
     return [
-        Markup(environment.from_string(_part_template(page.package)).render(page.context))
+        Markup(environment.get_template(f"{page.package}:page.html").render(page.context))
         for page in pages
     ]
 
 
-@cache
-def _part_template(package: str) -> str:
-    return files(package).joinpath("page.html").read_text("utf-8")
+def _part_template(name: str) -> str | None:
+    """Return a template that lies beside the code of a part, named `package:name`."""
+    package, colon, file = name.partition(":")
+    return files(package).joinpath(file).read_text("utf-8") if colon else None
 
 
 def _visible_text(value: Any) -> Any:
@@ -188,7 +189,6 @@ def service_page(view: ServicePageView) -> str:
         alerts=alerts_view(alerts, view.base.now),
         series=view.series,
         services=[view.service],
-        agreement=view.agreement,
         fragments=render_parts(view.parts),
     )
 
@@ -199,12 +199,9 @@ def trace_page(view: TraceView) -> str:
     return _page("trace.html", title, view.base, page=trace_parts(view))
 
 
-def label_page(view: LabelView) -> str:
-    """Render the page on which people label traces."""
-    title = f"Label · {one_line(view.service)} · {NAME}"
-    # labels correct the built-in score: what it finds would bend them
-    page = None if view.trace is None else trace_parts(view.trace, mark_numbers=False)
-    return _page("label.html", title, view.base, view=view, page=page, agreement=view.agreement)
+def render_part_page(template: str, title: str, base: PageBase, **context: Any) -> str:
+    """Render a page of a part, whose template is named `package:name`."""
+    return _page(template, title, base, **context)
 
 
 def runbook_page(name: str) -> str | None:

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.core.metric_specs import MetricSpec, display_rank, find_spec, name_at_cutoff
+from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
 from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.metrics.text import NUMBER_PATTERN
-from ragmeter.windows.people_agreement import ScorerAgreement
-from ragmeter.windows.series import Estimate
 
 from ragmeter_exporters.page.numbers import format_seconds, format_trace_value
 from ragmeter_exporters.page.texts import clip, excerpt, metric_words, one_line
@@ -64,32 +62,6 @@ class TraceView:
     results: list[dict[str, Any]]
     series: tuple[str, str] = ("", "")
     neighbours: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class LabelView:
-    """The page on which people label the traces of a service.
-
-    Args:
-        token: Proof that a form comes from this page.
-        trace: The trace to label; None where none is drawn.
-        left: Drawn traces without labels, of `drawn`.
-        waiting: Traces that could be drawn.
-        agreement: How well scorers agree with the labels given so far.
-        estimates: People's rates and the scores beside them, as (metric, scorer, estimate).
-        problem: Why the last form was not taken.
-    """
-
-    base: PageBase
-    service: str
-    token: str = ""
-    trace: TraceView | None = None
-    left: int = 0
-    drawn: int = 0
-    waiting: int = 0
-    agreement: list[ScorerAgreement] = field(default_factory=list)
-    estimates: list[tuple[MetricSpec, str, Estimate]] = field(default_factory=list)
-    problem: str = ""
 
 
 def trace_view(

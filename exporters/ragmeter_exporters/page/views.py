@@ -14,7 +14,6 @@ from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, ju
 from ragmeter.alerts.alert import Alert
 from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
-from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import (
     METRIC_GROUPS,
@@ -25,14 +24,12 @@ from ragmeter.core.metric_specs import (
     find_spec,
     is_judged,
 )
-from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
+from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
-from ragmeter.metrics.labelled import PEOPLE_PAIRS
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
 from ragmeter.trace import GUESSED_FIELDS
-from ragmeter.windows.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
@@ -291,7 +288,6 @@ class ServicePageView:
     service: ServiceView
     parts: list[PartPage] = field(default_factory=list)
     series: tuple[str, str] = ("", "")
-    agreement: list[ScorerAgreement] = field(default_factory=list)
 
 
 def read_each(agent: AgentView, services: Sequence[str], read: Callable[[str], _T]) -> list[_T]:
@@ -313,27 +309,6 @@ def read_each(agent: AgentView, services: Sequence[str], read: Callable[[str], _
                 if time.monotonic() - since >= hold:
                     break
     return results
-
-
-def people_estimates(
-    agent: AgentView, service: str, window: str
-) -> list[tuple[MetricSpec, str, Estimate]]:
-    """Return people's estimates, where there are any, and those of the cheap tier beside them."""
-    rows: list[tuple[MetricSpec, str, Estimate]] = []
-    with agent.lock():
-        windows = agent.windows
-        series = windows.series(service)
-        for metric, _ in PEOPLE_PAIRS:
-            helped = sorted(s for m, s in series if m == metric and s.startswith(f"{PEOPLE}+"))
-            found = [
-                (metric_specs()[metric], scorer, estimate)
-                for scorer in (PEOPLE, *helped, BUILTIN_SCORER)
-                if (metric, scorer) in series
-                and (estimate := windows.estimate(service, "", metric, scorer, window))
-            ]
-            if any(scorer != BUILTIN_SCORER for _, scorer, _ in found):
-                rows += found
-    return rows
 
 
 def default_segment_window(names: tuple[str, ...]) -> str:

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from ragmeter import __version__
 from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.parts.labels.desk import LabelView
 from ragmeter.windows.worst import RankedTrace
 from ragmeter_exporters.page.rendering import (
     DOCS_URL,
     error_page,
-    label_page,
+    render_part_page,
     service_page,
     status_page,
     trace_page,
 )
-from ragmeter_exporters.page.traces import LabelView, trace_view
+from ragmeter_exporters.page.traces import trace_parts, trace_view
 from ragmeter_exporters.page.views import (
     FULL_SERVICES,
     PageOptions,
@@ -421,8 +422,15 @@ def test_numbers_in_no_passage_are_marked_where_they_stand(start: str, marked: l
     view = trace_view(as_agent_view(agent), "bot", "t-1", LIVE)
     assert view is not None
     assert re.findall("<mark tabindex[^>]*>([^<]*)</mark>", trace_page(view)) == marked
-    label = LabelView(view.base, "bot", "token", trace=view)
-    assert re.findall("<mark tabindex[^>]*>([^<]*)</mark>", label_page(label)) == ["Anne in 1950"]
+    label = render_part_page(
+        "ragmeter.parts.labels:label.html",
+        "Label",
+        view.base,
+        page=trace_parts(view, mark_numbers=False),
+        view=LabelView("bot", "token", "t1"),
+        agreement=(),
+    )
+    assert re.findall("<mark tabindex[^>]*>([^<]*)</mark>", label) == ["Anne in 1950"]
 
 
 def test_errors_have_a_page() -> None:

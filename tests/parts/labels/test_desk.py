@@ -16,13 +16,16 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.parts.labels.desk import LabelDesk, label_routes
 from ragmeter.parts.labels.pool import PoolTrace
 from ragmeter.scoring.slow_tiers import build_slow_tiers
-from ragmeter_exporters.label_desk import LabelDesk
+from ragmeter_exporters.page.part_pages import PartPageMaker
 
 from tests.backends import Embedded, settings_of
 from tests.exporters.browser import browser
@@ -80,6 +83,20 @@ def field(text: str, name: str) -> str:
     return found.group(1)
 
 
+def test_without_a_draw_the_page_of_labels_says_where_to_label() -> None:
+    async def run() -> None:
+        app = web.Application()
+        app.add_routes(label_routes(None))
+        async with TestClient(TestServer(app)) as client:
+            reply = await client.get("/label/bot")
+            assert reply.status == 404
+            text = await reply.text()
+            assert "ragmeter label FILE" in text
+            assert "rag.feedback" in text
+
+    asyncio.run(run())
+
+
 def test_two_people_get_different_traces(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
@@ -116,7 +133,7 @@ def test_two_people_who_ask_at_once_get_different_traces(
 ) -> None:
     backend = Embedded(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(number) for number in range(4)])
-    desk = LabelDesk(backend.view, backend.view)
+    desk = LabelDesk(backend.view, PartPageMaker(backend.view))
     desk._draw("bot", 4)
     entered, go_on = threading.Event(), threading.Event()
     texts, asked = desk._text, list[str]()
@@ -139,7 +156,7 @@ def test_two_people_who_ask_at_once_get_different_traces(
         go_on.set()
         shown = [done.result(PATIENCE) for done in (first, second)]
     backend.stop()
-    ids = [view.trace.trace_id for view in shown if view and view.trace]
+    ids = [view.trace_id for view in shown if view and view.trace_id]
     assert len(set(ids)) == 2
 
 

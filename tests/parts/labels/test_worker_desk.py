@@ -11,9 +11,10 @@ import pytest
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.feedback import Feedback, Verdict
 from ragmeter.kafka import worker_view
+from ragmeter.parts.labels.desk import LabelDesk
 from ragmeter.parts.labels.documents import LabelDocument
 from ragmeter.parts.labels.pool import PoolTrace
-from ragmeter_exporters.label_desk import LabelDesk
+from ragmeter_exporters.page.part_pages import PartPageMaker
 
 from tests.backends import Partition, settings_of
 from tests.kafka.cluster import Worker, workers
@@ -81,7 +82,7 @@ def test_labels_of_a_worker_are_durable_and_another_goes_on(place: Place) -> Non
 def test_a_trace_is_asked_about_once_its_text_is_here_and_forgotten_without(tmp_path: Path) -> None:
     backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(0), trace_line(1)])
-    desk = LabelDesk(backend.view, backend.view)
+    desk = LabelDesk(backend.view, PartPageMaker(backend.view))
     state = backend.state
     pool = part_of(state).pool
     pool.draw("bot", 2)
@@ -105,7 +106,7 @@ def test_a_label_that_kafka_does_not_take_is_not_said_to_be_lost(
     monkeypatch.setattr(worker_view, "COMMAND_PATIENCE", 0.1)
     backend = Partition(settings_of(tmp_path, sampling={"people": 1}, models={"cpu_share": 0}))
     backend.feed([trace_line(0)])
-    desk = LabelDesk(backend.view, backend.view)
+    desk = LabelDesk(backend.view, PartPageMaker(backend.view))
     part_of(backend.state).pool.draw("bot", 1)
     reported = desk._store("bot", "t0", Verdict(answered=False))
     assert reported.startswith("Not known to be stored: applied, but lost if this worker ends")
@@ -124,16 +125,17 @@ def test_services_that_are_too_many_are_drawn_from_partition_after_partition(
         backend.feed([trace_line(n, service=f"s{n}") for n in range(count)])
     view = first.view
     view._group.held[1] = second.state
-    desk = LabelDesk(view, view)
+    desk = LabelDesk(view, PartPageMaker(view))
     for _ in range(2):
         place = desk._place("__other__")
-        place.pool.draw("__other__", 2)
-        assert desk._place("__other__") is place, "until all of it is labelled"
         (state,) = (one.state for one in (first, second) if part_of(one.state) is place)
-        for one in place.pool.state("__other__")[0]:
+        pool = part_of(state).pool
+        pool.draw("__other__", 2)
+        assert desk._place("__other__") is place, "until all of it is labelled"
+        for one in pool.state("__other__")[0]:
             given = Feedback.model_validate(label_of(one, service=f"s{one.trace_id[1:]}"))
             state.receive("labels", [LabelDocument.of(given)], "page")
-        assert place.pool.state("__other__")[0] == []
+        assert pool.state("__other__")[0] == []
     assert {len(part_of(one.state).pool.labelled) for one in (first, second)} == {2}
 
 
@@ -145,7 +147,7 @@ def test_a_draw_between_the_count_of_traces_and_its_step_loses_none(
         patch.setattr(backend, "_commit", lambda: None)
         backend.feed([trace_line(n) for n in range(12)])
     pool = part_of(backend.state).pool
-    desk = LabelDesk(backend.view, backend.view)
+    desk = LabelDesk(backend.view, PartPageMaker(backend.view))
     pool.draw("bot", 5)
     drawn = desk._left("bot")
     document = desk._document("bot", "24h")

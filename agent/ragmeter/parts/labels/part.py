@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from random import Random
 from typing import Any, ClassVar, Self
 
@@ -18,11 +18,14 @@ from ragmeter.parts.contract import (
     Event,
     Part,
     PartContext,
+    PartHome,
+    PartPages,
     ScoredBatch,
     TraceName,
 )
 from ragmeter.parts.labels.documents import DOCUMENTS, LabelDocument
 from ragmeter.parts.labels.join import LabelJoin
+from ragmeter.parts.labels.places import choose_place
 from ragmeter.parts.labels.pool import LabelPool, PoolState
 from ragmeter.parts.labels.traces import TracesState
 from ragmeter.windows.people_agreement import Results
@@ -133,6 +136,22 @@ class LabelsPart(Part[LabelsState]):
     def samples(self) -> Iterable[GaugeSample]:
         """Return how many labels wait and how many traces are remembered."""
         return self._join.gauges()
+
+    @classmethod
+    def routes(cls, settings: Settings, home: PartHome, pages: PartPages) -> Iterable[Any]:
+        """Return the routes of the desk, or those that say why there is none."""
+        from ragmeter.parts.labels.desk import LabelDesk, label_routes  # late: it needs aiohttp
+
+        return label_routes(LabelDesk(home, pages) if settings.draws_labels else None)
+
+    @classmethod
+    def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:
+        """Return how well the scorers agree with the labels of a service."""
+        place = None if service is None else choose_place(parts, service)
+        if place is None or service is None:
+            return None
+        agreement = place.pool.agreement(service)
+        return {"agreement": agreement} if agreement else None
 
     @property
     def touched(self) -> bool:

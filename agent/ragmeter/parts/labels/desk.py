@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import secrets
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
-from ragmeter.aggregate.agent_view import AgentView
+
 from ragmeter.core.errors import Unavailable
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
-from ragmeter.parts.contract import Document, Part
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.metrics.labelled import PEOPLE_PAIRS
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.contract import Part, PartHome, PartPages
 from ragmeter.parts.labels.documents import LabelDocument
-from ragmeter.parts.labels.part import LabelsPart
+from ragmeter.parts.labels.places import choose_place
 from ragmeter.parts.labels.pool import LabelPool, PoolTrace
+from ragmeter.server.client import read_segment
 from ragmeter.windows.people_agreement import ScorerAgreement
-
-from ragmeter_exporters.page.rendering import label_page
-from ragmeter_exporters.page.traces import LabelView, trace_view
-from ragmeter_exporters.page.views import base_view, people_estimates
-from ragmeter_exporters.responses import JSON, dump_json, html_response, read_name
-from ragmeter_exporters.snapshot import quote_sent
+from ragmeter.windows.series import Estimate
 
 _T = TypeVar("_T")
 
+_NAME = "labels"  # of the part
 LABEL_PATH = "/label/{service:[^/]+}"
+_MAX_QUOTED = 100  # characters of names in an error
 _NO_LABELS = (
     "No traces are drawn here: sampling.people or feedback.traces was 0 at the start. Set it, or"
     " send labels of a file (ragmeter label FILE) to /v1/feedback, or to the topic rag.feedback."
@@ -44,16 +48,6 @@ _LEASE_SECONDS = 600.0  # for which a trace to label is shown to nobody else
 _PERSON = "person"  # the cookie that tells those who label at the same time apart
 _FORM_SECONDS = 30.0  # in which the body of a form must arrive
 _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
-
-
-class LabelSource(Protocol):
-    """The agent where it draws traces to be labelled and takes the labels."""
-
-    def part_places(self, name: str) -> Sequence[Part[Any]]:
-        """Return a part in each state of services; hold the lock of the agent."""
-
-    def receive_at(self, place: Part[Any], documents: Sequence[Document], source: str) -> list[str]:
-        """Make documents of a part durable; may raise `Unavailable`."""
 
 
 def label_routes(desk: LabelDesk | None) -> list[web.RouteDef]:
@@ -84,6 +78,31 @@ class _LabelBody(BaseModel):
     verdict: Any = None
 
 
+@dataclass(slots=True)
+class LabelView:
+    """The page on which people label the traces of a service.
+
+    Args:
+        token: Proof that a form comes from this page.
+        trace_id: The trace to label; empty where none is drawn.
+        left: Drawn traces without labels, of `drawn`.
+        waiting: Traces that could be drawn.
+        agreement: How well scorers agree with the labels given so far.
+        estimates: People's rates and the scores beside them, as (metric, scorer, estimate).
+        problem: Why the last form was not taken.
+    """
+
+    service: str
+    token: str = ""
+    trace_id: str = ""
+    left: int = 0
+    drawn: int = 0
+    waiting: int = 0
+    agreement: list[ScorerAgreement] = field(default_factory=list)
+    estimates: list[tuple[MetricSpec, str, Estimate]] = field(default_factory=list)
+    problem: str = ""
+
+
 class LabelDesk:
     """The page on which people label traces, and what `ragmeter label` asks for.
 
@@ -91,9 +110,9 @@ class LabelDesk:
     labels in the name of its user, besides what the listener checks.
     """
 
-    def __init__(self, agent: AgentView, labels: LabelSource) -> None:
-        self._agent = agent
-        self._labels = labels
+    def __init__(self, home: PartHome, pages: PartPages) -> None:
+        self._home = home
+        self._pages = pages
         self._key = secrets.token_bytes(32)
         self._leases: dict[str, tuple[str, float]] = {}  # by trace: to whom, until when
         self._leasing = threading.Lock()
@@ -122,26 +141,25 @@ class LabelDesk:
         own = self._token(service, fields.get("trace", "")).encode()
         return hmac.compare_digest(token, own)
 
-    def _place(self, service: str) -> LabelsPart:
+    def _place(self, service: str) -> Part[Any]:
         """Return the part that counts a service, of several one with a draw; hold the lock."""
-        places = [
-            place
-            for place in self._labels.part_places(LabelsPart.name)
-            if isinstance(place, LabelsPart) and place.counts(service)
-        ]
-        if not places:  # its partition has gone to another worker
+        places: Any = self._home.part_places(_NAME)
+        place: Part[Any] | None = choose_place(places, service)
+        if place is None:  # its partition has gone to another worker
             raise web.HTTPServiceUnavailable(text="This service is not counted here now.")
-
-        def rank(place: LabelsPart) -> tuple[bool, int]:
-            drawn, _, waiting = place.pool.state(service)
-            return bool(drawn), waiting
-
-        return max(places, key=rank)
+        return place
 
     @contextmanager
     def _pool(self, service: str) -> Iterator[LabelPool]:
-        with self._agent.lock():
-            yield self._place(service).pool
+        with self._home.lock():
+            place: Any = self._place(service)
+            yield place.pool
+
+    def _services(self) -> tuple[list[str], str]:
+        """Return the services that are counted here, and the longest window."""
+        with self._home.lock():
+            windows = self._home.windows
+            return list(windows.services()), tuple(windows.names)[-1]
 
     def _left(self, service: str) -> list[PoolTrace]:
         with self._pool(service) as pool:
@@ -151,7 +169,7 @@ class LabelDesk:
         """Return a trace to label as it is kept; forget one whose text is gone."""
         with self._pool(service) as pool:  # before it is looked for: it may come meanwhile
             new = pool.is_new((service, trace.trace_id))
-        kept = self._agent.evidence(service, trace.trace_id)
+        kept = self._home.evidence(service, trace.trace_id)
         content = kept["trace"].get("content") if kept else "pending" if new else "gone"
         if content == "gone":
             with self._pool(service) as pool:
@@ -164,31 +182,47 @@ class LabelDesk:
             return pool.agreement(service)
 
     def _view(self, service: str, person: str, problem: str = "") -> LabelView | None:
-        base = base_view(self._agent)
-        if service not in base.services:
+        services, window = self._services()
+        if service not in services:
             return None
         with self._pool(service) as pool:
             left, drawn, waiting = pool.state(service)
-        view = LabelView(base, service, left=len(left), drawn=drawn if left else 0, problem=problem)
-        view.waiting, view.agreement = waiting, self.agreement(service)
-        view.estimates = people_estimates(self._agent, service, base.windows[-1])
+        view = LabelView(service, left=len(left), drawn=drawn if left else 0, problem=problem)
+        view.waiting = waiting
+        view.agreement = self.agreement(service)
+        view.estimates = people_estimates(self._home, service, window)
         with self._leasing:
             for one in self._lease(left, person):
                 if self._text(service, one):
-                    view.trace = trace_view(self._agent, service, one.trace_id)
+                    view.trace_id = one.trace_id
                     break
-        view.token = self._token(service, view.trace.trace_id if view.trace else "")
+        view.token = self._token(service, view.trace_id)
         return view
+
+    def _render(self, view: LabelView) -> str:
+        # labels correct the built-in score: what it finds would bend them
+        return self._pages.page(
+            f"{__package__}:label.html",
+            f"Label · {view.service}",
+            {"view": view, "agreement": view.agreement},
+            (view.service, view.trace_id) if view.trace_id else None,
+        )
 
     async def show(self, request: web.Request, problem: str = "") -> web.Response:
         """Show the next trace of the draw, or the form that makes one."""
-        service = read_name(request, "service")
+        service = read_segment(request.match_info["service"])
         # random: behind a proxy all have its address, and many the same browser
         person = request.cookies.get(_PERSON, "")[:32] or secrets.token_hex(8)
         view = await asyncio.to_thread(self._view, service, person, problem)
         if view is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
-        response = html_response(label_page(view), 400 if problem else 200)
+        text = await asyncio.to_thread(self._render, view)
+        response = web.Response(
+            body=text.encode("utf-8", "replace"),
+            status=400 if problem else 200,
+            content_type="text/html",
+            charset="utf-8",
+        )
         # with no-referrer a browser would send the form with `Origin: null`
         response.headers["Referrer-Policy"] = "same-origin"
         response.set_cookie(_PERSON, person, path="/label", httponly=True, samesite="Strict")
@@ -196,7 +230,7 @@ class LabelDesk:
 
     async def take(self, request: web.Request) -> web.Response:
         """Take the labels of a form, or make a draw; then show the next trace."""
-        service = read_name(request, "service")
+        service = read_segment(request.match_info["service"])
         if request.content_type != "application/x-www-form-urlencoded":
             raise web.HTTPUnsupportedMediaType
         form = await _in_time(request.post())
@@ -226,7 +260,7 @@ class LabelDesk:
         drawn = {one.trace_id: one.probability for one in self._left(service)}
         if trace_id not in drawn:
             return "This trace has a label by now, or was not drawn. Nothing was stored."
-        document = self._agent.evidence(service, trace_id) or {}
+        document = self._home.evidence(service, trace_id) or {}
         feedback = Feedback(
             trace_id=trace_id,
             # as it was sent: the name of the page is bounded
@@ -237,9 +271,9 @@ class LabelDesk:
             verdict=verdict,
         )
         try:
-            with self._agent.lock():
+            with self._home.lock():
                 place = self._place(service)
-            self._labels.receive_at(place, [LabelDocument.of(feedback)], "page")
+            self._home.receive_at(place, [LabelDocument.of(feedback)], "page")
         except Unavailable as error:
             return f"Not known to be stored: {error}"
         return ""
@@ -264,11 +298,11 @@ class LabelDesk:
         except (ValueError, RecursionError):
             why = "the body is a JSON object; its count is an integer, its trace_id a string"
             return web.json_response({"error": why}, status=400)
-        base = await asyncio.to_thread(base_view, self._agent)
-        names = [name for name in base.services if body.service in (None, name)]
+        services, window = await asyncio.to_thread(self._services)
+        names = [name for name in services if body.service in (None, name)]
         if len(names) != 1:
-            known = ", ".join(base.services[:20]) or "none"
-            why = f"name one service that has traces (--service): {quote_sent(known)}"
+            known = ", ".join(services[:20]) or "none"
+            why = f"name one service that has traces (--service): {known[:_MAX_QUOTED]!r}"
             return web.json_response({"error": why}, status=400)
         if "trace_id" in body.model_fields_set:
             try:
@@ -281,15 +315,16 @@ class LabelDesk:
                 return web.json_response({"error": problem}, status=409)
             return web.json_response({"accepted": 1})
         await asyncio.to_thread(self._draw, names[0], body.count)
-        document = await asyncio.to_thread(self._document, names[0], base.windows[-1])
-        return web.Response(text=dump_json(document), content_type=JSON)
+        document = await asyncio.to_thread(self._document, names[0], window)
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+        return web.Response(text=text, content_type="application/json")
 
     def _document(self, service: str, window: str) -> dict[str, Any]:
         questions = []
         for one in self._left(service):
             if kept := self._text(service, one):
                 questions.append({**kept, "probability": one.probability})
-        rows = people_estimates(self._agent, service, window)
+        rows = people_estimates(self._home, service, window)
         return {
             "questions": questions,
             "window": window,
@@ -303,6 +338,27 @@ class LabelDesk:
             ],
             "agreement": self.agreement(service),
         }
+
+
+def people_estimates(
+    home: PartHome, service: str, window: str
+) -> list[tuple[MetricSpec, str, Estimate]]:
+    """Return people's estimates, where there are any, and those of the cheap tier beside them."""
+    rows: list[tuple[MetricSpec, str, Estimate]] = []
+    with home.lock():
+        windows = home.windows
+        series = windows.series(service)
+        for metric, _ in PEOPLE_PAIRS:
+            helped = sorted(s for m, s in series if m == metric and s.startswith(f"{PEOPLE}+"))
+            found = [
+                (metric_specs()[metric], scorer, estimate)
+                for scorer in (PEOPLE, *helped, BUILTIN_SCORER)
+                if (metric, scorer) in series
+                and (estimate := windows.estimate(service, "", metric, scorer, window))
+            ]
+            if any(scorer != BUILTIN_SCORER for _, scorer, _ in found):
+                rows += found
+    return rows
 
 
 async def _in_time(reading: Coroutine[Any, Any, _T]) -> _T:
