@@ -1,0 +1,5 @@
+"""The broker of the tests on a real Kafka."""
+
+from tests.kafka.conftest import place
+
+__all__ = ["place"]
