@@ -65,6 +65,7 @@ def _hasty_agents() -> Iterator[None]:
     idle: the tests wait for hundreds of commits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "_LINGER_SECONDS", 0.02)
+        patch.setattr(worker, "IDLE_SECONDS", 0.1)
         patch.setattr(agent, "_POLL_SECONDS", 0.004)
         yield
 
