@@ -14,7 +14,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.cited_statements import CITATION_METRICS as CITED
-from ragmeter.metrics.claims_and_nuggets import NUGGET_METRICS as NUGGETS
+from ragmeter.metrics.nuggets import NUGGET_METRICS as NUGGETS
 from ragmeter.scorers.judge.cache import VERDICT_DAYS, CachedJudge, SqliteVerdictStore
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.client import JudgeClient

@@ -21,6 +21,7 @@ AMBIGUOUS = {
     Reason.EMPTY_ANSWER,
     Reason.ERROR,
     Reason.INTERNAL_ERROR,
+    Reason.JUDGED,
     Reason.LANGUAGE,
     Reason.NOT_REPORTED,
     Reason.OTHER,

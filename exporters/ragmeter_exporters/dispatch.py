@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
-from ragmeter.core.clocks import backoff_seconds, parse_retry_after
+from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
 
 # Seconds for one whole request. A timeout per read would let a target drip bytes for ever.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
-from ragmeter.canaries.suite import (
+from ragmeter.canaries.templates import (
     MISSING,
     JsonPath,
     fill_template,

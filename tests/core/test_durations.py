@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 import pytest
-from ragmeter.core.errors import process_isolated
+from ragmeter.core.isolation import process_isolated
 
 
 class Counted:

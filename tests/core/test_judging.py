@@ -4,13 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from ragmeter.core.judging import (
-    JudgeInstrument,
-    JudgeUse,
-    JudgingSummary,
-    TraceJudging,
-    read_judging,
-)
+from ragmeter.core.judging import JudgeInstrument, JudgeUse, TraceJudging, read_judging
+from ragmeter.offline.judging_summary import JudgingSummary
 
 NAN = float("nan")
 

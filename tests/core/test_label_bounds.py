@@ -4,7 +4,8 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, NameAdmission, bound_label
+from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, bound_label
+from ragmeter.core.name_admission import NameAdmission
 
 
 def test_long_values_are_cut_and_stay_apart() -> None:

@@ -7,7 +7,8 @@ from email.utils import format_datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ragmeter.core.clocks import MAX_RETRY_AFTER, Pace, backoff_seconds, parse_retry_after
+from ragmeter.core.pacing import Pace
+from ragmeter.core.retries import MAX_RETRY_AFTER, backoff_seconds, parse_retry_after
 
 from tests.offline.hand import Hand
 

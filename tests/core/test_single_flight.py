@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from ragmeter.core.tiers import ScoringCost, SingleFlight
+from ragmeter.core.single_flight import SingleFlight
+from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.questions import JudgeFailed
 
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.core.clocks import bucket_seconds, parse_window
+from ragmeter.core.durations import parse_window
+from ragmeter.windows.bucket_width import bucket_seconds
 
 
 @pytest.mark.parametrize(

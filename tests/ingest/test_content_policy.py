@@ -10,7 +10,7 @@ import pytest
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.metrics.claims_and_nuggets import JudgedClaim
+from ragmeter.metrics.claims import JudgedClaim
 from ragmeter.scorers.judge import answers
 from ragmeter.scorers.judge.nuggets import NuggetFindings, nuggets_detail
 from ragmeter.scoring.scorer import Scorer

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ragmeter.core.feedback import Feedback
-from ragmeter.ingest.files import MAX_BYTES, MAX_ITEMS, decode_feedback_body
+from ragmeter.ingest.feedback_files import MAX_BYTES, MAX_ITEMS, decode_feedback_body
 from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure
 
 ONE: dict[str, Any] = {"trace_id": "t1", "timestamp": 1, "answer": {"helpful": True}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ragmeter.core.feedback import Feedback
-from ragmeter.ingest.files import MAX_BYTES, read_feedback
+from ragmeter.ingest.feedback_files import MAX_BYTES, read_feedback
 
 
 def line(name: str) -> bytes:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.claims_and_nuggets import (
+from ragmeter.metrics.claims import (
     JudgedClaim,
     answer_relevancy,
     faithfulness,

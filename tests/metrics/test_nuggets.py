@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.claims_and_nuggets import (
+from ragmeter.metrics.nuggets import (
     NUGGET_IMPORTANCE,
     NUGGET_METRICS,
     NUGGET_SUPPORT,
@@ -14,7 +14,7 @@ from ragmeter.metrics.claims_and_nuggets import (
     NuggetSupport,
     select_nuggets,
 )
-from ragmeter.metrics.claims_and_nuggets import nugget_scores as score
+from ragmeter.metrics.nuggets import nugget_scores as score
 
 LOST = NoScore("unparsable")
 NUGGETS = st.lists(

@@ -13,14 +13,13 @@ import httpx
 import pytest
 from ragmeter.config.settings import Settings
 from ragmeter.ingest.files import InputFile
-from ragmeter.offline.replay import (
+from ragmeter.offline.replay import ReplayState, TraceShift
+from ragmeter.offline.replay_to_agent import (
     AWAY_SECONDS,
     BATCH,
     REMIND_SECONDS,
     AgentAway,
     AgentRefused,
-    ReplayState,
-    TraceShift,
     replay_to_agent,
 )
 
@@ -90,7 +89,7 @@ def test_traces_over_several_lines_stay_one(server: Taking, sending: Sending) ->
 def test_a_body_is_bounded(
     server: Taking, sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragmeter.offline.replay.BATCH_BYTES", 3 * len(trace_line(0)) + 10)
+    monkeypatch.setattr("ragmeter.offline.replay_to_agent.BATCH_BYTES", 3 * len(trace_line(0)) + 10)
     sending.write(*range(10))
     assert sending.run(server.url).sent == 10
     assert [len(body) for body in server.bodies] == [3, 3, 3, 1]

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from ragmeter.core.clocks import Pace
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.offline.replay import (
     MAX_NAMED,

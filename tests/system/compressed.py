@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 import yaml
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 
 __all__ = ["BY_THE_CLOCK", "compressed", "compressed_routes", "faster"]
 

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from ragmeter.core.clocks import parse_window
+from ragmeter.core.durations import parse_window
 from ragmeter.core.score import ScoreState
 from ragmeter.windows.windows import Windows
 

@@ -25,7 +25,7 @@ from ragmeter.breakdown.story import (
     explain_change,
     share_sums,
 )
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 from ragmeter.core.series import split_scorer
 from ragmeter.windows.failures import FailedShare, failed_worst_key
 from ragmeter.windows.sums import ScoreSums

@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from ragmeter.alerts.alert import Severity, check_template
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 from ragmeter.core.errors import UsageError
 from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name

@@ -16,18 +16,15 @@ import httpx
 from pydantic import ValidationError
 
 from ragmeter.canaries.suite import (
-    MISSING,
     CanaryQuestion,
     CanarySuite,
     CitationPaths,
     PassagePaths,
     ReplyPaths,
-    fill_template,
-    resolve_json_path,
-    template_names,
 )
-from ragmeter.core.clocks import parse_retry_after
+from ragmeter.canaries.templates import MISSING, fill_template, resolve_json_path, template_names
 from ragmeter.core.errors import DataError, UsageError, describe_fault
+from ragmeter.core.retries import parse_retry_after
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from ragmeter.core.clocks import backoff_seconds, parse_retry_after
+from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.server.client import TRACES_PATH, reply_object
 from ragmeter.trace import Trace
 

@@ -19,7 +19,7 @@ from ragmeter.canaries.client import CanaryClient
 from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
 from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
-from ragmeter.core.clocks import Pace
+from ragmeter.core.pacing import Pace
 from ragmeter.core.score import Score
 from ragmeter.trace import Trace
 

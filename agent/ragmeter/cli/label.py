@@ -31,7 +31,8 @@ from ragmeter.console.terminal import (
 from ragmeter.core.errors import UsageError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.score import Score, ScoredTrace, read_unsupported
-from ragmeter.ingest.files import InputFile, read_feedback
+from ragmeter.ingest.feedback_files import read_feedback
+from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.metrics.labelled import SORTED_BY
 from ragmeter.sampling.slices import LABELS_PER_DRAW, draw_slices

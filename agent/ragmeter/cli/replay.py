@@ -74,7 +74,7 @@ def replay(
 def _replay_to_agent(
     run: _ReplayRun, rate: float | None, url: str | None, config: Path | None
 ) -> None:
-    from ragmeter.offline.replay import replay_to_agent
+    from ragmeter.offline.replay_to_agent import replay_to_agent
     from ragmeter.server.client import agent_client, agent_url
 
     settings = options.load_or_exit(config)

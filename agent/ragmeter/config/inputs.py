@@ -25,7 +25,7 @@ from ragmeter.config.base import (
     parse_headers,
     split_names,
 )
-from ragmeter.core.clocks import parse_window
+from ragmeter.core.durations import parse_window
 from ragmeter.core.redaction_rules import BUILTIN_RULES, compile_pattern
 
 ID_PLACEHOLDER = "{id}"

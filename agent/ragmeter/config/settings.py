@@ -33,7 +33,7 @@ from ragmeter.config.scoring import (
     SamplingSettings,
     ScorerSettings,
 )
-from ragmeter.core.clocks import parse_window
+from ragmeter.core.durations import parse_window
 
 
 class StateSettings(SettingsSection):

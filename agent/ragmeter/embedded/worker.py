@@ -27,13 +27,8 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, GaugeSample
-from ragmeter.core.errors import (
-    DataError,
-    StateError,
-    StateLostError,
-    UnknownVersion,
-    process_isolated,
-)
+from ragmeter.core.errors import DataError, StateError, StateLostError, UnknownVersion
+from ragmeter.core.isolation import process_isolated
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
 from ragmeter.embedded.commands import CommandQueue, UnknownService

@@ -1,4 +1,4 @@
-"""Read traces and feedback from files, pipes and standard input, ahead of their consumer if asked.
+"""Read traces from files, pipes and standard input, ahead of their consumer if asked.
 
 Input is JSON lines, one JSON array or one object, plain or gzip.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import json
 import os
 import queue
 import stat
@@ -21,9 +20,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, cast
 
-from pydantic import ValidationError
-
-from ragmeter.core.feedback import Feedback
 from ragmeter.ingest import native
 
 STDIN = Path("-")
@@ -344,57 +340,3 @@ class _ArrivingStream:
             data, self._head = self._head[:size], self._head[size:]
             return data
         return self._file.read1(size)  # type: ignore[attr-defined, no-any-return]
-
-
-MAX_BYTES = 2**20  # of one feedback: three labels of each of 1,000 passages with long ids
-MAX_ITEMS = 10_000  # of one body: a day of a team of annotators
-INVALID = "invalid_feedback"
-_MAX_VALUES = 20_000  # JSON values of one feedback
-
-
-def decode_feedback(raw: bytes) -> Feedback | native.DecodeFailure:
-    """Decode one JSON object; a failure keeps none of its bytes."""
-    if len(raw) > MAX_BYTES or native.has_values_over(raw, _MAX_VALUES):
-        why = f"more than {MAX_BYTES} bytes or {_MAX_VALUES} JSON values in one feedback"
-        return native.DecodeFailure.of_whole("too_large", why, b"")
-    try:
-        return Feedback.model_validate_json(raw)
-    except ValidationError as error:
-        return native.DecodeFailure.of_validation(INVALID, error, b"")
-
-
-def decode_feedback_body(body: bytes) -> Iterator[Feedback | native.DecodeFailure]:
-    """Decode every item of a body, see `native.split_body`; failures keep none of its bytes.
-
-    Raises:
-        BodyLimitExceeded: The body is over a limit; nothing was yielded before.
-    """
-    items = native.split_body(body, MAX_ITEMS)
-    if isinstance(items, native.DecodeFailure):
-        yield native.DecodeFailure(items.reason, items.errors, b"")
-        return
-    for item in items:
-        yield decode_feedback(item if isinstance(item, bytes) else json.dumps(item).encode())
-
-
-def read_feedback(path: Path) -> Iterator[Feedback | native.DecodeFailure]:
-    """Decode every item of a file or of standard input.
-
-    Raises:
-        OSError: The file cannot be read, its gzip is broken, or its array is too large.
-    """
-    try:
-        with open_input(path) as file:
-            head: bytes = file.peek(1)  # type: ignore[attr-defined]
-            if head.lstrip(native.BOM + b" \t\r\n")[:1] == b"[":
-                body = file.read(MAX_ARRAY + 1)
-                if len(body) > MAX_ARRAY:
-                    raise OSError(
-                        f"{path}: an array over {MAX_ARRAY} bytes; write JSON lines instead"
-                    )
-                yield from decode_feedback_body(body)
-                return
-            for line, _ in iterate_lines(file, input_name(path), MAX_BYTES):
-                yield decode_feedback(line.strip())
-    except native.BodyLimitExceeded as error:
-        raise OSError(f"{path}: {error}; write JSON lines instead") from None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ragmeter.config.settings import Settings
-from ragmeter.ingest.files import MAX_BYTES as FEEDBACK_BYTES
+from ragmeter.ingest.feedback_files import MAX_BYTES as FEEDBACK_BYTES
 
 _HOUR_MS = 3_600_000
 _OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it

@@ -24,18 +24,20 @@ from ragmeter.core.counters import Counts
 from ragmeter.core.errors import UsageError
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.files import replacing
-from ragmeter.core.judging import JudgingSummary, TraceJudging
+from ragmeter.core.judging import TraceJudging
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ReferenceMeasurer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile, read_feedback
+from ragmeter.ingest.feedback_files import read_feedback
+from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
 from ragmeter.metrics.language import NOT_MEASURED
+from ragmeter.offline.judging_summary import JudgingSummary
 from ragmeter.offline.parquet import ParquetWriter
-from ragmeter.offline.report.input_files import JUDGING_COLUMN, TAG_COLUMN, TIMING_COLUMN
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable
+from ragmeter.offline.score_table import ScoreTable
 from ragmeter.offline.whole_file import FileFeedback
 from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC
@@ -47,9 +49,6 @@ log = logging.getLogger(__name__)
 
 # Traces between two updates of the progress bar, unless a slow tier makes each of them slow.
 _PROGRESS_EVERY = 256
-
-_KEY_COLUMNS = ("trace_id", "service", "timestamp")
-_MAX_COLUMNS = 100  # stages, and tags, that have a column: their names come from a file
 
 
 @dataclass(slots=True)
@@ -409,62 +408,6 @@ def _open_writer(
         csv.writer(file, lineterminator="\n").writerows(table.rows())  # as pandas writes it
     else:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as rows:
-            score_table = _ScoreTable(rows, pairs)
+            score_table = ScoreTable(rows, pairs)
             yield score_table.write
             score_table.finish(file)
-
-
-class _ScoreTable:
-    """Writes scored traces as CSV, with a column for each score, stage and tag, and of the judging.
-
-    Which stages and tags there are is known after the last trace, so the rows wait in a temporary
-    file for their header.
-    """
-
-    def __init__(self, rows: IO[str], pairs: list[tuple[str, str]]) -> None:
-        self._rows = rows
-        self._pairs = pairs
-        self._stages: dict[str, None] = {}
-        self._tags: dict[str, None] = {}
-        self._judged = False
-
-    def write(self, scored: ScoredTrace, _: Trace | None) -> None:
-        """Add a row."""
-        values = {(score.metric, score.scorer): score.value for score in scored.results}
-        document = scored.to_dict()
-        cells = map(values.get, self._pairs)
-        for columns, found in ((self._stages, scored.timings), (self._tags, scored.tags)):
-            for name in found:
-                if len(columns) < _MAX_COLUMNS:
-                    columns.setdefault(name)
-        row = [
-            *(document[name] for name in _KEY_COLUMNS),
-            *("" if cell is None else repr(cell) for cell in cells),
-        ]
-        judging = document.get("judging")
-        self._judged = self._judged or judging is not None
-        self._rows.write(json.dumps([row, scored.timings, scored.tags, judging]) + "\n")
-
-    def finish(self, file: IO[str]) -> None:
-        """Write the header and the rows into `file`."""
-        table = csv.writer(file)
-        table.writerow(
-            [
-                *_KEY_COLUMNS,
-                *(f"{metric}.{scorer}" for metric, scorer in self._pairs),
-                *(TIMING_COLUMN + stage for stage in self._stages),
-                *(TAG_COLUMN + tag for tag in self._tags),
-                *([JUDGING_COLUMN] if self._judged else ()),
-            ]
-        )
-        self._rows.seek(0)
-        for line in self._rows:
-            row, timings, tags, judging = json.loads(line)
-            table.writerow(
-                [
-                    *row,
-                    *(timings.get(stage, "") for stage in self._stages),
-                    *(tags.get(tag, "") for tag in self._tags),
-                    *([json.dumps(judging) if judging else ""] if self._judged else ()),
-                ]
-            )

@@ -18,8 +18,8 @@ from dataclasses import replace
 from functools import partial
 
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import time_limit
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.deadlines import time_limit
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import ScoringCost, Tier

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from ragmeter.core.clocks import bucket_seconds, parse_window
+from ragmeter.core.durations import parse_window
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import ScoredTrace
 from ragmeter.windows.bucket_builder import build_bucket
+from ragmeter.windows.bucket_width import bucket_seconds
 from ragmeter.windows.buckets import (
     Bucket,
     BucketRing,

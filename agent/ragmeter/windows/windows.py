@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 
-from ragmeter.core.clocks import parse_window
+from ragmeter.core.durations import parse_window
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
 from ragmeter.config.reporting import SloSettings
-from ragmeter.core.clocks import parse_whole_seconds
+from ragmeter.core.durations import parse_whole_seconds
 
 from ragmeter_exporters.rules.promql import HALF, MINUTE, RuleTree, alerting_rule, quote
 

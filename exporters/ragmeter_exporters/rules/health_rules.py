@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 from ragmeter.core.files import load_yaml
 
 from ragmeter_exporters.rules.promql import KEEP, RuleTree, alerting_rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragmeter.core.clocks import parse_whole_seconds
+from ragmeter.core.durations import parse_whole_seconds
 
 RuleTree = dict[str, Any]  # a rule as it stands in the file
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 
 from tests.real import require
 from tests.waiting import PATIENCE

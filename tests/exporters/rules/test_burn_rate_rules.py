@@ -25,7 +25,7 @@ import pytest
 import yaml
 from ragmeter.config.loader import load_settings
 from ragmeter.config.reporting import SloSettings
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 from ragmeter_exporters.rules.burn_rates import (
     BAD,
     BAD_SQUARES,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ragmeter.ingest.conventions import otel_genai
+from ragmeter.ingest.conventions import content_events
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 
@@ -19,11 +19,11 @@ def test_openlit() -> None:
 
 def test_lines_with_roles() -> None:
     text = "system: be kind\nuser: first\nassistant: yes\nuser: line one\nline: two"
-    turns = otel_genai.read_message_lines(text)
+    turns = content_events.read_message_lines(text)
     assert [(turn.role, turn.text) for turn in turns] == [
         ("system", "be kind"),
         ("user", "first"),
         ("assistant", "yes"),
         ("user", "line one\nline: two"),
     ]
-    assert otel_genai.read_message_lines("a word\nuser: no") == []
+    assert content_events.read_message_lines("a word\nuser: no") == []

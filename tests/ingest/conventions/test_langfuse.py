@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.ingest.conventions import platforms
+from ragmeter.ingest.conventions import langfuse
 from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 
@@ -39,4 +39,4 @@ SAMPLE = "langfuse-langfuse-sdk-generation.otlp.json"
     ],
 )
 def test_times(text: object, nanoseconds: int | None) -> None:
-    assert platforms.parse_iso_nanoseconds(text) == nanoseconds
+    assert langfuse.parse_iso_nanoseconds(text) == nanoseconds

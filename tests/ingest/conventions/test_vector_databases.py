@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.ingest.conventions import instrumentors
+from ragmeter.ingest.conventions import vector_databases
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.spans import AttributeValue, SpanEvent
@@ -12,8 +12,8 @@ from tests.ingest.conventions.samples import span
 
 def read(attributes: dict[str, AttributeValue], *events: SpanEvent) -> SpanContent:
     one = span(attributes=attributes, events=list(events))
-    assert instrumentors.matches_vector_db(one)
-    return instrumentors.read_vector_db(one)
+    assert vector_databases.matches_vector_db(one)
+    return vector_databases.read_vector_db(one)
 
 
 @pytest.mark.parametrize("operation", ["add", "upsert", "INSERT", "create_collection", "upload"])
@@ -25,4 +25,4 @@ def test_writing_is_no_retrieval(operation: str) -> None:
 
 
 def test_other_databases_are_none_of_ours() -> None:
-    assert not instrumentors.matches_vector_db(span(attributes={"db.system": "postgresql"}))
+    assert not vector_databases.matches_vector_db(span(attributes={"db.system": "postgresql"}))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.documents import read_tool_documents
-from ragmeter.ingest.conventions.texts import cut_prompt, find_answer
+from ragmeter.ingest.conventions.prompts import cut_prompt
+from ragmeter.ingest.conventions.texts import find_answer
 from ragmeter.ingest.live_inspection import grade_fields
 from ragmeter.ingest.requests.tree import ToolUse, classify_tool
 from ragmeter.ingest.spans import Span, SpanEvent

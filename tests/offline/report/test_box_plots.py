@@ -6,7 +6,7 @@ import random
 
 import numpy
 import pytest
-from ragmeter.offline.report.run import MAX_OUTLIERS, compute_box_plot
+from ragmeter.offline.report.box_plot import MAX_OUTLIERS, compute_box_plot
 
 
 def box(values: list[float], probabilities: list[float] | None = None) -> tuple[float, ...]:

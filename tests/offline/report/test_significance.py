@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ragmeter.core.arithmetic import value_units
-from ragmeter.offline.report import comparison
-from ragmeter.offline.report.comparison import (
+from ragmeter.offline.report import significance
+from ragmeter.offline.report.significance import (
     adjust_holm,
     independent_difference,
     independent_p,
@@ -44,7 +44,7 @@ def test_random_turns_and_the_normal_law_come_near_to_all_turns(
     rng = random.Random(3)
     differences = [rng.randint(-90, 110) for _ in range(13)]
     exact = randomisation_p(differences, seed=0)
-    monkeypatch.setattr(comparison, "ALL_UP_TO", 5)
+    monkeypatch.setattr(significance, "ALL_UP_TO", 5)
     drawn = randomisation_p(differences, seed=0)
     assert drawn != exact
     assert drawn == pytest.approx(exact, abs=0.02)
@@ -52,7 +52,7 @@ def test_random_turns_and_the_normal_law_come_near_to_all_turns(
     assert randomisation_p(differences, seed=1) != drawn
     many = [rng.randint(-100, 106) for _ in range(400)]
     drawn = randomisation_p(many, seed=0)
-    monkeypatch.setattr(comparison, "MANY", 100)
+    monkeypatch.setattr(significance, "MANY", 100)
     assert randomisation_p(many, seed=0) == pytest.approx(drawn, abs=0.02)
 
 

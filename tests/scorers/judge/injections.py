@@ -25,7 +25,7 @@ from typing import Any
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.claims_and_nuggets import HIGHEST_RUBRIC, faithfulness
+from ragmeter.metrics.claims import HIGHEST_RUBRIC, faithfulness
 from ragmeter.scorers.judge import annotation, answers, passages
 from ragmeter.scorers.judge import nuggets as autonuggetizer
 from ragmeter.scorers.judge.calls import JudgeMaterial, ask_judge

@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ragmeter.ingest.conventions import frameworks, instrumentors, otel_genai, platforms
+from ragmeter.ingest.conventions import (
+    content_events,
+    frameworks,
+    google_adk,
+    haystack,
+    langfuse,
+    logfire,
+    openinference,
+    openllmetry,
+    otel_genai,
+    platforms,
+    vector_databases,
+)
 from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
 from ragmeter.ingest.spans import Span
@@ -75,24 +87,24 @@ class Convention:
         return read_by_table(key_table(self.name), span.attributes, full)
 
 
-_OPENINFERENCE = Convention("openinference", instrumentors.read_openinference)
+_OPENINFERENCE = Convention("openinference", openinference.read_openinference)
 CONVENTIONS: tuple[Convention, ...] = (
-    Convention("langfuse", platforms.read_langfuse),
+    Convention("langfuse", langfuse.read_langfuse),
     Convention("mlflow", platforms.read_mlflow),
     Convention("langsmith", platforms.read_langsmith),
     Convention("vercel_ai", frameworks.read_vercel_ai),
-    Convention("logfire", frameworks.read_logfire),
-    Convention("google_adk", frameworks.read_google_adk),
+    Convention("logfire", logfire.read_logfire),
+    Convention("google_adk", google_adk.read_google_adk),
     Convention("promptflow", platforms.read_promptflow),
     Convention("monocle", platforms.read_monocle),
-    Convention("haystack", frameworks.read_haystack),
+    Convention("haystack", haystack.read_haystack),
     Convention("spring_ai", frameworks.read_spring_ai),
     _OPENINFERENCE,
-    Convention("openllmetry", instrumentors.read_openllmetry),
+    Convention("openllmetry", openllmetry.read_openllmetry),
     Convention("loongsuite"),
     Convention("gen_ai_task"),
-    Convention("vector_db", instrumentors.read_vector_db, instrumentors.matches_vector_db),
-    Convention("content_events", otel_genai.read_content_events),
+    Convention("vector_db", vector_databases.read_vector_db, vector_databases.matches_vector_db),
+    Convention("content_events", content_events.read_content_events),
     Convention("otel_genai", otel_genai.read_otel_genai),
 )
 _cached_matches: dict[int, tuple[Convention, ...]] = {}
@@ -106,7 +118,7 @@ def preview_span(span: Span) -> SpanContent:
     """
     conventions = matching_conventions(span)
     if conventions == (_OPENINFERENCE,):
-        content = instrumentors.preview_wrapper(span)
+        content = openinference.preview_wrapper(span)
         if content is not None:
             return content
     return _read(span, conventions, full=False)

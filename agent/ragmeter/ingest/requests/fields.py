@@ -9,12 +9,13 @@ from itertools import takewhile
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.conventions.prompts import cut_prompt
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
     SpanRole,
 )
-from ragmeter.ingest.conventions.texts import cut_prompt, find_answer, find_question
+from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import first_text, scalar_text
 from ragmeter.ingest.requests.outcome import (
     covered_seconds,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control
-from ragmeter.core.clocks import Pace
 from ragmeter.core.errors import Unavailable, UnusableResource, UsageError
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.broker_probe import probe_brokers
 from ragmeter.kafka.connection import REACH_SECONDS, client_options

@@ -22,7 +22,7 @@ from ragmeter.aggregate.service_state import IDLE_SECONDS
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.errors import is_item_fault
+from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.requests.extraction import ExtractedRequests

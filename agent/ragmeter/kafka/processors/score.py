@@ -24,7 +24,7 @@ from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import Counters
-from ragmeter.core.errors import is_item_fault
+from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.processors.delivery import (

@@ -13,8 +13,8 @@ from dataclasses import replace
 from ragmeter.core.feedback import ANNOTATION
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import BUILTIN_SCORER, JUDGE_SCORER, REFERENCE_SCORER, Score, ScoreState
-from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
 from ragmeter.metrics.judge_agreement import AGREEMENT_METRICS
+from ragmeter.metrics.nuggets import AUTONUGGETIZER
 from ragmeter.metrics.ranking import UMBRELA
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace

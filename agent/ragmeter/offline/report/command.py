@@ -19,6 +19,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.offline.report.document import report_document
 from ragmeter.offline.report.gate import GateOptions
 from ragmeter.offline.report.input_files import ReportInputSummary, TraceTexts, read_scored_file
 from ragmeter.offline.report.open_rag_eval import OpenRagEvalTable, ReportTrace, normalise_query
@@ -28,7 +29,6 @@ from ragmeter.offline.report.summary import (
     build_report,
     default_metrics,
     has_default_metrics,
-    report_document,
     report_headline,
 )
 from ragmeter.offline.report.tables import (

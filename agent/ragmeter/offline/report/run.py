@@ -1,12 +1,7 @@
-"""One run of a report: its scored traces summarised by series, with box plots.
+"""One run of a report: its scored traces summarised by series.
 
 The sums are those of the agent's windows, with a single window for all timestamps, so that a report
 and a gauge agree on the same traces.
-
-Quantiles of box plots are weighted: a quantile is the point where the cumulative weight passes p,
-or the middle of two neighbours where it meets p exactly (type 2 of Hyndman and Fan 1996; numpy:
-`averaged_inverted_cdf`). This definition extends to weights unchanged: a score of weight 3 counts
-as three scores.
 """
 
 from __future__ import annotations
@@ -19,12 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import accumulate
 
-from ragmeter.core.arithmetic import weight_units
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.judging import JudgingSummary
 from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
 from ragmeter.core.score import Score, ScoredTrace, ScoreState, UnsupportedSpan, read_unsupported
@@ -32,6 +24,8 @@ from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.consistency import AnswerConsistency, answer_consistency
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline.judging_summary import JudgingSummary
+from ragmeter.offline.report.box_plot import BoxPlot, compute_box_plot
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
 from ragmeter.windows.estimators import Interval
 from ragmeter.windows.intervals import estimate_interval, is_assisted
@@ -44,79 +38,6 @@ from ragmeter.windows.people_agreement import (
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import tie_break, worst_sign
-
-# Tukey's whiskers (1977) end at the furthest score within this many box lengths of the box.
-WHISKER_REACH = 1.5
-
-# Distinct outliers drawn per box, furthest first: more would blur; `outside` counts them all.
-MAX_OUTLIERS = 200
-
-_QUARTILES = ((1, 4), (1, 2), (3, 4))
-
-
-@dataclass(frozen=True, slots=True)
-class BoxPlot:
-    """Numbers of a box plot.
-
-    Args:
-        low: Lower whisker, a score.
-        high: Upper whisker, a score.
-        outside: Number of scores beyond the whiskers.
-        outliers: Distinct values beyond the whiskers, ascending, at most `MAX_OUTLIERS`.
-    """
-
-    n: int
-    low: float
-    q1: float
-    median: float
-    q3: float
-    high: float
-    outside: int
-    outliers: tuple[float, ...]
-
-
-def _weighted_quantiles(
-    values: Sequence[float], weights: Sequence[int], shares: Sequence[tuple[int, int]]
-) -> list[float]:
-    """Compute quantiles of at least one sorted value with positive whole weights.
-
-    Shares are ascending fractions such as (1, 4), so that no rounding decides on an exact match.
-    """
-    sums = list(accumulate(weights))
-    quantiles = []
-    index = 0
-    for above, below in shares:  # ascending
-        while sums[index] * below < sums[-1] * above:
-            index += 1
-        meets = sums[index] * below == sums[-1] * above and index + 1 < len(values)
-        quantiles.append((values[index] + values[index + 1]) / 2 if meets else values[index])
-    return quantiles
-
-
-def compute_box_plot(values: Sequence[float], probabilities: Sequence[float]) -> BoxPlot | None:
-    """Compute the box plot of weighted scores; None without a score."""
-    if not values:
-        return None
-    pairs = sorted(zip(values, map(weight_units, probabilities), strict=True))
-    ordered = [value for value, _ in pairs]
-    q1, median, q3 = _weighted_quantiles(ordered, [number for _, number in pairs], _QUARTILES)
-    reach = WHISKER_REACH * (q3 - q1)
-    inside = [value for value in ordered if q1 - reach <= value <= q3 + reach]
-    # The quartiles lie within the range of the scores, so a score lies in the box or on each side.
-    low, high = min(inside[0], q1), max(inside[-1], q3)
-    beyond = [value for value in ordered if not q1 - reach <= value <= q3 + reach]
-    shown = sorted(set(beyond), key=lambda value: (-max(low - value, value - high), value))
-    return BoxPlot(
-        n=len(ordered),
-        low=low,
-        q1=q1,
-        median=median,
-        q3=q3,
-        high=high,
-        outside=len(beyond),
-        outliers=tuple(sorted(shown[:MAX_OUTLIERS])),
-    )
-
 
 WINDOW = "1h"  # any window will do: all traces get the same timestamp
 SERVICE = "run"

@@ -21,7 +21,7 @@ from ragmeter.alerts.alert import (
 from ragmeter.breakdown.contrasts import Contrast
 from ragmeter.breakdown.sources import ChangeCells
 from ragmeter.breakdown.story import SEGMENT_LEVEL, Explanation, explain_change
-from ragmeter.core.clocks import parse_duration
+from ragmeter.core.durations import parse_duration
 from ragmeter.core.metric_specs import find_helping_spec
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.core.series import split_scorer

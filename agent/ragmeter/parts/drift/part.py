@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Self
 
 from ragmeter.alerts.alert import MAX_ALERTS, Alert
 from ragmeter.config.reporting import DriftDetectionSettings
-from ragmeter.core.clocks import bucket_seconds, parse_window
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.durations import parse_window
 from ragmeter.core.score import JUDGE_SCORER
-from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
+from ragmeter.metrics.nuggets import AUTONUGGETIZER
 from ragmeter.metrics.ranking import UMBRELA
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.contract import Event, Part, PartContext, ScoredBatch
@@ -34,6 +34,7 @@ from ragmeter.parts.drift.series import milestones_for
 from ragmeter.parts.drift.series_monitors import SavedMonitor
 from ragmeter.parts.drift.watched_series import WatchedSeries
 from ragmeter.parts.views import BaselineKeeper
+from ragmeter.windows.bucket_width import bucket_seconds
 from ragmeter.windows.windows import Windows
 
 # After so long without a trace everything was read: a night without traffic costs no readings.

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ragmeter.core.feedback import MAX_PASSAGES, SCHEMA, Feedback
-from ragmeter.ingest.files import (
+from ragmeter.ingest.feedback_files import (
     INVALID,
     MAX_BYTES,
     decode_feedback,

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from ragmeter.config.inputs import FeedbackSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.clocks import parse_window
 from ragmeter.core.counters import Counters, GaugeSample
-from ragmeter.core.errors import is_item_fault
+from ragmeter.core.durations import parse_window
 from ragmeter.core.feedback import HUMAN, PEOPLE, RESERVED_SCORERS
-from ragmeter.core.label_bounds import NameAdmission
+from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.metric_specs import base_name
+from ragmeter.core.name_admission import NameAdmission
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.labelled import (

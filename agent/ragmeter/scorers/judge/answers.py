@@ -27,7 +27,7 @@ from ragmeter.metrics.cited_statements import (
     list_citation_instances,
     missing_citation_reason,
 )
-from ragmeter.metrics.claims_and_nuggets import (
+from ragmeter.metrics.claims import (
     HIGHEST_RUBRIC,
     JudgedClaim,
     answer_relevancy,

@@ -19,7 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragmeter.core.tiers import ScoringCost, SingleFlight
+from ragmeter.core.single_flight import SingleFlight
+from ragmeter.core.tiers import ScoringCost
 from ragmeter.reasons import Reason
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ragmeter.core.score import NoScore, most_common_reason
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.claims_and_nuggets import (
+from ragmeter.metrics.nuggets import (
     MAX_SCORED_NUGGETS,
     NUGGET_IMPORTANCE,
     NUGGET_SUPPORT,

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import get_args
 
 from ragmeter.config.scoring import JudgeFamily, JudgeSettings
-from ragmeter.core.clocks import remaining_seconds
+from ragmeter.core.deadlines import remaining_seconds
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import JUDGE_SCORER, NoScore, Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier

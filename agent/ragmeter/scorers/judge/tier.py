@@ -19,13 +19,9 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.metrics import ranking
 from ragmeter.metrics.canary.answers import answers_to_judge
 from ragmeter.metrics.cited_statements import CITATION_METRICS
-from ragmeter.metrics.claims_and_nuggets import (
-    AUTONUGGETIZER,
-    CLAIM_METRICS,
-    FACT_METRICS,
-    NUGGET_METRICS,
-)
+from ragmeter.metrics.claims import CLAIM_METRICS, FACT_METRICS
 from ragmeter.metrics.labelled import labelled_metric_names
+from ragmeter.metrics.nuggets import AUTONUGGETIZER, NUGGET_METRICS
 from ragmeter.reasons import Reason
 from ragmeter.scorers.judge import answers, passages
 from ragmeter.scorers.judge.annotation import score_annotation

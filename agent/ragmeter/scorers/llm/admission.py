@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from ragmeter.core.clocks import backoff_seconds
+from ragmeter.core.retries import backoff_seconds
 from ragmeter.scorers.llm.billing import AttemptOutcome
 from ragmeter.scorers.llm.replies import FailedAttempt
 

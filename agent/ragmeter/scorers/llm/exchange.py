@@ -14,7 +14,7 @@ from typing import TypeVar
 import httpx
 
 from ragmeter.config.scoring import JudgeSettings
-from ragmeter.core.clocks import backoff_seconds, parse_retry_after
+from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.scorers.llm.admission import AdmissionControl
 from ragmeter.scorers.llm.replies import FailedAttempt
 from ragmeter.scorers.llm.transport import ApiKey, make_http_client

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.core.score import NoScore
-from ragmeter.core.tiers import MetricScorer, ScoringCost, SingleFlight
+from ragmeter.core.single_flight import SingleFlight
+from ragmeter.core.tiers import MetricScorer, ScoringCost
 from ragmeter.metrics.answer_text import MAX_ANSWER, parse_answer
 from ragmeter.metrics.grounding import (
     grounding_features,

@@ -1,0 +1,152 @@
+"""Langfuse; `key_tables.yaml` has the sources and what to beware of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ragmeter.ingest.conventions.documents import read_documents
+from ragmeter.ingest.conventions.key_tables import (
+    add_tag,
+    fill_content,
+    fill_tokens,
+    key_table,
+    read_by_table,
+)
+from ragmeter.ingest.conventions.span_content import (
+    SpanContent,
+    SpanRole,
+    defer_content,
+    has_texts,
+)
+from ragmeter.ingest.conventions.values import (
+    parse_cost,
+    parse_count,
+    parse_nested_json,
+    parse_number,
+    scalar_text,
+)
+from ragmeter.ingest.spans import Span
+
+_OBSERVATION = "langfuse.observation."
+_TRACE = "langfuse.trace."
+_MAX_KEYS = 64  # of usage and cost details that are read
+_MAX_TAGS = 32  # of one trace
+# names of functions that retrieve; shared with other products that have no such type
+_RETRIEVER_NAME = re.compile(
+    r"retriev|(?:vector|similarity|semantic|hybrid|document|doc|knowledge|kb|context)[\w .-]{0,12}"
+    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)",
+    re.IGNORECASE,
+)
+
+
+def read_langfuse(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Langfuse."""
+    attributes = span.attributes
+    full = full or _RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
+    content = read_by_table(key_table("langfuse"), attributes, full)
+    input_value = attributes.get(_OBSERVATION + "input")
+    output_value = attributes.get(_OBSERVATION + "output")
+    if content.role is SpanRole.OTHER and _OBSERVATION + "type" not in attributes:
+        if _OBSERVATION + "model.name" in attributes:  # Langfuse takes it for a generation too
+            content.role = SpanRole.LLM
+        elif _OBSERVATION + "input" in attributes or _OBSERVATION + "output" in attributes:
+            content.role = SpanRole.CHAIN
+        if full or not defer_content(content):
+            fill_content(content, input_value, output_value)
+    if content.role is SpanRole.CHAIN and _RETRIEVER_NAME.search(span.name):
+        opened = parse_nested_json(output_value)
+        documents = read_documents(opened) if isinstance(opened, list) else None
+        if has_texts(documents):
+            content.role = SpanRole.RETRIEVER
+            content.documents, content.answer, content.answer_gap = documents, None, None
+    _fill_from_trace(span, content, full)
+    for key in ("langfuse.environment", "langfuse.release"):
+        if key not in attributes:  # the SDK writes it once, on the resource
+            add_tag(content, key.removeprefix("langfuse."), span.resource.get(key))
+    _fill_usage(content, parse_nested_json(attributes.get(_OBSERVATION + "usage_details")))
+    content.cost_usd = _cost(parse_nested_json(attributes.get(_OBSERVATION + "cost_details")))
+    content.first_token_ns = parse_iso_nanoseconds(
+        parse_nested_json(attributes.get(_OBSERVATION + "completion_start_time"))
+    )
+    name = scalar_text(attributes.get(_OBSERVATION + "prompt.name"))
+    version = scalar_text(attributes.get(_OBSERVATION + "prompt.version"))
+    if name or version:
+        content.prompt_version = f"{name}@{version}" if name and version else name or version
+    if str(attributes.get(_OBSERVATION + "level", "")).upper() == "ERROR":
+        content.failed = True
+        content.error = scalar_text(attributes.get(_OBSERVATION + "status_message"))
+    tags = parse_nested_json(attributes.get(_TRACE + "tags"))
+    for tag in tags[:_MAX_TAGS] if isinstance(tags, list) else ():
+        if isinstance(tag, str):
+            add_tag(content, f"tag.{tag}", "true")
+    return content
+
+
+def parse_iso_nanoseconds(value: Any) -> int | None:
+    """Return the Unix nanoseconds of an ISO time, which is in UTC if it names no zone."""
+    if not isinstance(value, str) or len(value) > 64:
+        return None
+    try:
+        time = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    seconds = (time - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+    return round(seconds * 1e6) * 1000 if seconds > 0 else None
+
+
+def _fill_from_trace(span: Span, content: SpanContent, full: bool) -> None:
+    """Use the trace's input and output where they describe this span."""
+    input_value = span.attributes.get(_TRACE + "input")
+    output_value = span.attributes.get(_TRACE + "output")
+    if input_value is None and output_value is None:
+        return
+    if content.role not in (SpanRole.CHAIN, SpanRole.OTHER, SpanRole.LLM):
+        return
+    root = not span.parent_id
+    if full or not defer_content(content):
+        trace = SpanContent(role=SpanRole.CHAIN)
+        fill_content(trace, input_value, output_value)
+        if trace.query is not None and (root or content.query is None):
+            content.query, content.query_gap = trace.query, trace.query_gap
+        if trace.answer is not None and (root or content.answer is None):
+            content.answer, content.answer_gap = trace.answer, trace.answer_gap
+            content.calls_tools = False
+    if root and content.role is SpanRole.OTHER:
+        content.role = SpanRole.CHAIN
+
+
+def _fill_usage(content: SpanContent, usage: Any) -> None:
+    if not isinstance(usage, dict):
+        return
+    fill_tokens(content, usage)
+    if "input" in usage:
+        content.input_tokens = _sum(usage, "input")
+    if "output" in usage:
+        content.output_tokens = _sum(usage, "output")
+
+
+def _sum(usage: Mapping[str, Any], name: str) -> int | None:
+    """Add up `input` and its parts `input_cached_tokens`, ..., which the SDK takes out of it."""
+    counts = [
+        n
+        for key, value in list(usage.items())[:_MAX_KEYS]
+        if (key == name or (isinstance(key, str) and key.startswith(name + "_")))
+        and (n := parse_count(value)) is not None
+    ]
+    return sum(counts) if counts else None
+
+
+def _cost(details: Any) -> float | None:
+    if not isinstance(details, dict):
+        return None
+    total = parse_number(details.get("total"))
+    if total is None:
+        values = list(details.values())[:_MAX_KEYS]
+        parts = [n for value in values if (n := parse_number(value)) is not None]
+        total = sum(parts) if parts else None
+    return parse_cost(total)

@@ -1,0 +1,164 @@
+"""OpenLLMetry (Traceloop); `key_tables.yaml` has the sources and what to beware of."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ragmeter.ingest.conventions.documents import (
+    read_documents,
+    read_tool_documents,
+)
+from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
+from ragmeter.ingest.conventions.otel_genai import fill_usage
+from ragmeter.ingest.conventions.span_content import (
+    RetrievedDocument,
+    SpanContent,
+    SpanRole,
+    defer_content,
+    first_event_time,
+    has_texts,
+)
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_flattened_messages,
+)
+from ragmeter.ingest.conventions.values import (
+    has_flattened_items,
+    is_hidden,
+    is_truncated,
+    parse_nested_json,
+    scalar_text,
+)
+from ragmeter.ingest.spans import Span
+from ragmeter.reasons import Reason
+
+_TRACELOOP_KIND = "traceloop.span.kind"
+_ENTITY = "traceloop.entity."
+_ASSOCIATION = "traceloop.association.properties."
+_MAX_TAGS = 32
+_SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
+_RETRIEVES = re.compile(r"_?(?:retrieve|retrieval)(?![a-z]*_chain)(?:_|$|[A-Z])")
+_NAMES = (
+    (re.compile(r"Embeddings?$"), SpanRole.EMBEDDING),
+    (re.compile(r"Retriever$"), SpanRole.RETRIEVER),
+    (
+        re.compile(r"(?:Rerank(?:er)?|NodePostprocessor|Postprocessor)$|^rerank(?:_|$)"),
+        SpanRole.RERANKER,
+    ),
+)
+
+
+def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of OpenLLMetry."""
+    attributes = span.attributes
+    content = SpanContent(convention="openllmetry")
+    output = attributes.get(_ENTITY + "output")
+    documents: list[RetrievedDocument] | None = None
+    content.role = _openllmetry_role(span)
+    # a user may name a task so: `retrieve_documents`, but not `retrieval_chain`
+    may_retrieve = (
+        attributes.get(_TRACELOOP_KIND) == "task" and _RETRIEVES.match(_entity(span)) is not None
+    )
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or may_retrieve:
+        documents = read_documents(_outputs(output))
+        if content.role is SpanRole.CHAIN and has_texts(documents):
+            content.role = SpanRole.RETRIEVER
+    content.session = scalar_text(attributes.get(_ASSOCIATION + "session_id"))
+    content.user = scalar_text(attributes.get(_ASSOCIATION + "user_id"))
+    content.prompt_version = scalar_text(attributes.get("traceloop.prompt.version"))
+    content.tags = _association_tags(span)
+    if attributes.get("gen_ai.task.status") == "failure":
+        content.failed = True
+    if content.role is SpanRole.EMBEDDING:
+        return content
+    if content.role is SpanRole.LLM:
+        fill_usage(content, attributes)
+        content.first_token_ns = first_event_time(span, "llm.content.completion.chunk")
+        if full or not defer_content(content):
+            _fill_openllmetry_call(span, content)
+        return content
+    if not full and defer_content(content):
+        return content
+    content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
+        content.documents = documents
+        content.documents_gap = missing_documents_gap(documents, output)
+    elif content.role is SpanRole.TOOL:
+        content.documents = read_tool_documents(_outputs(output))
+    else:
+        content.answer, content.answer_gap = find_answer(output)
+    return content
+
+
+def _entity(span: Span) -> str:
+    name = scalar_text(span.attributes.get(_ENTITY + "name")) or span.name
+    return _SUFFIX.sub("", name)
+
+
+def _openllmetry_role(span: Span) -> SpanRole:
+    attributes = span.attributes
+    roles = key_table("openllmetry").roles
+    for key in ("gen_ai.operation.name", "llm.request.type"):
+        operation = attributes.get(key)
+        if isinstance(operation, str) and operation.lower() in roles:
+            return roles[operation.lower()]
+    name = _entity(span)
+    for pattern, role in _NAMES:
+        if pattern.search(name):
+            return role
+    kind = attributes.get(_TRACELOOP_KIND)
+    if kind == "tool":
+        return SpanRole.TOOL
+    if isinstance(kind, str) and kind:
+        return SpanRole.CHAIN
+    if has_flattened_items(attributes, "gen_ai.prompt") or has_flattened_items(
+        attributes, "gen_ai.completion"
+    ):
+        return SpanRole.LLM
+    return SpanRole.OTHER
+
+
+def _outputs(value: Any) -> Any:
+    opened = parse_nested_json(value)
+    if isinstance(opened, dict) and "documents" not in opened:
+        for key in ("outputs", "output"):
+            if key in opened:
+                return opened[key]
+    return opened
+
+
+def _fill_openllmetry_call(span: Span, content: SpanContent) -> None:
+    attributes = span.attributes
+    prompts = read_flattened_messages(attributes, "gen_ai.prompt")
+    replies = read_flattened_messages(attributes, "gen_ai.completion")
+    content.query = last_text_of(prompts, "user")
+    if content.query is None and not prompts:
+        content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    text = last_text_of(replies, "assistant") or next(
+        (reply.text for reply in replies if reply.text), None
+    )
+    content.calls_tools = text is None and any(message.tools for message in replies)
+    if text is None and not replies:
+        content.answer, content.answer_gap = find_answer(attributes.get(_ENTITY + "output"))
+    else:
+        content.answer = text
+    if is_hidden(content.query):
+        content.query, content.query_gap = None, Reason.CONTENT_HIDDEN
+    if is_hidden(content.answer):
+        content.answer, content.answer_gap = None, Reason.CONTENT_HIDDEN
+    if content.answer is not None and is_truncated(content.answer):
+        content.answer_gap = Reason.ANSWER_TRUNCATED
+
+
+def _association_tags(span: Span) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for key, value in span.attributes.items():
+        if key.startswith(_ASSOCIATION) and len(tags) < _MAX_TAGS:
+            name = key[len(_ASSOCIATION) :]
+            text = scalar_text(value)
+            if name not in ("session_id", "user_id") and text and not name.startswith("ls_"):
+                tags[name] = text
+    return tags

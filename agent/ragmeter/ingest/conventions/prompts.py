@@ -1,0 +1,100 @@
+"""The question within a prompt that holds instructions and passages as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+
+from ragmeter.ingest.conventions.values import (
+    key_list,
+)
+
+_MIN_PASSAGE = 40  # characters of a passage that show that a text holds it
+_MAX_PASSAGE_HEAD = 200  # characters of a passage that are looked for
+_MAX_COMPARED = 20  # passages, and questions of a prompt
+_NUMBERED = re.compile(r"^\[[1-9]\]:? ", re.MULTILINE)
+
+
+@cache
+def _labels() -> re.Pattern[str]:
+    """Return the pattern of the labels and tags that stand before the parts of a prompt."""
+    names = "|".join(
+        f"(?P<{group}>{'|'.join(sorted(map(re.escape, labels), key=len, reverse=True))})"
+        for group in ("question", "context", "other")
+        for labels in [key_list(f"{group}_labels")]
+    )
+    start = r"[ \t]*(?:\[\[ )?(?:[#*>-]+[ \t]*)?(?:the |your )?"
+    words = rf"{start}(?:{names})\**(?: ## \]\]|[ \xa0]?[:：]\**|\.?[ \t]*$)"
+    tags = "|".join(map(re.escape, key_list("question_labels") + key_list("context_labels")))
+    return re.compile(rf"^{words}|</?(?P<tag>{tags})>", re.MULTILINE | re.IGNORECASE)
+
+
+def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | None:
+    """Return the question in a prompt that holds passages or a block of context.
+
+    Args:
+        text: What is taken for the question.
+        passages: The texts that were retrieved.
+        is_prompt: Whether the text is what a model or an agent was sent. Else it is taken for a
+            prompt only if it holds two passages, or all: a user may ask about a text of the
+            knowledge base.
+
+    Returns:
+        The text itself if it is no such prompt, None if the prompt does not tell its question.
+    """
+    held, given = _count_held(text, passages)
+    holds_passages = held >= (1 if is_prompt else min(2, given)) and held > 0
+    if not holds_passages and ":" not in text and "\n" not in text and ">" not in text:
+        return text
+    marks = list(_labels().finditer(text))
+    kinds = [_label_kind(mark) for mark in marks]
+    has_context = "context" in kinds or len(_NUMBERED.findall(text)) > 1
+    is_template = is_prompt and "question" in kinds
+    if not holds_passages and not has_context and not is_template:
+        return text
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    context = marks[kinds.index("context")].start() if "context" in kinds else 0
+    known = ["".join(passage.split()) for passage in passages[:_MAX_COMPARED]]
+    before: list[str] = []
+    behind: list[str] = []
+    parts = [
+        (mark, part)
+        for mark, kind, end in zip(marks, kinds, ends, strict=True)
+        if kind == "question" and (part := text[mark.end() : end].strip())
+    ]
+    if len(parts) > _MAX_COMPARED:
+        return None
+    for mark, part in parts:
+        line = "".join((mark[0] + part.partition("\n")[0]).split())
+        if not any(line in passage for passage in known):  # a passage may hold a label too
+            (before if mark.start() < context else behind).append(part)
+    if before and behind and before[-1] != behind[-1]:
+        return None  # one of them may be in a passage
+    question = next(reversed(before + behind), None)
+    if question is not None:
+        first, _, rest = question.partition("\n\n")
+        question = first.rstrip() if rest and first.rstrip().endswith("?") else question
+        return None if _count_held(question, passages)[0] else question
+    return None if holds_passages or is_prompt else text
+
+
+def _label_kind(mark: re.Match[str]) -> str:
+    tag = mark["tag"]
+    if tag is None:
+        return mark.lastgroup or ""
+    if mark[0].startswith("</"):
+        return "other"
+    return "question" if tag.lower() in key_list("question_labels") else "context"
+
+
+def _count_held(text: str, passages: Sequence[str]) -> tuple[int, int]:
+    """Return how many passages a text holds, and of how many that are long enough to tell."""
+    if len(text) < _MIN_PASSAGE:  # most questions
+        return 0, 0
+    heads = (" ".join(passage[: 2 * _MAX_PASSAGE_HEAD].split()) for passage in passages)
+    heads = (head[:_MAX_PASSAGE_HEAD] for head in islice(heads, _MAX_COMPARED))
+    long = [head for head in heads if len(head) >= _MIN_PASSAGE]
+    normal = " ".join(text.split())
+    return sum(head in normal for head in long), len(long)
