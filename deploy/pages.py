@@ -23,8 +23,10 @@ from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import SECTIONS, app
 from ragmeter.config.loader import render_reference
+from ragmeter.config.settings import Settings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.collection import document_kinds
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.page.runbooks import INDEX, escape_cell, markdown_table, runbook_pages
 
@@ -138,6 +140,8 @@ def formats_table() -> str:
         rows.append(
             (entry["what"], f"`{entry['where']}`", ", ".join(versions), entry.get("another", ""))
         )
+    for name, kind in document_kinds(PARTS, Settings()).items():
+        rows.append((f"documents of the part {name}", f"`{kind.path}`", f"`{kind.schema}`", ""))
     return markdown_table(("what", "where", "version", "another version"), rows)
 
 

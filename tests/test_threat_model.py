@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES
 
+from tests.server.ports import DOCUMENT_PATHS
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
@@ -59,4 +61,6 @@ def test_nothing_follows_redirects() -> None:
 
 
 def test_every_open_path_is_said_to_be_open() -> None:
-    assert [path for path in (*OPEN_PATHS, *PATH_SCOPES) if f"`{path}`" not in PAGE] == []
+    assert [
+        path for path in (*OPEN_PATHS, *PATH_SCOPES, *DOCUMENT_PATHS) if f"`{path}`" not in PAGE
+    ] == []

@@ -9,24 +9,28 @@ from typing import Any
 
 import httpx
 from aiohttp import web
+from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.parts.collection import document_kinds
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
 
-__all__ = ["POSTS", "Loop", "Port", "asked", "asked_on", "port"]
+__all__ = ["DOCUMENT_PATHS", "POSTS", "Loop", "Port", "asked", "asked_on", "port"]
 
 Loop = Callable[[], asyncio.AbstractEventLoop] | None
 """What makes an event loop: `ragmeter worker` runs on uvloop, `ragmeter run` on Python's own."""
 
 STREAMS = ("/v1/inspect", "/v1/results")
 
+DOCUMENT_PATHS = [kind.path for kind in document_kinds(PARTS, Settings()).values()]
+
 POSTS = [
     "/v1/traces",
     "/v1/logs",
     "/v1/metrics",
     "/v1/rag/traces",
-    "/v1/index",
-    "/v1/feedback",
+    *DOCUMENT_PATHS,
     "/v1/baselines/promote",
 ]
 
@@ -88,7 +92,7 @@ async def port(connections: int = 400, host: str = "127.0.0.1", **http: Any) -> 
     settings = load_settings(environ={}, overrides={"http": {"host": host, **http}})
     access = AccessPolicy(settings)
     async with (
-        listen(_app(), host, 0, access, connections=connections) as url,
+        listen(_app(), host, 0, access, connections=connections, send_paths=DOCUMENT_PATHS) as url,
         httpx.AsyncClient(trust_env=False) as client,
     ):
         yield Port(url.replace("0.0.0.0", "127.0.0.1"), access, client)

@@ -18,6 +18,7 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.server import listener
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES, SECURITY_HEADERS
 
+from tests.server.ports import DOCUMENT_PATHS
 from tests.waiting import PATIENCE
 
 TOKEN = "a-token-of-some-length"
@@ -75,7 +76,7 @@ def guarded(tmp_path: Path) -> Settings:
     )
 
 
-@pytest.mark.parametrize("path", ["/v1/traces", "/v1/rag/traces", "/v1/feedback", "/v1/index"])
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/rag/traces", *DOCUMENT_PATHS])
 def test_who_asks_before_sending_needs_a_token_too(tmp_path: Path, path: str) -> None:
     settings = guarded(tmp_path)
     agent = EmbeddedAgent(settings, [], parts=PARTS)
@@ -108,9 +109,11 @@ def test_no_route_is_open_without_a_token(tmp_path: Path, monkeypatch: Any) -> N
     found = routes(tmp_path, monkeypatch)
     paths = {path for _, _, path in found}
     assert (
-        OPEN_PATHS | set(PATH_SCOPES) | {"/", "/api/windows.json", "/trace/{service}/{trace_id}"}
-        <= paths
-    )
+        OPEN_PATHS
+        | set(PATH_SCOPES)
+        | set(DOCUMENT_PATHS)
+        | {"/", "/api/windows.json", "/trace/{service}/{trace_id}"}
+    ) <= paths
     for (_, method, path), (bare, known) in found.items():
         # 503: it is not ready yet, and says so
         assert bare.status_code in ((200, 503) if path in OPEN_PATHS else (401,)), (method, path)

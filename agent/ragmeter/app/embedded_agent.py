@@ -103,10 +103,9 @@ async def serve_agent(
         trace_url=settings.alerts.trace_template,
     )
     traces = web.Application()
-    documents = [
-        DocumentsEndpoint(agent, bodies, part, kind)
-        for part, kind in document_kinds(agent.part_kinds, settings).items()
-    ]
+    kinds = document_kinds(agent.part_kinds, settings)
+    documents = [DocumentsEndpoint(agent, bodies, part, kind) for part, kind in kinds.items()]
+    document_paths = [kind.path for kind in kinds.values()]
     for app in (page, traces):
         endpoint.add_to(app)
         for one in documents:
@@ -125,7 +124,14 @@ async def serve_agent(
         async with contextlib.AsyncExitStack() as stack:  # the port for traces closes first
             await stack.enter_async_context(access.watch_files())
             shown = await stack.enter_async_context(
-                listen(page, http.host, http.metrics_port, access, connections=limits.connections)
+                listen(
+                    page,
+                    http.host,
+                    http.metrics_port,
+                    access,
+                    connections=limits.connections,
+                    send_paths=document_paths,
+                )
             )
             taken = await stack.enter_async_context(
                 listen(
@@ -135,6 +141,7 @@ async def serve_agent(
                     access,
                     name="otlp",
                     connections=limits.connections,
+                    send_paths=document_paths,
                 )
             )
             yield taken, shown

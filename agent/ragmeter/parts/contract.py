@@ -51,7 +51,7 @@ class DocumentKind:
 
     Args:
         path: Where documents are posted.
-        schema_prefix: How the `schema` of every version of the kind begins.
+        schema: The `schema` of a document: its kind, a slash and the version that is read.
         max_bytes: Bytes of one document.
         max_waiting: Documents that may wait for their answer at a time.
         decode: Decodes one document.
@@ -66,7 +66,7 @@ class DocumentKind:
     """
 
     path: str
-    schema_prefix: str
+    schema: str
     max_bytes: int
     max_waiting: int
     decode: Callable[[bytes], Document | DecodeFailure]
@@ -76,6 +76,11 @@ class DocumentKind:
     read_file: Callable[[Path], Iterator[Document | DecodeFailure]] | None = None
     encode_sent: Callable[[Any], bytes | DecodeFailure] | None = None
     decode_sent: Callable[[bytes], Document | DecodeFailure] | None = None
+
+    @property
+    def schema_prefix(self) -> str:
+        """How the `schema` of every version begins."""
+        return self.schema.partition("/")[0] + "/"
 
     def matches(self, value: bytes) -> bool:
         """Return whether a message is a document of this kind, of any version of its schema."""

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -33,15 +33,14 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
+_SEND: AccessScope = "send"
 PATH_SCOPES: dict[str, AccessScope] = {
     "/metrics": "scrape",
     "/v1/traces": "send",
     "/v1/logs": "send",
     "/v1/metrics": "send",
     "/v1/rag/traces": "send",
-    "/v1/feedback": "send",
-    "/v1/index": "send",
-}  # the scope of all other paths is `read`
+}  # the scope of all other paths is `read`, but for those that `listen` is given
 
 # Paths that a form on a page of our own posts to; every other POST comes from programs. The handler
 # checks a token that only the page has.
@@ -78,16 +77,24 @@ async def listen(
     *,
     name: str = "metrics",
     connections: int = 400,
+    send_paths: Iterable[str] = (),
 ) -> AsyncIterator[str]:
     """Serve `app` to permitted clients inside the block, and yield the base URL.
 
-    Port 0 picks a free one; `name` is that of the port in counters and logs.
+    Args:
+        app: The handlers.
+        host: The address.
+        port: Port 0 picks a free one.
+        access: Who is permitted.
+        name: That of the port in counters and logs.
+        connections: Open connections; beyond it the idlest one is closed.
+        send_paths: Paths beside `PATH_SCOPES` that are for sending.
 
     Raises:
         ListenError: The address is in use or invalid.
     """
     limiter = ConnectionLimiter(f"{name} port", connections, access.refusals(name))
-    RequestGuard(access, host, name, limiter).add_to(app)
+    RequestGuard(access, host, name, limiter, send_paths=send_paths).add_to(app)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -129,8 +136,15 @@ class RequestGuard:
     """The check of every request to one port, which is given by its name."""
 
     def __init__(
-        self, access: AccessPolicy, host: str, port: str, limiter: ConnectionLimiter
+        self,
+        access: AccessPolicy,
+        host: str,
+        port: str,
+        limiter: ConnectionLimiter,
+        *,
+        send_paths: Iterable[str],
     ) -> None:
+        self._scopes = {**PATH_SCOPES, **dict.fromkeys(send_paths, _SEND)}
         self._access = access
         self._open_to_all = access.is_open_to_all(host)
         self._refused = access.refusals(port)
@@ -150,7 +164,7 @@ class RequestGuard:
     async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
-        scope = PATH_SCOPES.get(path, "read")
+        scope = self._scopes.get(path, "read")
         problem = self._find_problem(request, scope, form=path in FORM_PATHS)
         if path in OPEN_PATHS:
             response = await handler(request)

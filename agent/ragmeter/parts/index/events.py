@@ -22,8 +22,7 @@ from ragmeter.ingest.native import DecodeFailure, has_values_over, split_body
 from ragmeter.trace import Id, Tag, Timestamp
 from ragmeter.windows.log_histogram import cell_index, cell_value
 
-_SCHEMA: Final = "ragmeter.index/1"
-SCHEMA_PREFIX = "ragmeter.index/"  # of every version
+SCHEMA: Final = "ragmeter.index/1"
 
 # Of one event: a list of 100,000 chunks, and half of what Kafka takes as a message.
 MAX_BYTES = 2**19
@@ -165,7 +164,7 @@ class _ChunkCounts(_Counts):
 class IndexEvent(_EventPart):
     """One event. An index has a name where a service has several."""
 
-    model_config = ConfigDict(title=_SCHEMA, populate_by_name=True)
+    model_config = ConfigDict(title=SCHEMA, populate_by_name=True)
 
     schema_: Literal["ragmeter.index/1"] = Field(default="ragmeter.index/1", alias="schema")
     event_id: Id

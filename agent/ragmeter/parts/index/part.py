@@ -10,7 +10,7 @@ from ragmeter.core.label_bounds import MAX_LABEL_CHARS
 from ragmeter.parts.contract import DocumentKind, Part, PartContext
 from ragmeter.parts.index.events import (
     MAX_BYTES,
-    SCHEMA_PREFIX,
+    SCHEMA,
     IndexEvent,
     decode_index_event,
     decode_index_events,
@@ -28,7 +28,7 @@ class IndexPart(Part[IndexState]):
     state: ClassVar[Any] = IndexState
     documents = DocumentKind(
         path="/v1/index",
-        schema_prefix=SCHEMA_PREFIX,
+        schema=SCHEMA,
         max_bytes=MAX_BYTES,
         max_waiting=2_000,  # jobs wait for their replies, so more are a mistake
         decode=decode_index_event,

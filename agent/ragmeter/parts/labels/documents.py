@@ -119,7 +119,7 @@ def _decode_body(body: bytes) -> Iterator[LabelDocument | DecodeFailure]:
 
 DOCUMENTS = DocumentKind(
     path="/v1/feedback",
-    schema_prefix=f"{SCHEMA.partition('/')[0]}/",
+    schema=SCHEMA,
     topic="feedback",
     max_bytes=MAX_BYTES,
     max_waiting=20_000,
