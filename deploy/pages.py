@@ -158,9 +158,16 @@ def version_of(name: str) -> str:
 def runbook_file(name: str, text: str) -> str:
     """A runbook as it stands in docs/runbooks: with a mark below its title."""
     title, _, rest = text.partition("\n\n")
-    source = RUNBOOK_INDEX if name == INDEX else "agent/ragmeter/alerts/runbooks.yaml"
+    source = RUNBOOK_INDEX if name == INDEX else runbook_source(name)
     made = mark("generated", f"from {source} and the rules, by `python -m deploy.pages`")
     return f"{title}\n\n{made}\n\n{rest}"
+
+
+def runbook_source(name: str) -> str:
+    """The file that holds a runbook: that of the alerts, or of a part."""
+    files = sorted((ROOT / "agent").rglob("runbooks.yaml"))
+    (found,) = [path for path in files if name in yaml.safe_load(path.read_text("utf-8"))]
+    return found.relative_to(ROOT).as_posix()
 
 
 def generated() -> dict[Path, str]:
@@ -173,7 +180,7 @@ def generated() -> dict[Path, str]:
         formats: replaced(formats.read_text("utf-8"), "formats", formats_table()),
         **{
             DOCS / "runbooks" / f"{name}.md": runbook_file(name, text)
-            for name, text in runbook_pages().items()
+            for name, text in runbook_pages(PARTS).items()
         },
     }
 
@@ -182,14 +189,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check
-    stale = {
+    made = generated()
+    stale: dict[Path, str | None] = {
         path: text
-        for path, text in generated().items()
+        for path, text in made.items()
         if not path.is_file() or path.read_text("utf-8") != text
     }
+    # a runbook that is no more
+    stale |= dict.fromkeys(set((DOCS / "runbooks").glob("*.md")) - made.keys())
     for path, text in stale.items():
         sys.stdout.write(f"{path.relative_to(ROOT)}{' is not in step' if check else ''}\n")
-        if not check:
+        if check:
+            continue
+        if text is None:
+            path.unlink()
+        else:
             path.write_text(text, "utf-8")
     return 1 if check and stale else 0
 

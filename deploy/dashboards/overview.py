@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ragmeter.config.settings import Settings
-from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS, max_error_ratio
-
 from deploy.dashboards import thresholds
 from deploy.dashboards.bands import latency_band, metric_band
 from deploy.dashboards.board import Board, Row
 from deploy.dashboards.now import now
 from deploy.dashboards.panels import Column, Panel, columns, lines, link, number, on_page
+from deploy.dashboards.parts import overview_panels
 from deploy.dashboards.promql import INTERVAL, RANGE, of_service, target
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
@@ -23,7 +21,6 @@ MAIN = (
 """What the default rules watch."""
 
 ONE = Lines((Line(1, "critical", above=True),))
-BURN = tuple(alert.name for alert in BURN_RATE_ALERTS)
 THIRD = (8, 7)
 
 
@@ -117,8 +114,6 @@ def _each() -> list[Panel]:
     """What every service has in a row of its own."""
     statuses = f"sum by (status) (rate({of_service('rag_traces_total')}[{INTERVAL}]))"
     buckets = f"rate({of_service('rag_trace_duration_seconds_bucket')}[{INTERVAL}])"
-    bad = f"sum by (slo) (increase({of_service('rag_slo_bad_events_total')}[1h]))"
-    events = f"sum by (slo) (increase({of_service('rag_slo_events_total')}[1h]))"
     return [
         lines(
             "Requests per second by status",
@@ -154,11 +149,7 @@ def _each() -> list[Panel]:
             "citation_precision", "Support by citations",
             "How well cited passages support the statements that cite them.", size=THIRD,
         ),
-        lines(
-            "Error budgets: bad share of the last hour",
-            f"Events that broke an objective. {_budgets()}", {"{{slo}}": f"{bad} / {events}"},
-            unit="percentunit", size=THIRD, alerts=BURN,
-        ),
+        *overview_panels(),
         lines(
             "Single slow requests",
             "Estimated p95 from the histogram; the points are single requests (exemplars). Click"
@@ -168,16 +159,6 @@ def _each() -> list[Panel]:
             colours={"p95": "blue"},
         ),
     ]  # fmt: skip
-
-
-def _budgets() -> str:
-    """What the share is held against, from the same objectives as the rules."""
-    fast = BURN_RATE_ALERTS[0]
-    told = [
-        f"{slo.name} ({slo.objective:g}) at {max_error_ratio(fast.factor, slo.objective):.3g}"
-        for slo in Settings().slos
-    ]
-    return f"With the default objectives the fast page begins at: {', '.join(told)}."
 
 
 BOARD = Board(

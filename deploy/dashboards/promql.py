@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragmeter_exporters.rules.promql import quote
+from ragmeter.alerts.promql import quote
 
 __all__ = [
     "INTERVAL",

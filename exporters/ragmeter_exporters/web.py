@@ -176,8 +176,9 @@ class _MetricsPortHandlers:
 
     async def runbook(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
+        parts = self._agent.part_kinds
         return await self._page(
-            request, HTML, lambda: runbook_page(name), "There is no such runbook."
+            request, HTML, lambda: runbook_page(name, parts), "There is no such runbook."
         )
 
     async def windows(self, request: web.Request) -> web.Response:

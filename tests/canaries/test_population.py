@@ -41,17 +41,6 @@ RULE = {
     "min_samples": 5,
     "summary": "{service}: {value}",
 }
-SLOS = [
-    {"name": "up", "bad": "failed", "objective": 0.99},
-    {
-        "name": "facts",
-        "bad": "low",
-        "metric": "fact_coverage",
-        "scorer": REFERENCE_SCORER,
-        "threshold": 0.5,
-        "objective": 0.9,
-    },
-]
 
 
 def canary(number: int, **changes: Any) -> Trace:
@@ -61,7 +50,7 @@ def canary(number: int, **changes: Any) -> Trace:
 
 def aggregator() -> Aggregator:
     rules = parse_rules([{"rules": [RULE]}], metrics=metric_specs())
-    settings = load_settings(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
+    settings = load_settings(environ={}, overrides={"segments": ["category"]})
     return Aggregator(settings, rules, SCORER.pairs, parts=PARTS)
 
 
@@ -77,9 +66,7 @@ def live(of: Aggregator) -> dict[str, Any]:
     counters = {
         (name, labels): value
         for (name, labels), value in of.counters.items()
-        if ("scorer", REFERENCE_SCORER) not in labels
-        and name != "rag_canaries_total"
-        and ("slo", "facts") not in labels
+        if ("scorer", REFERENCE_SCORER) not in labels and name != "rag_canaries_total"
     }
     assert any(name == "rag_traces_total" for name, _ in counters)
     series = [pair for pair in windows.series("bot") if pair[1] != REFERENCE_SCORER]
@@ -148,7 +135,6 @@ def test_canaries_are_measured_counted_and_alerted_on_without_traffic() -> None:
     counted = dict(one.counters.items())
     own = ("service", "bot")
     assert counted["rag_canaries_total", (own, ("status", "ok"))] == 8
-    assert counted["rag_slo_bad_events_total", (own, ("slo", "facts"))] == 8
     assert ("rag_traces_total", (own, ("status", "ok"))) not in counted
     assert {
         worst.trace_id

@@ -62,11 +62,6 @@ def test_objects_in_the_environment_are_json() -> None:
         ({"alerts": {"evaluation_seconds": 1e-9}}, ["alerts.evaluation_seconds"]),
         ({"alerts": {"webhook_url": "http://"}}, ["alerts.webhook_url", "with a host"]),
         ({"alerts": {"alertmanager_url": "http://[::"}}, ["alerts.alertmanager_url"]),
-        ({"slos": [{"name": "a", "bad": "slow"}]}, ["slos.0", "`slow` needs `seconds`"]),
-        (
-            {"slos": [{"name": "a", "bad": "failed"}, {"name": "a", "bad": "failed"}]},
-            ["slos", "each name once"],
-        ),
         ({"sampling": {"judge": 0}}, ["sampling.judge", "greater than 0"]),
         ({"alerts": {"profile": "bold"}}, ["alerts.profile", "bold", "'balanced'"]),
         ({"alerts": {"webhook_url": "ftp://x"}}, ["alerts.webhook_url", "http://"]),

@@ -263,7 +263,6 @@ def everything() -> FakeAgent:
     counters.inc("rag_cost_usd_total", (own,), 0.25)
     counters.inc("rag_guessed_fields_total", (own, ("field", "query")), 7)
     counters.inc("rag_left_out_traces_total", (own, ("reason", "language")), 10)
-    counters.inc("rag_slo_events_total", (own, ("slo", "answers")), 40)
     counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from ragmeter.alerts.rules import AlertRule, RuleError, load_rules
 from ragmeter.config.settings import Settings
-from ragmeter.core.files import load_yaml
+from ragmeter.core.files import load_of_parts, load_yaml
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.metrics.registry import custom_metrics, metric_specs
 
@@ -40,9 +40,11 @@ class Runbook(TypedDict):
 
 @cache
 def load_runbooks() -> Mapping[str, Runbook]:
-    """Load the runbooks by the name of their page, from `runbooks.yaml`."""
-    runbooks: dict[str, Runbook] = load_yaml(__package__, "runbooks.yaml")
-    return runbooks
+    """Load the runbooks by the name of their page, with those of the parts."""
+    own: dict[str, Runbook] = load_yaml(__package__, "runbooks.yaml")
+    for runbooks in load_of_parts("runbooks.yaml"):
+        own |= runbooks
+    return own
 
 
 @cache

@@ -52,8 +52,8 @@ def prometheus_rules(settings: Settings) -> str:
     """
     check_parts(PARTS, settings)
     groups = rule_groups(
-        settings.slos,
-        windows=settings.windows,
-        runbooks=settings.alerts.runbook_base or RUNBOOK_BASE,
+        PARTS,
+        settings,
+        settings.alerts.runbook_base or RUNBOOK_BASE,
     )
     return rule_file(groups)

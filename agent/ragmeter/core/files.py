@@ -17,6 +17,13 @@ def load_yaml(package: str, name: str) -> Any:
     return parse_yaml(resources.files(package).joinpath(name).read_bytes())
 
 
+def load_of_parts(name: str) -> list[Any]:
+    """Load the data file `name` of every part whose folder has it, in the order of their names."""
+    folders = sorted(resources.files("ragmeter.parts").iterdir(), key=lambda folder: folder.name)
+    files = [folder.joinpath(name) for folder in folders if folder.is_dir()]
+    return [parse_yaml(file.read_bytes()) for file in files if file.is_file()]
+
+
 def parse_yaml(text: bytes) -> Any:
     """Parse YAML of our own, with libyaml (ten times as fast) where it is there."""
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -1,9 +1,10 @@
 """The contract of a part: one feature of a service, pure, deterministic and restorable.
 
 A part brings its state as typed rows, its metric families (`families.yaml`), its fragment of the
-pages (`page.html`) and the kind of documents that it reads beside traces. Parts know nothing of
-each other, of files, topics or ports: `ragmeter.aggregate` runs them over the scored traces, the
-two homes write the same rows into SQLite and into topics, and the exporters show their samples.
+pages (`page.html`), the kind of documents that it reads beside traces, its rules for Prometheus and
+its runbooks (`runbooks.yaml`). Parts know nothing of each other, of files, topics or ports:
+`ragmeter.aggregate` runs them over the scored traces, the two homes write the same rows into SQLite
+and into topics, and the exporters show their samples.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic_core import from_json
 
-from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.alert import Alert, Severity
+from ragmeter.alerts.promql import RuleTree
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
@@ -132,6 +134,15 @@ class PartContext:
     share: float = 1.0
 
 
+class PrometheusAlert(NamedTuple):
+    """An alert that Prometheus raises, as its runbook describes it; `keep` is in seconds."""
+
+    name: str
+    severity: Severity
+    condition: str
+    keep: float
+
+
 TraceName = tuple[str, str]
 """The bounded service and the id of a trace."""
 
@@ -211,15 +222,17 @@ class Part(ABC, Generic[StateT]):
 
     Attributes:
         name: Its name, which no other part has; the rows of its state begin with it.
-        package: The package that holds its `families.yaml` and `page.html`, where it has them.
+        package: The package that holds its data files.
         state: The type of a row of its state: what pydantic can validate and dump.
         documents: The kind of documents that it reads, None if it reads none.
+        prometheus_alerts: The alerts among its rules for Prometheus, each once.
     """
 
     name: ClassVar[str]
     package: ClassVar[str]
     state: ClassVar[Any]
     documents: ClassVar[DocumentKind | None] = None
+    prometheus_alerts: ClassVar[Sequence[PrometheusAlert]] = ()
 
     @classmethod
     @abstractmethod
@@ -238,6 +251,11 @@ class Part(ABC, Generic[StateT]):
         Raises:
             ConfigError: A setting cannot work.
         """
+
+    @classmethod
+    def prometheus_rules(cls, settings: Settings, runbooks: str) -> Sequence[RuleTree]:
+        """Return the rules on its families for Prometheus; `runbooks` is their base URL."""
+        return ()
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count a run of scored traces; `now` is the event time reached."""

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.parts.collection import PartPage
+from ragmeter.parts.collection import PartKinds, PartPage
 from ragmeter.server.client import label_path, quote_text, service_path, trace_path
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
@@ -204,9 +204,9 @@ def render_part_page(template: str, title: str, base: PageBase, **context: Any) 
     return _page(template, title, base, **context)
 
 
-def runbook_page(name: str) -> str | None:
+def runbook_page(name: str, parts: PartKinds) -> str | None:
     """Render a runbook by its name, like `drift`; None if there is none."""
-    source = runbook_pages().get(name)
+    source = runbook_pages(parts).get(name)
     if source is None:
         return None
     # other pages of the docs are not in the package

@@ -7,15 +7,16 @@ there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 from ragmeter.alerts.rule_sets import Runbook, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
+from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.contract import PrometheusAlert
 
-from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS, KEEP_FIRING, BurnRateAlert
 from ragmeter_exporters.rules.health_rules import HEALTH_RULES, WINDOW, HealthRule
 
 INDEX = "README"  # the page about all alerts, with the table of them
@@ -50,11 +51,15 @@ class _AlertRow(NamedTuple):
     keep: float = 0
 
 
-@cache
-def runbook_pages() -> Mapping[str, str]:
+def runbook_pages(parts: PartKinds) -> Mapping[str, str]:
     """Return every runbook in Markdown by its name, the index included."""
+    return _runbook_pages(tuple(alert for part in parts for alert in part.prometheus_alerts))
+
+
+@cache
+def _runbook_pages(alerts: tuple[PrometheusAlert, ...]) -> Mapping[str, str]:
     runbooks = load_runbooks()
-    rows = _alert_rows()
+    rows = _alert_rows(alerts)
     index = files(__package__).joinpath("runbook_index.md").read_text("utf-8")
     return {
         INDEX: f"{index.strip()}\n\n{_rules_table(runbooks, rows)}\n",
@@ -73,13 +78,13 @@ def escape_cell(text: str) -> str:
     return " ".join(text.replace("|", r"\|").split())
 
 
-def _alert_rows() -> Mapping[str, _AlertRow]:
+def _alert_rows(alerts: Iterable[PrometheusAlert]) -> Mapping[str, _AlertRow]:
     switched_on = {"rules": [{"name": _OFF, "enabled": True}]}
     profiles = [load_rules(profile=profile, brought=[switched_on]) for profile in RULE_PROFILES]
     return {
         **{rules[0].name: _rule_row(rules) for rules in zip(*profiles, strict=True)},
         **{name: _AlertRow("warning", text, text) for name, text in _DETECTORS.items()},
-        **{alert.name: _burn_row(alert) for alert in BURN_RATE_ALERTS},
+        **{alert.name: _prometheus_row(alert) for alert in alerts},
         **{rule.name: _health_row(rule) for rule in HEALTH_RULES},
     }
 
@@ -98,12 +103,12 @@ def _rule_row(rules: tuple[AlertRule, ...]) -> _AlertRow:
     )
 
 
-def _burn_row(alert: BurnRateAlert) -> _AlertRow:
-    condition = (
-        f"budget used {alert.factor:g} times too fast over {alert.long} and over {alert.short}"
-    )
+def _prometheus_row(alert: PrometheusAlert) -> _AlertRow:
     return _AlertRow(
-        severity=alert.severity, condition=condition, brief=condition, for_=0, keep=KEEP_FIRING
+        severity=alert.severity,
+        condition=alert.condition,
+        brief=alert.condition,
+        keep=alert.keep,
     )
 
 

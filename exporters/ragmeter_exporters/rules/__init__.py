@@ -1,1 +1,1 @@
-"""The rules for Prometheus: burn rates of error budgets, and the health of the agent."""
+"""The rules for Prometheus: those of the parts, and the health of the agent."""

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ragmeter.alerts.promql import RuleTree, alerting_rule
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.files import load_yaml
 
-from ragmeter_exporters.rules.promql import KEEP, RuleTree, alerting_rule
-
 # Stands in `RagScoresAbsent` for the configured window that fits: see `health_rules`.
 WINDOW = "{window}"
 HOUR = 3600
+KEEP = 900  # seconds for which a rule keeps firing that says nothing else: as those on an hour
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The Prometheus rule file: burn rates of error budgets, and the agent's own health.
+"""The Prometheus rule file: the rules of the parts, and the agent's own health.
 
 Both are what Prometheus does better than the agent: budgets of days on counters that outlive it,
 and what only somebody outside can raise. Thresholds with intervals, drift and evidence are the
@@ -11,40 +11,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import yaml
+from ragmeter.alerts.promql import RuleTree
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE
-from ragmeter.config.reporting import SloSettings
+from ragmeter.config.settings import Settings
+from ragmeter.parts.collection import PartKinds
 
-from ragmeter_exporters.rules.burn_rates import burn_rate_rules
+from ragmeter_exporters.rules.growth import growth_recordings
 from ragmeter_exporters.rules.health_rules import health_rules
-from ragmeter_exporters.rules.promql import RuleTree, growth_recordings
 
 INTERVAL = 30  # seconds between two evaluations: a tenth of the shortest window
 
 HEAD = """\
-# Rules for Prometheus 2.42 or newer, written by `ragmeter rules prometheus` from the objectives of
+# Rules for Prometheus 2.42 or newer, written by `ragmeter rules prometheus` from the settings of
 # the agent. Do not edit: change those, and write it anew.
 """
 
 
 def rule_groups(
-    slos: Sequence[SloSettings],
-    *,
-    windows: Sequence[str] = ("5m", "1h", "24h"),
-    runbooks: str = RUNBOOK_BASE,
+    parts: PartKinds, settings: Settings, runbooks: str = RUNBOOK_BASE
 ) -> list[RuleTree]:
     """Build the groups of rules as Prometheus reads them.
 
     Args:
-        slos: The objectives of the agent.
-        windows: The windows of the agent.
+        parts: The parts of the agent; each has a group of its own for its rules.
+        settings: The settings of the agent.
         runbooks: Base URL of the runbooks.
     """
     groups = {
-        "slo": burn_rate_rules(slos, runbooks) if slos else [],
-        "agent": [*growth_recordings(), *health_rules(runbooks, windows)],
+        **{part.name: part.prometheus_rules(settings, runbooks) for part in parts},
+        "agent": [*growth_recordings(), *health_rules(runbooks, settings.windows)],
     }
     return [
-        {"name": f"ragmeter-{name}", "interval": f"{INTERVAL}s", "rules": rules}
+        {"name": f"ragmeter-{name}", "interval": f"{INTERVAL}s", "rules": list(rules)}
         for name, rules in groups.items()
         if rules
     ]

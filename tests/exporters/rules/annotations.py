@@ -1,6 +1,6 @@
 """Fill in the annotations that promtool's unit tests of the rules expect.
 
-Which alert fires when, and with which labels, is written by hand in deploy/prometheus/tests/. The
+Which alert fires when, and with which labels, is written by hand in `*.test.yaml`. The
 words are long, and promtool compares them as well: after a change of the words,
 `python -m tests.exporters.rules.annotations` takes those that promtool found, to be read in the
 diff. Nothing else in the files changes.
@@ -22,8 +22,10 @@ from tests.waiting import PATIENCE
 
 __all__ = ["FILES", "HEAD", "TESTS", "filled", "promtool"]
 
-TESTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "tests"
-FILES = sorted(TESTS.glob("*.test.yaml"))
+ROOT = Path(__file__).parents[3]
+TESTS = ROOT / "deploy" / "prometheus" / "tests"
+# of the agent's own rules, and of those that parts bring
+FILES = sorted([*TESTS.glob("*.test.yaml"), *ROOT.glob("tests/parts/*/*.test.yaml")])
 HEAD = """\
 # Unit tests of the chart's ragmeter.rules.yaml: `promtool test rules FILE`. exp_annotations by
 # `python -m tests.exporters.rules.annotations`; the rest is written by hand.

@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ragmeter.config.loader import load_settings
-from ragmeter_exporters.rules.rule_file import rule_file, rule_groups
 
 from tests.exporters.rules.annotations import FILES, TESTS, promtool
 from tests.real import require
@@ -25,19 +23,6 @@ def test_promtool_finds_the_rules_in_order() -> None:
     number = len(re.findall(r"^ +- (?:alert|record): ", RULES.read_text("utf-8"), re.M))
     assert number > 45
     assert f"SUCCESS: {number} rules found" in done.stdout
-
-
-@pytest.mark.real
-def test_what_looks_like_a_template_is_text(tmp_path: Path) -> None:
-    """Prometheus takes labels and annotations for templates, and would not load the file."""
-    odd = "{{ nobody }}"
-    slos = [{"name": f'{odd} "\\\n', "bad": "failed", "objective": 0.99}]
-    settings = load_settings(environ={}, overrides={"slos": slos})
-    path = tmp_path / "rules.yaml"
-    path.write_text(rule_file(rule_groups(settings.slos, runbooks=f"https://{odd}")), "utf-8")
-    command = [require("promtool"), "check", "rules", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.real

@@ -17,15 +17,16 @@ from ragmeter.alerts.rule_sets import (
 from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import app
+from ragmeter.config.loader import load_settings
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.drift.alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter_exporters.families import all_families
-from ragmeter_exporters.rules.burn_rates import BURN_RATE_ALERTS
 from ragmeter_exporters.rules.health_rules import HEALTH_RULES
 from ragmeter_exporters.rules.rule_file import rule_groups
 from typer.testing import CliRunner
 
 from tests.command_lines import unknown
+from tests.exporters.rules.annotations import FILES
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -65,9 +66,9 @@ def test_the_committed_file_is_what_the_command_writes() -> None:
     assert out == COMMITTED.read_text("utf-8"), WRITTEN
 
 
-def test_it_holds_burn_rates_and_the_health_of_the_agent_alone() -> None:
-    burning = {alert.name for alert in BURN_RATE_ALERTS}
-    assert set(alerts()) == burning | {rule.name for rule in HEALTH_RULES}
+def test_it_holds_the_rules_of_parts_and_the_health_of_the_agent_alone() -> None:
+    of_parts = {alert.name for part in PARTS for alert in part.prometheus_alerts}
+    assert set(alerts()) == of_parts | {rule.name for rule in HEALTH_RULES}
     own = {rule.name for rule in load_rules()} | {DRIFT_RULE, JUDGE_CHANGED_RULE}
     assert not set(alerts()) & own, "a rule has one place"
 
@@ -184,7 +185,7 @@ def test_every_rule_has_a_unit_test_that_fires_and_one_that_does_not() -> None:
     fires: set[str | tuple[str, str]] = set()
     words: set[tuple[str, bool]] = set()
     text = ""
-    for file in FOLDER.glob("tests/*.test.yaml"):
+    for file in FILES:
         text += file.read_text("utf-8")
         for group in yaml.safe_load(file.read_text("utf-8"))["tests"]:
             for test in group.get("alert_rule_test", []):
@@ -205,21 +206,9 @@ def test_links_begin_with_what_the_settings_say(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RAGMETER_ALERTS__RUNBOOK_URL", "https://wiki.test/rag/")
     status, out, _ = printed("rules", "prometheus")
     assert status == 0
-    assert "runbook_url: https://wiki.test/rag/error-budget.md" in out
+    assert "runbook_url: https://wiki.test/rag/agent-down.md" in out
     assert RUNBOOK_BASE not in out
     assert runbook_link("SomebodysOwn") == f"{RUNBOOK_BASE}/README.md"
-
-
-def test_an_objective_on_a_metric_that_there_is_not_is_a_mistake(tmp_path: Path) -> None:
-    file = tmp_path / "ragmeter.yaml"
-    file.write_text("slos: [{name: a, bad: low, metric: groundig, threshold: 0.5}]")
-    status, out, err = printed("rules", "prometheus", "--config", str(file))
-    assert (status, out) == (2, "")
-    assert "'groundig' is not known" in err
-
-
-def test_without_objectives_there_are_no_burn_rates() -> None:
-    assert [group["name"] for group in rule_groups([])] == ["ragmeter-agent"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +218,7 @@ def test_without_objectives_there_are_no_burn_rates() -> None:
 def test_missing_scores_are_looked_for_in_a_window_that_there_is(
     windows: list[str], read: str
 ) -> None:
-    groups = rule_groups([], windows=windows)
+    groups = rule_groups((), load_settings(environ={}, overrides={"windows": windows}))
     rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
     assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
 

@@ -1,7 +1,7 @@
 """Turn scored traces into good and bad events of the configured objectives.
 
 Their counters are exported. The burn-rate rules for Prometheus read them
-(`ragmeter_exporters.rules.burn_rates`); the agent itself has no error budgets.
+(`ragmeter.parts.objectives.burn_rates`); the agent itself has no error budgets.
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+from ragmeter.alerts.promql import RuleTree
 from ragmeter.config.reporting import SloSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.counters import Counters
 from ragmeter.parts.contract import Part, PartContext, ScoredBatch
+from ragmeter.parts.objectives.burn_rates import burn_rate_rules, describe_alerts
 from ragmeter.parts.objectives.events import check_objectives, objective_events
 
 
@@ -20,6 +22,7 @@ class ObjectivesPart(Part[None]):
     name = "objectives"
     package = __package__
     state: ClassVar[Any] = None
+    prometheus_alerts = describe_alerts()
 
     def __init__(self, slos: Sequence[SloSettings], counters: Counters) -> None:
         self._slos = slos
@@ -39,6 +42,11 @@ class ObjectivesPart(Part[None]):
     def check(cls, settings: Settings) -> None:
         """Check the metrics and scorers of the objectives."""
         check_objectives(settings.slos)
+
+    @classmethod
+    def prometheus_rules(cls, settings: Settings, runbooks: str) -> Sequence[RuleTree]:
+        """Return the burn rates of the objectives."""
+        return burn_rate_rules(settings.slos, runbooks) if settings.slos else []
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count the events of scored traces, each with its weight."""

@@ -23,12 +23,12 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.parts.objectives.events import objective_events
 from ragmeter.trace import Status
 
-from tests.exporters.rules.annotations import TESTS
+from tests.exporters.rules.annotations import ROOT
 from tests.prometheus_server import prometheus
 from tests.real import require
 from tests.waiting import PATIENCE
 
-FOLDER = TESTS.parent / "slo"
+FOLDER = ROOT / "deploy" / "prometheus" / "slo"
 SLOS = load_settings(
     environ={},
     overrides={

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from ragmeter.alerts.promql import HALF, RuleTree, alerting_rule, quote
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
 from ragmeter.config.reporting import SloSettings
 from ragmeter.core.durations import parse_whole_seconds
-
-from ragmeter_exporters.rules.promql import HALF, MINUTE, RuleTree, alerting_rule, quote
+from ragmeter.parts.contract import PrometheusAlert
 
 
 class BurnRateAlert(NamedTuple):
@@ -49,7 +49,7 @@ MIN_ERRORS = 10
 
 # Seconds, as of the agent's own pages: an error ratio that stays at a threshold crosses it all the
 # time.
-KEEP_FIRING = 5 * MINUTE
+KEEP_FIRING = 300
 
 # The highest threshold: 14.4 x 10 % is more than everything, and could never fire.
 _MAX_ERROR_RATIO = 0.5
@@ -62,6 +62,22 @@ BAD_SQUARES = "rag_slo_bad_events_squared_total"
 _BY = "sum by (service, slo)"
 _RATIO = "service_slo:rag_slo_bad:ratio_rate"
 _ERRORS = "service_slo:rag_slo_bad:effective_increase"
+
+
+def describe_alerts() -> list[PrometheusAlert]:
+    """Return the alerts as their runbook describes them."""
+    return [
+        PrometheusAlert(
+            name=alert.name,
+            severity=alert.severity,
+            condition=(
+                f"budget used {alert.factor:g} times too fast over {alert.long}"
+                f" and over {alert.short}"
+            ),
+            keep=KEEP_FIRING,
+        )
+        for alert in BURN_RATE_ALERTS
+    ]
 
 
 def max_error_ratio(factor: float, objective: float) -> float:

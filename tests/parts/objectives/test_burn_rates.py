@@ -26,7 +26,7 @@ import yaml
 from ragmeter.config.loader import load_settings
 from ragmeter.config.reporting import SloSettings
 from ragmeter.core.durations import parse_duration
-from ragmeter_exporters.rules.burn_rates import (
+from ragmeter.parts.objectives.burn_rates import (
     BAD,
     BAD_SQUARES,
     BURN_RATE_ALERTS,

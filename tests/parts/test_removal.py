@@ -1,0 +1,100 @@
+"""The proof that a part can be taken out: its folders and its lines go, and all else passes.
+
+The tree without the part runs the fast tests that could know it. Left out of the slow suite are
+folders that no part reaches (formulas, ingest, scorers, statistics), which import nothing of one,
+and those that mostly wait for outside processes (brokers, charts, browsers): `ALL=1` before the
+command runs them, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ragmeter.app.parts import PARTS
+from ragmeter.core.files import load_yaml
+from ragmeter.parts.contract import Part
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parents[2]
+LISTED = Path("agent", "ragmeter", "app", "parts.py")
+CONFIG = "deploy/prometheus/objectives.yaml"
+RULES = Path("helm", "ragmeter", "files", "ragmeter.rules.yaml")
+GOLDEN = Path("tests", "golden", "golden.json")
+REMOVED = ("index", "objectives")  # taken out one at a time
+
+# What builds agents, reads what they export, or checks documents against the code.
+RUN = (
+    "tests/aggregate",
+    "tests/app",
+    "tests/alerts",
+    "tests/config",
+    "tests/exporters",
+    "tests/golden",
+    "tests/parts",
+    "tests/server",
+    "tests/test_docs.py",
+    "tests/test_house.py",
+    "tests/test_repository.py",
+)
+
+
+def part_named(name: str) -> type[Part[Any]]:
+    (found,) = [part for part in PARTS if part.name == name]
+    return found
+
+
+def copy_without(part: type[Part[Any]], copy: Path) -> None:
+    """Copy the tree without the folders of a part and its lines in the list of parts."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    for file in filter(None, listed.stdout.decode().split("\0")):
+        source = ROOT / file
+        if source.is_file() and f"/parts/{part.name}/" not in f"/{file}":
+            (copy / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy / file)
+    for compiled in (ROOT / "agent" / "ragmeter" / "metrics").glob("compiled.*.so"):
+        shutil.copy2(compiled, copy / "agent" / "ragmeter" / "metrics")
+    lines = (copy / LISTED).read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if part.package not in line and part.__name__ not in line]
+    assert len(kept) == len(lines) - 2
+    (copy / LISTED).write_text("".join(kept), "utf-8")
+    # the hashes of what the part exports go with it; all others must stand
+    golden = json.loads((copy / GOLDEN).read_text("utf-8"))
+    for declared in load_yaml(part.package, "families.yaml"):
+        golden["families"].pop(declared.partition("{")[0], None)
+    (copy / GOLDEN).write_text(json.dumps(golden), "utf-8")
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_the_tree_without_a_part_passes_its_tests(name: str, tmp_path: Path) -> None:
+    part = part_named(name)
+    copy = tmp_path / "tree"
+    copy_without(part, copy)
+    sources = os.pathsep.join(str(copy / top) for top in ("agent", "exporters", "."))
+    environment = {**os.environ, "PYTHONPATH": sources}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+        return done.stdout
+
+    run("git", "init", "--quiet")
+    run("git", "add", "--all")
+    run("git", "-c", "user.name=x", "-c", "user.email=x", "commit", "--quiet", "-m", "Take it out")
+    # the reference names what parts export, the rules read it
+    run(sys.executable, "-m", "deploy.pages")
+    rules = run(sys.executable, "-m", "ragmeter", "rules", "prometheus", "--config", CONFIG)
+    (copy / RULES).write_text(rules, "utf-8")
+    folders = ("tests",) if os.environ.get("ALL") else RUN
+    run(sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-m", "not slow", *folders)
