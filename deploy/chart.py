@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import AgentSettings
 
 __all__ = ["CHART", "Value", "generated", "main", "schema", "table", "values"]
 
@@ -171,7 +171,7 @@ def _cell(description: str) -> str:
 def schema(text: str) -> dict[str, Any]:
     """The JSON Schema of the values: nothing is allowed that is not named here."""
     described = {one.path: one.description for one in values(text)}
-    settings = Settings.model_json_schema()
+    settings = AgentSettings.model_json_schema()
     root = _shape("", yaml.safe_load(text), described)
     root["properties"] |= GIVEN_BY_HELM
     # the section of the workers, where the installed agent has none

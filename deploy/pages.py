@@ -21,8 +21,8 @@ import yaml
 from ragmeter.alerts.rule_sets import describe_rule
 from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
+from ragmeter.app.settings import render_reference
 from ragmeter.cli.main import SECTIONS, app
-from ragmeter.config.loader import render_reference
 from ragmeter.config.settings import Settings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.registry import metric_specs

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.config.loader import load_settings
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import AgentSettings
+from ragmeter.app.settings import load_settings
 
 from tests.command_lines import commands_in, unknown
 
@@ -71,7 +71,7 @@ def test_a_block_loads(language: str, text: str, tmp_path: Path) -> None:
 
 def load_yaml(text: str, folder: Path) -> None:
     tree = yaml.safe_load(text)
-    if isinstance(tree, dict) and set(tree) <= set(Settings.model_fields):
+    if isinstance(tree, dict) and set(tree) <= set(AgentSettings.model_fields):
         load_settings(environ={}, overrides=with_files(tree, folder))
     elif isinstance(tree, dict) and "rules" in tree:
         defaults = ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"

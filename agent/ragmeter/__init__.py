@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragmeter.app.api import read_scores, score
     from ragmeter.core.score import NoScore
     from ragmeter.metrics.custom import metric
-    from ragmeter.offline.api import read_scores, score
     from ragmeter.trace import Trace
 
 __version__ = "0.1.0"
@@ -19,8 +19,8 @@ _MODULES = {
     "NoScore": "ragmeter.core.score",
     "Trace": "ragmeter.trace",
     "metric": "ragmeter.metrics.custom",
-    "read_scores": "ragmeter.offline.api",
-    "score": "ragmeter.offline.api",
+    "read_scores": "ragmeter.app.api",
+    "score": "ragmeter.app.api",
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import CONFIRMING_SCORES
 from ragmeter.metrics.canary.specs import is_canary_scorer

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.app.parts import AgentSettings
+from ragmeter.app.settings import load_settings, render_reference
 from ragmeter.config.base import SettingsSection
 from ragmeter.config.inputs import PrivacySettings
-from ragmeter.config.loader import (
-    ConfigError,
-    dump_settings,
-    iter_settings,
-    load_settings,
-    render_reference,
-)
+from ragmeter.config.loader import ConfigError, dump_settings, iter_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.redaction_rules import BUILTIN_RULES
 
@@ -188,7 +184,7 @@ def test_the_base_url_of_a_judge_is_a_base(url: str) -> None:
 def test_the_reference_is_written_and_complete() -> None:
     """`ragmeter config reference > docs/configuration.md` mends it."""
     assert (ROOT / "docs" / "configuration.md").read_text() == render_reference()
-    keys = [key for key, _, _ in iter_settings()]
+    keys = [key for key, _, _ in iter_settings(AgentSettings)]
     for key in keys:
         assert f"`{key}`" in render_reference()
 

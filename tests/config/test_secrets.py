@@ -22,7 +22,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-from ragmeter.config.loader import ConfigError, dump_settings, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError, dump_settings
 from ragmeter.config.settings import Settings
 from ragmeter.server.access import AccessPolicy
 

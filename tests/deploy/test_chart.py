@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import AgentSettings
 
 from deploy import chart
 
@@ -62,7 +62,7 @@ def secret_settings(model: Any, above: str = "") -> Iterator[str]:
 
 
 def test_no_secret_can_be_given_as_a_value() -> None:
-    secrets = set(secret_settings(Settings))
+    secrets = set(secret_settings(AgentSettings))
     assert {
         "JudgeSettings.api_key",
         "OtlpSettings.session_salt",
@@ -75,9 +75,9 @@ def test_no_secret_can_be_given_as_a_value() -> None:
 
 
 def test_settings_have_all_their_other_keys() -> None:
-    schema = Settings.model_json_schema()
+    schema = AgentSettings.model_json_schema()
     assert set(schema["properties"]) <= set(SCHEMA["properties"]["config"]["properties"])
-    secrets = set(secret_settings(Settings))
+    secrets = set(secret_settings(AgentSettings))
     for name, node in schema["$defs"].items():
         keys = {key for key in node.get("properties", {}) if f"{name}.{key}" not in secrets}
         assert keys == set(SCHEMA["$defs"][name].get("properties", {}))

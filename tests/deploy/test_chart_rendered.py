@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 
 from deploy.chart import CHART
 from tests.deploy.charts import (

@@ -15,7 +15,7 @@ import yaml
 from pydantic import SecretStr
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE
 from ragmeter.app.exports import prometheus_rules
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 
 from tests.deploy.commands import check

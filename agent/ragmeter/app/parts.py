@@ -1,8 +1,11 @@
-"""The features that an agent and a worker have; a part is taken out with its lines here."""
+"""The features that an agent and a worker have, and the settings that this makes.
+
+A part is taken out with its lines here.
+"""
 
 from __future__ import annotations
 
-from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.collection import PartKinds, compose_settings
 from ragmeter.parts.control.part import ControlPart
 from ragmeter.parts.drift.part import DriftPart
 from ragmeter.parts.index.part import IndexPart
@@ -16,3 +19,5 @@ PARTS: PartKinds = [
     LabelsPart,
     ObjectivesPart,
 ]
+
+AgentSettings = compose_settings("AgentSettings", PARTS, __name__)

@@ -11,8 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ragmeter.app.settings import load_settings
 from ragmeter.cli import options
-from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import escape_control, exit_error
 from ragmeter.metrics.registry import metric_specs
 

@@ -16,8 +16,8 @@ from typing import Annotated
 
 import typer
 
+from ragmeter.app.settings import load_settings
 from ragmeter.cli import options
-from ragmeter.config.loader import load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
 DIFFERENT_EXIT_CODE = 3

@@ -307,7 +307,7 @@ _Scored = tuple[ScoredTrace, Trace]
 
 def _score_file(file: Path, settings: Settings) -> dict[tuple[str, str], _Scored]:
     """Score the traces of a file by the built-in scorers and the local models."""
-    from ragmeter.offline.api import score
+    from ragmeter.app.api import score
 
     items = InputFile(file).read(settings.limits.trace_bytes)
     traces = [item.trace for item, _ in items if isinstance(item, DecodedTrace)]

@@ -18,6 +18,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from ragmeter import __version__
+from ragmeter.app.settings import load_settings, render_reference
 from ragmeter.cli import options
 from ragmeter.cli.canaries import canary_app
 from ragmeter.cli.catalogue import metrics_app, rules_app
@@ -28,7 +29,7 @@ from ragmeter.cli.models import model_app
 from ragmeter.cli.replay import replay
 from ragmeter.cli.report import report, segments
 from ragmeter.cli.running_agent import baseline_app, tail, watch
-from ragmeter.config.loader import dump_settings, load_settings, render_reference
+from ragmeter.config.loader import dump_settings
 from ragmeter.console.terminal import (
     LogFormatter,
     StderrHandler,

@@ -98,9 +98,9 @@ def check_model(
 
 
 def _compare_with_labels(folder: Path, labels: Path) -> Table:
-    from ragmeter.config.loader import load_settings
+    from ragmeter.app.api import score
+    from ragmeter.app.settings import load_settings
     from ragmeter.core.score import BUILTIN_SCORER
-    from ragmeter.offline.api import score
     from ragmeter.offline.report.tables import agreement_table
     from ragmeter.windows.people_agreement import (
         LabelledScores,

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from ragmeter.config.loader import ConfigError, explicit_settings, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError, explicit_settings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError, UnusableResource, UsageError

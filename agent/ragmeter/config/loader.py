@@ -62,7 +62,6 @@ _TYPE_NAMES = {
     "RedactionRuleSettings": "redactrule",
     "ResolverSource": "source",
     "SamplingRates": "rates",
-    "SloSettings": "slo",
 }
 _BOUNDS = {"gt": "over {}", "ge": "at least {}", "lt": "under {}", "le": "at most {}"}
 
@@ -75,31 +74,37 @@ def load_settings(
     path: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     overrides: Mapping[str, Any] | None = None,
+    *,
+    model: type[Settings] = Settings,
 ) -> Settings:
     """Load the settings of a YAML file, then the environment, then a tree; the last one wins.
+
+    Args:
+        path: The file, if any.
+        environ: The environment.
+        overrides: The tree, if any.
+        model: The settings that there are; those of an agent are in `ragmeter.app.settings`.
 
     Raises:
         ConfigError: The text names the key, the value and what is allowed.
     """
     file = {} if path is None else _read_file(path)
     environment = EnvSettingsSource(
-        Settings, case_sensitive=False, env_prefix=ENV_PREFIX, env_nested_delimiter="__"
+        model, case_sensitive=False, env_prefix=ENV_PREFIX, env_nested_delimiter="__"
     )
-    environment.env_vars = _read_environment(environ)
+    environment.env_vars = _read_environment(environ, model)
     sources = (
-        InitSettingsSource(Settings, dict(overrides or {})),
+        InitSettingsSource(model, dict(overrides or {})),
         environment,
-        InitSettingsSource(Settings, file),
+        InitSettingsSource(model, file),
     )
     try:
-        return Settings(_build_sources=(sources, {}))
+        return model(_build_sources=(sources, {}))
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from None
+        raise ConfigError(_explain(error, model)) from None
 
 
-def iter_settings(
-    model: type[BaseModel] = Settings, prefix: str = ""
-) -> Iterator[tuple[str, FieldInfo, Any]]:
+def iter_settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
     """Yield every key with its field and default, in the order of the configuration reference."""
     for name, field in model.model_fields.items():
         default = field.default
@@ -125,9 +130,9 @@ def dump_settings(settings: Settings) -> str:
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
 
 
-def render_reference() -> str:
+def render_reference(model: type[Settings]) -> str:
     """Return the configuration reference as Markdown."""
-    rows = (_reference_row(*leaf) for leaf in iter_settings())
+    rows = (_reference_row(*leaf) for leaf in iter_settings(model))
     head = files(__package__).joinpath("reference_head.md").read_text("utf-8")
     return head + "".join(rows)
 
@@ -157,9 +162,10 @@ def _yaml_error(error: Exception) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
-def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict[str, Any]:
     """Return the variables of settings in lower case, with JSON decoded."""
-    names = [f"{ENV_PREFIX}{key.replace('.', '__').upper()}" for key, _, _ in iter_settings()]
+    keys = [key for key, _, _ in iter_settings(model)]
+    names = [f"{ENV_PREFIX}{key.replace('.', '__').upper()}" for key in keys]
     values: dict[str, Any] = {}
     for name, text in environ.items():
         if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name) or not text:
@@ -178,9 +184,9 @@ def _unknown(name: str, names: Iterable[str]) -> str:
     return f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def _explain(error: ValidationError) -> str:
-    keys = [key for key, _, _ in iter_settings()]
-    secrets = list(_secret_keys())
+def _explain(error: ValidationError, model: type[Settings]) -> str:
+    keys = [key for key, _, _ in iter_settings(model)]
+    secrets = list(_secret_keys(model))
     return "\n".join(_explain_item(item, keys, secrets) for item in error.errors())
 
 
@@ -208,7 +214,7 @@ def _explain_item(item: ErrorDetails, keys: list[str], secrets: list[str]) -> st
     return f"{key}: {shown} is not allowed: {message}"
 
 
-def _secret_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+def _secret_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Yield the keys of secrets; those in the items of a list are without an index."""
     for key, field, _ in iter_settings(model, prefix):
         if _holds_secret(field.annotation):
@@ -238,7 +244,7 @@ def _type_text(annotation: Any) -> str:
     if origin is Annotated:
         return _type_text(arguments[0])
     name = getattr(annotation, "__name__", str(annotation))
-    return _TYPE_NAMES.get(name, name.lower())
+    return _TYPE_NAMES.get(name, name.removesuffix("Settings").lower())
 
 
 def _plain_value(value: Any) -> Any:

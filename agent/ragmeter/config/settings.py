@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ragmeter.config.base import Distinct, NameList, SettingsSection, check_distinct
+from ragmeter.config.base import NameList, SettingsSection, check_distinct
 from ragmeter.config.inputs import (
     FeedbackSettings,
     HttpSettings,
@@ -24,7 +23,6 @@ from ragmeter.config.reporting import (
     AlertSettings,
     DriftDetectionSettings,
     ResultsExportSettings,
-    SloSettings,
 )
 from ragmeter.config.scoring import (
     HhemSettings,
@@ -94,7 +92,7 @@ class LimitSettings(SettingsSection):
 
 
 class Settings(SettingsSection, BaseSettings):
-    """The whole configuration."""
+    """The configuration of the core; `ragmeter.app.settings` adds that of the parts."""
 
     # names in lists and maps are matched by case; the loader decodes what is JSON
     model_config = SettingsConfigDict(
@@ -126,13 +124,6 @@ class Settings(SettingsSection, BaseSettings):
     hhem: HhemSettings = HhemSettings()
     models: ModelSettings = ModelSettings()
     alerts: AlertSettings = AlertSettings()
-    slos: Annotated[list[SloSettings], Distinct] = Field(
-        [
-            SloSettings(name="availability", bad="failed"),
-            SloSettings(name="latency", bad="slow", seconds=10, objective=0.95),
-        ],
-        description="objectives with an error budget",
-    )
     drift: DriftDetectionSettings = DriftDetectionSettings()
     kafka: KafkaSettings = KafkaSettings()
     results_export: ResultsExportSettings = ResultsExportSettings()

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, create_model
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.scoring import SamplingSettings
@@ -140,6 +140,20 @@ class Parts:
                     if name.startswith(prefix) and part.reads(name.removeprefix(prefix))
                 }
             )
+
+
+def compose_settings(name: str, kinds: PartKinds, module: str) -> type[Settings]:
+    """Return the model of the whole configuration: the settings of the core and of the parts.
+
+    It must be `name` in `module`, or its instances could not be pickled.
+    """
+    own: list[Any] = [kind.settings for kind in kinds if kind.settings is not None]
+    return create_model(
+        name,
+        __base__=(*own, Settings),
+        __doc__="The whole configuration.",
+        __module__=module,
+    )
 
 
 def check_parts(kinds: PartKinds, settings: Settings) -> None:

@@ -1,10 +1,10 @@
 """The contract of a part: one feature of a service, pure, deterministic and restorable.
 
-A part brings its state as typed rows, its metric families (`families.yaml`), its fragment of the
-pages (`page.html`), the kind of documents that it reads beside traces, its rules for Prometheus and
-its runbooks (`runbooks.yaml`). Parts know nothing of each other, of files, topics or ports:
-`ragmeter.aggregate` runs them over the scored traces, the two homes write the same rows into SQLite
-and into topics, and the exporters show their samples.
+A part brings its settings, its state as typed rows, its metric families (`families.yaml`), its
+fragment of the pages (`page.html`), the kind of documents that it reads beside traces, its rules
+for Prometheus and its runbooks (`runbooks.yaml`). Parts know nothing of each other, of files,
+topics or ports: `ragmeter.aggregate` runs them over the scored traces, the two homes write the same
+rows into SQLite and into topics, and the exporters show their samples.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic_core import from_json
 
 from ragmeter.alerts.alert import Alert, Severity
 from ragmeter.alerts.promql import RuleTree
+from ragmeter.config.base import SettingsSection
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
@@ -33,6 +34,12 @@ Event = Alert
 """What a part tells when time moves on: an alert that fires or has resolved."""
 
 StateT = TypeVar("StateT")
+SectionT = TypeVar("SectionT", bound=SettingsSection)
+
+
+def section_of(settings: Settings, kind: type[SectionT]) -> SectionT:
+    """Return the settings that a part has brought, or their defaults where they hold none of it."""
+    return settings if isinstance(settings, kind) else kind()
 
 
 class Document(Protocol):
@@ -133,6 +140,10 @@ class PartContext:
     windows: Windows = field(default_factory=Windows)
     share: float = 1.0
 
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Return the settings of the part itself."""
+        return section_of(self.settings, kind)
+
 
 class PrometheusAlert(NamedTuple):
     """An alert that Prometheus raises, as its runbook describes it; `keep` is in seconds."""
@@ -223,6 +234,7 @@ class Part(ABC, Generic[StateT]):
     Attributes:
         name: Its name, which no other part has; the rows of its state begin with it.
         package: The package that holds its data files.
+        settings: Its settings, a model whose fields are keys of the whole configuration.
         state: The type of a row of its state: what pydantic can validate and dump.
         documents: The kind of documents that it reads, None if it reads none.
         prometheus_alerts: The alerts among its rules for Prometheus, each once.
@@ -230,6 +242,7 @@ class Part(ABC, Generic[StateT]):
 
     name: ClassVar[str]
     package: ClassVar[str]
+    settings: ClassVar[type[SettingsSection] | None] = None
     state: ClassVar[Any]
     documents: ClassVar[DocumentKind | None] = None
     prometheus_alerts: ClassVar[Sequence[PrometheusAlert]] = ()

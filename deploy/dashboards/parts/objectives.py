@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ragmeter.config.settings import Settings
 from ragmeter.parts.objectives.burn_rates import BURN_RATE_ALERTS, max_error_ratio
+from ragmeter.parts.objectives.settings import ObjectivesSettings
 
 from deploy.dashboards.panels import Panel, lines
 from deploy.dashboards.promql import of_service
@@ -32,6 +32,6 @@ def _budgets() -> str:
     fast = BURN_RATE_ALERTS[0]
     told = [
         f"{slo.name} ({slo.objective:g}) at {max_error_ratio(fast.factor, slo.objective):.3g}"
-        for slo in Settings().slos
+        for slo in ObjectivesSettings().slos
     ]
     return f"With the default objectives the fast page begins at: {', '.join(told)}."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.embedded.agent import EmbeddedAgent

@@ -21,7 +21,7 @@ def test_promtool_finds_the_rules_in_order() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     number = len(re.findall(r"^ +- (?:alert|record): ", RULES.read_text("utf-8"), re.M))
-    assert number > 45
+    assert number > 30  # without those of the parts
     assert f"SUCCESS: {number} rules found" in done.stdout
 
 

@@ -23,9 +23,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from ragmeter.config.loader import load_settings
-from ragmeter.config.reporting import SloSettings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.durations import parse_duration
+from ragmeter.parts.contract import section_of
 from ragmeter.parts.objectives.burn_rates import (
     BAD,
     BAD_SQUARES,
@@ -35,6 +35,7 @@ from ragmeter.parts.objectives.burn_rates import (
     burn_rate_rules,
     max_error_ratio,
 )
+from ragmeter.parts.objectives.settings import ObjectivesSettings, SloSettings
 from ragmeter_exporters.rules.rule_file import INTERVAL
 
 from tests.prometheus_server import prometheus
@@ -54,7 +55,8 @@ Event = tuple[float, bool]
 
 def objectives(*named: tuple[str, float]) -> list[SloSettings]:
     slos = [{"name": name, "bad": "failed", "objective": target} for name, target in named]
-    return load_settings(environ={}, overrides={"slos": slos}).slos
+    settings = load_settings(environ={}, overrides={"slos": slos})
+    return section_of(settings, ObjectivesSettings).slos
 
 
 def availability(target: float = 0.99) -> list[SloSettings]:

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.config.loader import ConfigError, load_settings
-from ragmeter.config.reporting import SloSettings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.contract import section_of
 from ragmeter.parts.objectives.events import (
     ObjectiveEvent,
     check_objectives,
     objective_events,
 )
+from ragmeter.parts.objectives.settings import ObjectivesSettings, SloSettings
 from ragmeter.trace import Status
 
 
 def slo(**keys: object) -> SloSettings:
-    return load_settings(environ={}, overrides={"slos": [{"name": "one", **keys}]}).slos[0]
+    settings = load_settings(environ={}, overrides={"slos": [{"name": "one", **keys}]})
+    return section_of(settings, ObjectivesSettings).slos[0]
 
 
 def scored(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from ragmeter.app.parts import PARTS
+from ragmeter.app.settings import load_settings
 from ragmeter.cli.main import app
-from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.parts.objectives.burn_rates import BURN_RATE_ALERTS
 from ragmeter.parts.objectives.part import ObjectivesPart
@@ -44,7 +44,7 @@ def test_without_objectives_there_are_no_burn_rates() -> None:
 
 
 def test_every_alert_of_the_rules_is_one_that_the_runbook_describes() -> None:
-    rules = ObjectivesPart.prometheus_rules(Settings(), "")
+    rules = ObjectivesPart.prometheus_rules(with_objectives(UP), "")
     found = {rule["alert"]: rule for rule in rules if "alert" in rule}
     described = {alert.name: alert for alert in ObjectivesPart.prometheus_alerts}
     assert found.keys() == described.keys() == {alert.name for alert in BURN_RATE_ALERTS}

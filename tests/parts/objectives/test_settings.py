@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError
 
 
 @pytest.mark.parametrize(

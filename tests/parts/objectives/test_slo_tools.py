@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 import yaml
-from ragmeter.config.loader import load_settings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import ScoredTrace
 from ragmeter.parts.objectives.events import objective_events
+from ragmeter.parts.objectives.settings import SloSettings
 from ragmeter.trace import Status
 
 from tests.exporters.rules.annotations import ROOT
@@ -29,15 +29,10 @@ from tests.real import require
 from tests.waiting import PATIENCE
 
 FOLDER = ROOT / "deploy" / "prometheus" / "slo"
-SLOS = load_settings(
-    environ={},
-    overrides={
-        "slos": [
-            {"name": "availability", "bad": "failed", "objective": 0.99},
-            {"name": "latency", "bad": "slow", "seconds": 10, "objective": 0.95},
-        ]
-    },
-).slos
+SLOS = [
+    SloSettings(name="availability", bad="failed", objective=0.99),
+    SloSettings(name="latency", bad="slow", seconds=10, objective=0.95),
+]
 MINUTES = 7 * 60
 Counts = dict[str, dict[str, float]]
 

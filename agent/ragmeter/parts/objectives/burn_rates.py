@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 
 from ragmeter.alerts.promql import HALF, RuleTree, alerting_rule, quote
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
-from ragmeter.config.reporting import SloSettings
 from ragmeter.core.durations import parse_whole_seconds
 from ragmeter.parts.contract import PrometheusAlert
+from ragmeter.parts.objectives.settings import SloSettings
 
 
 class BurnRateAlert(NamedTuple):

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ragmeter.config.loader import ConfigError
-from ragmeter.config.reporting import SloSettings
 from ragmeter.core.arithmetic import weight_units
 from ragmeter.core.feedback import HUMAN, PEOPLE
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import BUILTIN_SCORER, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.objectives.settings import SloSettings
 
 
 class ObjectiveEvent(NamedTuple):

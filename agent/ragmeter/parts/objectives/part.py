@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from ragmeter.alerts.promql import RuleTree
-from ragmeter.config.reporting import SloSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.counters import Counters
-from ragmeter.parts.contract import Part, PartContext, ScoredBatch
+from ragmeter.parts.contract import Part, PartContext, ScoredBatch, section_of
 from ragmeter.parts.objectives.burn_rates import burn_rate_rules, describe_alerts
 from ragmeter.parts.objectives.events import check_objectives, objective_events
+from ragmeter.parts.objectives.settings import ObjectivesSettings, SloSettings
 
 
 class ObjectivesPart(Part[None]):
@@ -21,6 +21,7 @@ class ObjectivesPart(Part[None]):
 
     name = "objectives"
     package = __package__
+    settings = ObjectivesSettings
     state: ClassVar[Any] = None
     prometheus_alerts = describe_alerts()
 
@@ -36,17 +37,18 @@ class ObjectivesPart(Part[None]):
             ConfigError: An objective names an unknown metric or scorer.
         """
         cls.check(context.settings)
-        return cls(context.settings.slos, context.counters)
+        return cls(context.section(ObjectivesSettings).slos, context.counters)
 
     @classmethod
     def check(cls, settings: Settings) -> None:
         """Check the metrics and scorers of the objectives."""
-        check_objectives(settings.slos)
+        check_objectives(section_of(settings, ObjectivesSettings).slos)
 
     @classmethod
     def prometheus_rules(cls, settings: Settings, runbooks: str) -> Sequence[RuleTree]:
         """Return the burn rates of the objectives."""
-        return burn_rate_rules(settings.slos, runbooks) if settings.slos else []
+        slos = section_of(settings, ObjectivesSettings).slos
+        return burn_rate_rules(slos, runbooks) if slos else []
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count the events of scored traces, each with its weight."""

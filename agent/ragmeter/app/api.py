@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import LimitSettings, Settings
 from ragmeter.core.errors import UsageError, describe_fault
 from ragmeter.core.score import ScoredTrace
