@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ragmeter.alerts.rules import parse_rules
+from ragmeter.alerts.rules import default_documents, parse_rules
 from ragmeter.app.parts import AgentSettings
 from ragmeter.app.settings import load_settings
 
@@ -74,8 +74,7 @@ def load_yaml(text: str, folder: Path) -> None:
     if isinstance(tree, dict) and set(tree) <= set(AgentSettings.model_fields):
         load_settings(environ={}, overrides=with_files(tree, folder))
     elif isinstance(tree, dict) and "rules" in tree:
-        defaults = ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
-        parse_rules([yaml.safe_load(defaults.read_text("utf-8")), tree])
+        parse_rules([*default_documents(), tree])
     elif isinstance(tree, dict) and set(tree) & OTHERS:
         pass  # of another program, or the chart's
     else:

@@ -290,9 +290,6 @@ def _add_zeros(series: Series, snapshot: Snapshot) -> None:
             series["rag_tokens_total"].setdefault((own, ("direction", direction)), 0.0)
         series["rag_cost_usd_total"].setdefault((own,), 0.0)
         series[f"{DURATION}_sum"].setdefault((own,), 0.0)
-    for labels in list(series.get("rag_canaries_total", {})):
-        for status in STATUSES:
-            series["rag_canaries_total"].setdefault((labels[0], ("status", status)), 0.0)
     series["ragmeter_state_quarantined_total"].setdefault((), 0.0)
     for label in ("service", *snapshot.segments):
         series["ragmeter_label_overflow_total"].setdefault((("label", label),), 0.0)

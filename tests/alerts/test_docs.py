@@ -16,6 +16,7 @@ from ragmeter.alerts.rules import (
     AlertRule,
     LatencyCondition,
     UnscoredCondition,
+    default_documents,
     load_rules,
     parse_rules,
 )
@@ -116,8 +117,7 @@ RULES = PAGE[: PAGE.index("\n## Objectives and error budgets")]
 
 @pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", RULES, re.S))
 def test_examples_are_valid_rules(text: str) -> None:
-    defaults = Path(__file__).parents[2] / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
-    assert parse_rules([yaml.safe_load(defaults.read_text()), yaml.safe_load(text)])
+    assert parse_rules([*default_documents(), yaml.safe_load(text)])
 
 
 def test_the_webhook_example_has_the_fields_that_are_sent() -> None:

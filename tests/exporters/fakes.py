@@ -258,7 +258,6 @@ def everything() -> FakeAgent:
     counters = agent.counters
     own = ("service", "bot")
     counters.inc("rag_traces_total", (own, ("status", "ok")), 40)
-    counters.inc("rag_canaries_total", (own, ("status", "ok")), 4)
     counters.inc("rag_tokens_total", (own, ("direction", "input")), 1000)
     counters.inc("rag_cost_usd_total", (own,), 0.25)
     counters.inc("rag_guessed_fields_total", (own, ("field", "query")), 7)

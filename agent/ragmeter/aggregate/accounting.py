@@ -56,10 +56,8 @@ class ResultAccounting:
         """How many traces wait for `flush_counters`."""
         return len(self._traces)
 
-    def count_canary(self, service: str, status: str) -> None:
+    def count_canary(self) -> None:
         """Count one canary as seen for every pair of a canary."""
-        labels = (("service", service), ("status", status))
-        self._counters.inc("rag_canaries_total", labels)
         for key in self._canary_keys:
             self._counters.inc(*key)
 

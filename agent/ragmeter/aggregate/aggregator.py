@@ -109,6 +109,7 @@ class Aggregator:
         # what the parts have not observed, all of one turn
         self._traces: list[ScoredTrace] = []
         self._arrivals: list[Arrival] = []
+        self._canaries: list[ScoredTrace] = []
         self._turn = 0
 
     def apply(
@@ -199,7 +200,8 @@ class Aggregator:
             results = [score for score in scored.results if is_canary_scorer(score.scorer)]
             bare = scored._replace(results=results, timings={}, partial=True)
             counted = self._add_to_windows(bare)
-            self.accounting.count_canary(counted.trace.service, scored.status)
+            self.accounting.count_canary()
+            self._canaries.append(counted.trace)
             self._hand_on([counted.trace])
             return counted._replace(trace=scored._replace(service=counted.trace.service))
         counted = self._add_to_windows(scored, self.windows.now)
@@ -328,9 +330,10 @@ class Aggregator:
 
     def _observe(self) -> None:
         """Have the parts observe what was applied."""
-        batch = ScoredBatch(self._traces, self._arrivals, self._turn)
+        batch = ScoredBatch(self._traces, self._arrivals, self._canaries, self._turn)
         self._traces = []
         self._arrivals = []
+        self._canaries = []
         if batch.traces:
             self.parts.observe(batch, self.windows.now)
 

@@ -27,7 +27,7 @@ from pydantic import (
 from ragmeter.alerts.alert import Severity, check_template
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.errors import UsageError
-from ragmeter.core.files import load_yaml
+from ragmeter.core.files import load_of_parts, load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
@@ -245,7 +245,7 @@ def load_rules(
     """
     layers: list[object] = []
     if defaults:
-        layers.append(load_yaml(__package__, "default_rules.yaml"))
+        layers += default_documents()
     layers += brought
     if path is not None:
         try:
@@ -255,6 +255,11 @@ def load_rules(
             why = getattr(error, "strerror", None) or error  # its text would name the file again
             raise RuleError(f"rules file {path}: {why}") from error
     return parse_rules(layers, profile=profile, metrics=metrics, segments=segments)
+
+
+def default_documents() -> list[Any]:
+    """Load the default rules as documents: those of the core, and of each part."""
+    return [load_yaml(__package__, "default_rules.yaml"), *load_of_parts("rules.yaml")]
 
 
 def parse_rules(

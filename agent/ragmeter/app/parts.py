@@ -5,6 +5,7 @@ A part is taken out with its lines here.
 
 from __future__ import annotations
 
+from ragmeter.parts.canary.part import CanaryPart
 from ragmeter.parts.collection import PartKinds, compose_settings
 from ragmeter.parts.control.part import ControlPart
 from ragmeter.parts.drift.part import DriftPart
@@ -13,6 +14,7 @@ from ragmeter.parts.labels.part import LabelsPart
 from ragmeter.parts.objectives.part import ObjectivesPart
 
 PARTS: PartKinds = [
+    CanaryPart,
     ControlPart,
     DriftPart,
     IndexPart,

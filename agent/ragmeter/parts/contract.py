@@ -1,10 +1,11 @@
 """The contract of a part: one feature of a service, pure, deterministic and restorable.
 
 A part brings its settings, its state as typed rows, its metric families (`families.yaml`), its
-fragment of the pages (`page.html`), the kind of documents that it reads beside traces, its rules
-for Prometheus and its runbooks (`runbooks.yaml`). Parts know nothing of each other, of files,
-topics or ports: `ragmeter.aggregate` runs them over the scored traces, the two homes write the same
-rows into SQLite and into topics, and the exporters show their samples.
+fragment of the pages (`page.html`), the kind of documents that it reads beside traces, its default
+rules (`rules.yaml`), those for Prometheus (`prometheus_rules.yaml`, or code where they hang on
+settings) and its runbooks (`runbooks.yaml`). Parts know nothing of each other, of files, topics or
+ports: `ragmeter.aggregate` runs them over the scored traces, the two homes write the same rows into
+SQLite and into topics, and the exporters show their samples.
 """
 
 from __future__ import annotations
@@ -180,11 +181,13 @@ class ScoredBatch:
         traces: All of them, with those that came too late for every window, canaries, and results
             that slow tiers have finished (`partial`).
         arrivals: The traffic among them.
+        canaries: The canaries among them, each once, whenever its results come.
         turn: The stretch of the queue that they belong to (see `ControlSource`).
     """
 
     traces: Sequence[ScoredTrace]
     arrivals: Sequence[Arrival]
+    canaries: Sequence[ScoredTrace]
     turn: int
 
 

@@ -9,11 +9,12 @@ from typing import Literal
 from ragmeter.alerts.promql import RuleTree, alerting_rule
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
 from ragmeter.core.durations import parse_duration
-from ragmeter.core.files import load_yaml
+from ragmeter.core.files import load_of_parts, load_yaml
 
 # Stands in `RagScoresAbsent` for the configured window that fits: see `health_rules`.
 WINDOW = "{window}"
 HOUR = 3600
+_FILE = "agent_rules.yaml"
 KEEP = 900  # seconds for which a rule keeps firing that says nothing else: as those on an hour
 
 
@@ -41,7 +42,8 @@ def _load_rules() -> tuple[HealthRule, ...]:
             for_=parse_duration(entry["for"]) if "for" in entry else 0,
             keep=parse_duration(entry["keep"]) if "keep" in entry else KEEP,
         )
-        for entry in load_yaml(__package__, "agent_rules.yaml")
+        for entries in (load_yaml(__package__, _FILE), *load_of_parts("prometheus_rules.yaml"))
+        for entry in entries
     )
 
 

@@ -2,7 +2,8 @@
 
 Both are what Prometheus does better than the agent: budgets of days on counters that outlive it,
 and what only somebody outside can raise. Thresholds with intervals, drift and evidence are the
-agent's own alerts. The rules on the agent come from `agent_rules.yaml`; the labels that every
+agent's own alerts. The rules on the agent come from `agent_rules.yaml`, and from
+`prometheus_rules.yaml` of a part; the labels that every
 scrape sets, `job` and `instance`, tell one agent from another.
 """
 

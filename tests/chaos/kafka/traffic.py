@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
-import yaml
+from ragmeter.alerts.rules import default_documents
 
 from tests.traces import START, trace_line
 
@@ -94,10 +93,11 @@ the number where what may wait is less than `STEADY`, else it must only not come
 def rules_text() -> str:
     """YAML (which JSON is) of these rules alone: of the default ones some would be true for a
     moment, in one order of the partitions and not in another."""
-    defaults = yaml.safe_load(
-        resources.files("ragmeter.alerts").joinpath("default_rules.yaml").read_text()
-    )
-    off = [{"name": rule["name"], "enabled": False} for rule in defaults["rules"]]
+    off = [
+        {"name": rule["name"], "enabled": False}
+        for document in default_documents()
+        for rule in document["rules"]
+    ]
     return json.dumps({"rules": RULES + off})
 
 

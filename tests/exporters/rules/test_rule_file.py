@@ -14,7 +14,7 @@ from ragmeter.alerts.rule_sets import (
     runbook_link,
     runbook_pages,
 )
-from ragmeter.alerts.rules import load_rules
+from ragmeter.alerts.rules import default_documents, load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
@@ -32,7 +32,6 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
 COMMITTED = ROOT / "helm" / "ragmeter" / "files" / "ragmeter.rules.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-DEFAULTS = ROOT / "agent" / "ragmeter" / "alerts" / "default_rules.yaml"
 CALL = ["rules", "prometheus", "--config", "{}/objectives.yaml"]
 
 WRITTEN = (
@@ -141,7 +140,7 @@ def test_every_alert_has_severity_words_and_keeps_firing() -> None:
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     for name, rule in alerts().items():
         assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{runbook_pages()[name]}"
-    own = {entry["name"] for entry in yaml.safe_load(DEFAULTS.read_text("utf-8"))["rules"]}
+    own = {entry["name"] for document in default_documents() for entry in document["rules"]}
     assert set(runbook_pages()) == set(alerts()) | own | {DRIFT_RULE, JUDGE_CHANGED_RULE}
     for name, file in runbook_pages().items():
         page = (RUNBOOKS / file).read_text("utf-8")

@@ -1,0 +1,1 @@
+"""Canaries: how they ended, and the rules on what they say."""
