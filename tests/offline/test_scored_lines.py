@@ -53,7 +53,8 @@ def test_what_score_writes_is_read_back_whole() -> None:
         )
     )
     found = decode_scored_line(json.dumps(scored.to_dict()).encode(), LIMIT)
-    assert found.trace == scored
+    # only an agent joins labels of passages by their hashes: a line leaves them out
+    assert found.trace == scored._replace(passages=None)
     assert (found.unknown, found.invalid) == (0, 0)
 
 

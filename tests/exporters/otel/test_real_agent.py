@@ -112,7 +112,6 @@ async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path
             "RAGMETER_HTTP__OTLP_PORT": "0",
             "RAGMETER_HTTP__METRICS_PORT": "0",
             "RAGMETER_OTLP__GRACE_SECONDS": "0.1",
-            "RAGMETER_OTLP__LOGS_GRACE_SECONDS": "0.1",
             "RAGMETER_RESULTS_EXPORT__ENDPOINT": found.url,
             "RAGMETER_RESULTS_EXPORT__TIERS": "cheap",
         }
