@@ -21,7 +21,7 @@ from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import decode_trace
 from ragmeter_exporters.prometheus import PrometheusExporter
