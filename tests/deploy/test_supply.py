@@ -124,7 +124,7 @@ def test_every_version_of_the_lock_is_asked_for_once() -> None:
 def asked_about(vulnerable: str, request: Request) -> Response:
     """What OSV would answer if it knew one vulnerability of one package."""
     answer: dict[str, Any] = {}
-    if request.get_json()["package"]["name"] == vulnerable:
+    if json.loads(request.get_data())["package"]["name"] == vulnerable:
         affected = {
             "package": {"name": vulnerable, "ecosystem": "PyPI"},
             "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
