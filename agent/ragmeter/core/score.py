@@ -214,30 +214,35 @@ def make_scored(
     )
 
 
+def _make_gap(
+    metric: str,
+    scorer: str,
+    probability: float,
+    gap: NoScore,
+    detail: dict[str, Any] | None = None,
+) -> Score:
+    """Make the score of a metric without a value."""
+    return Score(
+        metric=metric,
+        scorer=scorer,
+        state=ScoreState.UNSCORED if gap.applies else ScoreState.NOT_APPLICABLE,
+        value=None,
+        reason=gap.reason,
+        probability=probability,
+        detail=detail,
+    )
+
+
 def make_not_applicable(
     metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER
 ) -> Score:
     """Make the score of a metric without a meaning for this trace; it enters no estimate."""
-    return Score(
-        metric=metric,
-        scorer=scorer,
-        state=ScoreState.NOT_APPLICABLE,
-        value=None,
-        reason=reason,
-        probability=trace.probability,
-    )
+    return _make_gap(metric, scorer, trace.probability, NoScore(reason, applies=False))
 
 
 def make_unscored(metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER) -> Score:
     """Make the score of a metric whose input was not captured or not understood."""
-    return Score(
-        metric=metric,
-        scorer=scorer,
-        state=ScoreState.UNSCORED,
-        value=None,
-        reason=reason,
-        probability=trace.probability,
-    )
+    return _make_gap(metric, scorer, trace.probability, NoScore(reason))
 
 
 def make_score(
@@ -259,14 +264,11 @@ def make_score(
             scorer=scorer,
             fingerprint=fingerprint,
         )
-    state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
-    return Score(
+    return _make_gap(
         metric=metric,
         scorer=scorer,
-        state=state,
-        value=None,
-        reason=value.reason,
         probability=trace.probability,
+        gap=value,
         detail=detail,
     )
 
@@ -311,12 +313,4 @@ def make_plain_score(metric: str, probability: float, value: float | NoScore) ->
             reason=None,
             probability=probability,
         )
-    state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
-    return Score(
-        metric=metric,
-        scorer=BUILTIN_SCORER,
-        state=state,
-        value=None,
-        reason=value.reason,
-        probability=probability,
-    )
+    return _make_gap(metric, BUILTIN_SCORER, probability, value)
