@@ -110,9 +110,10 @@ async def _scrape(services: Mapping[str, float], lines: list[str], folder: Path)
             "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
         }
         (folder / "config.json").write_text(json.dumps(config))
+        command = [sys.executable, "-m", "ragmeter", "run"]
+        command += ["-c", str(folder / "config.json"), "--replay", str(folder / "traces.jsonl")]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ragmeter", "run"),
-            *("-c", str(folder / "config.json"), "--replay", str(folder / "traces.jsonl")),
+            *command,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )

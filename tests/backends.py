@@ -128,7 +128,9 @@ class Partition:
         self._processing = Processing(settings, outputs=outputs)
         pairs = self._processing.pairs()
         self.state = PartitionState(
-            *(settings, self._rules, pairs),
+            settings,
+            self._rules,
+            pairs,
             dedupe=settings.limits.dedupe_hours * 3600,
             clock=lambda: START,
             monotonic=lambda: 0.0,

@@ -32,11 +32,10 @@ def make_certificates(folder: Path) -> None:
             "subjectAltName=IP:127.0.0.1,DNS:localhost\n"
             "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
         )
-        _openssl(
-            *(folder, "x509", "-req", "-in", f"{name}.csr", "-days", "2", "-CAcreateserial"),
-            *("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key"),
-            *("-extfile", f"{name}.ext", "-out", f"{name}.pem"),
-        )
+        request = ["-in", f"{name}.csr", "-days", "2", "-CAcreateserial"]
+        signer = ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key"]
+        files = ["-extfile", f"{name}.ext", "-out", f"{name}.pem"]
+        _openssl(folder, "x509", "-req", *request, *signer, *files)
     key = (folder / "server.key").read_text()
     (folder / "server.pem").write_text(key + (folder / "server.pem").read_text())
 

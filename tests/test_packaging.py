@@ -161,10 +161,8 @@ def test_replay_and_own_metric_beside_an_application_of_the_same_names(
     (tmp_path / "ragmeter.json").write_text(json.dumps(settings))
     config = ("--config", tmp_path / "ragmeter.json")
     command = python.with_name("ragmeter")
-    done = run(
-        *(command, "run", *config, "--replay", TRACES, "--exit-after-replay"),
-        PYTHONPATH=str(application),
-    )
+    replay = (command, "run", *config, "--replay", TRACES, "--exit-after-replay")
+    done = run(*replay, PYTHONPATH=str(application))
     assert "230" in done.stdout + done.stderr
     run(command, "score", TRACES, "-o", tmp_path / "scores.jsonl", PYTHONPATH=str(application))
     with open(tmp_path / "scores.jsonl", encoding="utf-8") as lines:

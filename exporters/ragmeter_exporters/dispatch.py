@@ -22,7 +22,8 @@ from ragmeter.store.rows import OutboxItem
 # Seconds for one whole request. A timeout per read would let a target drip bytes for ever.
 TIMEOUT = 10.0
 # Seconds between two attempts: a target that is back gets its backlog within five minutes.
-BASE_DELAY, MAX_DELAY = 1.0, 300.0
+BASE_DELAY = 1.0
+MAX_DELAY = 300.0
 # Seconds after which an undelivered notification is dropped: nobody acts on yesterday's alert.
 MAX_AGE = 86_400.0
 

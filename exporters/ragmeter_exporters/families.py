@@ -83,7 +83,8 @@ def _describe_inference(spec: MetricSpec) -> str:
         return "about the labelled traffic"
     if spec.name.startswith("judge_probe_"):
         return "about the frozen probe set"
-    process, traffic = "about the process behind the traffic", "about all traffic of the window"
+    process = "about the process behind the traffic"
+    traffic = "about all traffic of the window"
     if scorers <= _UNSAMPLED_SCORERS:
         return process
     if not scorers & _UNSAMPLED_SCORERS:

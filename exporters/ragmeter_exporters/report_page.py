@@ -28,11 +28,15 @@ from ragmeter_exporters.page.rendering import load_style_sheet, render
 from ragmeter_exporters.page.texts import clip, one_line
 from ragmeter_exporters.page.traces import TextBlock, evidence_note, mark_answer
 
-WIDTH, LEFT, RIGHT = 560, 150, 18
+WIDTH = 560
+LEFT = 150
+RIGHT = 18
 MAX_LANE_NAME = 22  # characters of a run's name beside its lane
 AXIS_TICKS = 5
 MAX_NAME = 80  # characters of a run's name or a trace's id
-QUESTION, ANSWER = 300, 700  # characters of a worst trace
+# Characters of a worst trace.
+QUESTION = 300
+ANSWER = 700
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ def compared(before: Good | None, now: Good) -> SeriesBreakdown:
     names = sorted({*(before or {}), *now})
     past = period(**{k: rate(*v) for k, v in before.items()}) if before else None
     series = build_series_breakdown(
-        *("answered", "builtin", RATE),
+        "answered",
+        "builtin",
+        RATE,
         segments_by_tag(name.replace("_", "=", 1) for name in names),
         period(**{k: rate(*v) for k, v in now.items()}),
         past,
@@ -182,7 +184,9 @@ def test_chance_names_no_segment(segments: int, before: int, now: int) -> None:
     rng, named = random.Random(4), 0
     for _ in range(200):
         series = build_series_breakdown(
-            *("grounding", "builtin", MEAN),
+            "grounding",
+            "builtin",
+            MEAN,
             {"task": [f"task={i}" for i in range(segments)]},
             period(**drawn(rng, segments, now, 0.6)),
             period(**drawn(rng, segments, before, 0.8)),

@@ -81,10 +81,18 @@ def test_one_round_into_a_file(tmp_path: Path) -> None:
     rule: dict[str, object] = {"name": "Answers", "severity": "critical", "window": "1h"}
     rule |= {"metric": "canary_failed", "scorer": "reference", "op": ">", "threshold": 0.3}
     gate.write_text(json.dumps({"rules": [rule]}))
-    found = canary(
-        *("run", SUITE, "--endpoint", url, "--once", "-o", out, "--per-minute", "6000"),
-        *("--gate", gate, "--junit", junit),
-    )
+    arguments: list[str | Path] = [
+        "run",
+        SUITE,
+        "--endpoint",
+        url,
+        "--once",
+        "-o",
+        out,
+        "--per-minute",
+        "6000",
+    ]
+    found = canary(*arguments, "--gate", gate, "--junit", junit)
     assert found.returncode == 1, found.stderr
     assert "failed       Answers: canary_failed by reference is 100.0 %" in found.stderr
     assert 'failures="1"' in junit.read_text()

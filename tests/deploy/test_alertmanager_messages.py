@@ -55,7 +55,9 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
             own = receiver_settings(tmp_path, stub, host)
             async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
                 sender = Alertmanager(
-                    *(client, url, both_now),
+                    client,
+                    url,
+                    both_now,
                     clock=time.time,
                     count=lambda *_: None,
                     status_url=PAGE,

@@ -21,7 +21,10 @@ TIMES = st.integers(0, 2**64 - 1)
 EVENTS = st.builds(SpanEvent, TEXT, TIMES, MAPS)
 SPANS = st.builds(
     Span,
-    *(TEXT, TEXT, TEXT, TEXT),
+    trace_id=TEXT,
+    span_id=TEXT,
+    parent_id=TEXT,
+    name=TEXT,
     kind=st.integers(0, 5),
     start=TIMES,
     end=TIMES,

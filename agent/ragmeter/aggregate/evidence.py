@@ -33,8 +33,12 @@ _MAX_PASSAGES = 50
 
 # What an alert quotes of the words that nothing supports: of how many traces, how many of one and
 # of all, and how many characters of each.
-_QUOTED_TRACES, _QUOTES_OF_TRACE, _QUOTES = 3, 2, 4
-_MAX_QUOTE, _MAX_QUOTES, _MAX_SUMMARY = 60, 300, 1_000
+_QUOTED_TRACES = 3
+_QUOTES_OF_TRACE = 2
+_QUOTES = 4
+_MAX_QUOTE = 60
+_MAX_QUOTES = 300
+_MAX_SUMMARY = 1_000
 _SUPPORT_METRICS = ("grounding", "faithfulness")  # whose scorers say what is unsupported
 _SUPPORTED = 0.5  # a scorer without spans names its worst sentence, which may be supported
 

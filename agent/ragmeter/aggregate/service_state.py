@@ -225,7 +225,8 @@ class ServiceState:
         It counts as saved: if it is not committed, give this object up and restore a new one.
         `whole` is that of `Windows.drain`.
         """
-        self._saved_at, self._committed_at = self.clocks.monotonic(), self.clocks.wall()
+        self._saved_at = self.clocks.monotonic()
+        self._committed_at = self.clocks.wall()
         step = self.aggregator.changes(whole)
         self.transitions = []
         self._announced = self.aggregator.engine.take_notifications()

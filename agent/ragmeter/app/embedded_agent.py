@@ -41,12 +41,14 @@ _POLL_SECONDS = 0.5
 
 # Until the first line of a replay's progress, which has a first number, and at most between two:
 # each wait is twice the one before.
-_FIRST_PROGRESS_SECONDS, _PROGRESS_SECONDS = 1.0, 10.0
+_FIRST_PROGRESS_SECONDS = 1.0
+_PROGRESS_SECONDS = 10.0
 
 # Seconds for which a thread keeps the interpreter's lock while others wait. A request changes
 # threads a dozen times, each with such a wait behind a busy worker: with 1 ms instead of 0.2 the
 # median request took twice as long on a busy machine. A replay alone is best with 1 ms.
-_SERVING_SWITCH_SECONDS, _REPLAY_SWITCH_SECONDS = 0.0002, 0.001
+_SERVING_SWITCH_SECONDS = 0.0002
+_REPLAY_SWITCH_SECONDS = 0.001
 
 # Bytes of files from which on scoring takes all cores: scoring is twice the work of all else, and
 # no sender waits for an answer. These take some 5 s; a process takes half a second to start.

@@ -48,7 +48,9 @@ from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
+# Seconds between two attempts to reach a broker.
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
 _SILENT_SECONDS = 8.0  # they are asked every 2 s, and have 6 s to answer
 _LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
 

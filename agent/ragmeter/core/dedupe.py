@@ -116,7 +116,8 @@ class DedupeIds:
             if self._old.size:
                 self._since = begun
             if not rotates:
-                clock.start, clock.outside = self._newest, 0
+                clock.start = self._newest
+                clock.outside = 0
             self._old, self._new = self._new, _IntegerSet()
         start = clock.start or 0.0
         if timestamp < start + clock.horizon:  # a trace from the future moves nothing

@@ -10,7 +10,8 @@ _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS))
 _MAX_DURATION_CHARS = 20  # bounds the numbers in it
 
-_MIN_WINDOW, _MAX_WINDOW = 60, 90 * 86_400  # seconds
+_MIN_WINDOW = 60  # seconds
+_MAX_WINDOW = 90 * 86_400  # seconds
 
 
 def parse_duration(text: object) -> float:

@@ -124,7 +124,8 @@ class TraceJudging:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; `read_judging` reads it."""
         out = asdict(self)
-        out["began"], out["seconds"] = round(self.began, 3), round(self.seconds, 3)
+        out["began"] = round(self.began, 3)
+        out["seconds"] = round(self.seconds, 3)
         for use in out["uses"].values():
             use["latencies"] = [round(seconds, 3) for seconds in use["latencies"]]
             use["usd"] = round(use["usd"], USD_DIGITS)

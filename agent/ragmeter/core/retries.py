@@ -9,7 +9,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 # The first pause is short; a call that fails for 4 attempts has waited about 4 s.
-_BASE_SECONDS, _CEILING_SECONDS = 0.5, 20.0
+_BASE_SECONDS = 0.5
+_CEILING_SECONDS = 20.0
 
 # A server may ask for an hour; asking it once a minute whether it still means it costs nothing.
 MAX_RETRY_AFTER = 60.0

@@ -18,10 +18,12 @@ JUDGE_SCORER = "judge"
 REFERENCE_SCORER = "reference"  # compares with a canary's reference
 
 # Characters of what a score read from a file or a topic may have: they become labels of series.
-MAX_FINGERPRINT, MAX_STRATUM = 64, 32
+MAX_FINGERPRINT = 64
+MAX_STRATUM = 32
 
 # Spans of a detail that are read, and characters of their texts: details come from files, too.
-_MAX_SPANS, _MAX_SPAN_TEXT = 10, 200
+_MAX_SPANS = 10
+_MAX_SPAN_TEXT = 200
 
 
 class ScoreState(StrEnum):

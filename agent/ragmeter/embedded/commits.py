@@ -132,7 +132,8 @@ class Commits:
             moved = bool(state.transitions)
             step = state.changes(upto, whole=self._writes.last)
             step.meta |= self._draws.state()
-            step.draws, step.finished = draws, [done.row.id for done in finished]
+            step.draws = draws
+            step.finished = [done.row.id for done in finished]
             named = state.take_new_evidence()
             if self._keeper.pace.due(self._clocks.monotonic()) or self._writes.last:
                 step.forget_evidence = self._keeper.forget(state.evidence_keys())

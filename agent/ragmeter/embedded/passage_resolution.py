@@ -113,7 +113,8 @@ class PassageResolution:
             self.fatal = f"the resolving of passages stopped: {error!r}"
 
     async def _serve(self) -> None:
-        self._wakeup, self._end = wakeup, end = asyncio.Event(), asyncio.Event()
+        self._wakeup = wakeup = asyncio.Event()
+        self._end = end = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         beating = asyncio.create_task(self.heartbeat.run())
         resolver = PassageResolver(self._settings)

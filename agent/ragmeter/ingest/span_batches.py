@@ -15,7 +15,8 @@ from ragmeter.ingest.stored_spans import (
     decode_parts,
 )
 
-TRACES, LOGS = "traces", "logs"
+TRACES = "traces"
+LOGS = "logs"
 
 
 def parts_total(signal: str, result: str) -> CounterKey:

@@ -16,7 +16,8 @@ AttributeValue = str | bool | int | float | list[Any] | dict[str, Any] | None
 OWN_SERVICE = "ragmeter"  # `service.name` of the resource
 OWN_SCOPE = "ragmeter"  # instrumentation scope: it stays if a collector rewrites the resource
 # attribute and value of a span that carries an evaluation, by any sender
-KIND, EVALUATOR = "openinference.span.kind", "EVALUATOR"
+KIND = "openinference.span.kind"
+EVALUATOR = "EVALUATOR"
 RESULT_EVENT = "gen_ai.evaluation.result"  # an event that carries an evaluation, by any sender
 
 _CONTENT = ("gen_ai.", "llm.", "db.query.", "db.search.")

@@ -25,7 +25,8 @@ from ragmeter.ingest.spans import LogEvent, Span, SpanEvent, is_own_span, is_res
 
 PART_OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row and its index
 MAX_VALUES = 500_000  # of one trace; about 100 bytes each once they are objects
-_SPAN, _LOG = b"S", b"L"
+_SPAN = b"S"
+_LOG = b"L"
 _INVALID = (ValueError, TypeError, RecursionError)  # of values or lines that are no valid JSON
 
 

@@ -16,7 +16,10 @@ from ragmeter.core.errors import Unavailable
 from ragmeter.kafka.connection import REACH_SECONDS, aiokafka_options
 
 OTHER_PROTOCOL = "is it a listener of another protocol (kafka.security.protocol)?"
-_SASL_UNKNOWN, _SASL_STATE, _SASL_FAILED = 33, 34, 58  # error codes of Kafka's protocol
+# Error codes of Kafka's protocol.
+_SASL_UNKNOWN = 33
+_SASL_STATE = 34
+_SASL_FAILED = 58
 
 
 class BrokersUnreachable(Unavailable):

@@ -12,7 +12,8 @@ from collections.abc import Callable
 FAUST_LOG = logging.getLogger("faust.ragmeter")
 # Between two equal lines of the clients: an outage writes thousands. Each pause is twice the one
 # before while they go on, so that a quarter of an hour has seven lines of a kind.
-_REPEAT_SECONDS, _RAREST_SECONDS = 10.0, 300.0
+_REPEAT_SECONDS = 10.0
+_RAREST_SECONDS = 300.0
 _MAX_REMEMBERED_LINES = 1000
 # Errors of the client that are none unless they go on for seconds: a new cluster makes its topic of
 # offsets, or a broker still ends the transaction before (which it calls a lack of replicas).

@@ -31,7 +31,9 @@ SPAN_VERSION = 1
 RECORD_BYTES = 512 * 1024
 _TraceId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 _SpanKey = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-_ROOT, _LOG = 1, 2  # flags of a span
+# Flags of a span.
+_ROOT = 1
+_LOG = 2
 
 
 class MessageEncoding(StrEnum):

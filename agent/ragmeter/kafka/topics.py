@@ -23,8 +23,10 @@ _DELETED_MS = _HOUR_MS
 _DEAD_HOURS = 336.0
 # Labels of two weeks are read again by a group that counts everything anew.
 _FEEDBACK_HOURS = 336.0
-SCORED, SPANS = "scored traces", "spans"
-STATE, _OPEN_SPANS = "state", "open spans"
+SCORED = "scored traces"
+SPANS = "spans"
+STATE = "state"
+_OPEN_SPANS = "open spans"
 _STATE_OF = {STATE: SCORED, _OPEN_SPANS: SPANS}
 _FEEDBACK = "feedback"
 _PARTITIONS_COST = {

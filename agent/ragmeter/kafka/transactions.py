@@ -36,7 +36,9 @@ _TRANSACTION_MS = 60_000  # Kafka's default
 BATCH_BYTES = 2**18  # of one partition in a request; well below the megabyte that brokers take
 # Requests that are made while a transaction is under way share its latency, so none waits for more.
 _LINGER_MS = 0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # before an owner begins again
+# Seconds before an owner begins again.
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 15.0
 # A fenced owner that still believes in its assignment learns of the new one by a heartbeat.
 _FENCED_PAUSE = 5.0
 _POLL_SECONDS = 0.05

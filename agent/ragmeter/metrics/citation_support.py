@@ -17,7 +17,8 @@ from ragmeter.metrics.text_index import PassageIndex
 
 _MAX_CITED = 50  # passages that one statement is compared with
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers
-LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
+LOW = 0.2  # overlap of an unrelated sentence of the same topic
+SPAN = 0.65  # from there to support
 MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
 
 
@@ -65,7 +66,8 @@ def measure_support(
     held = dict.fromkeys(passages, 0.0)
     stretches: dict[int, dict[int, float]] = {passage: {} for passage in passages}
     missing = dict.fromkeys(passages, False)
-    anywhere, missing_anywhere = 0.0, False
+    anywhere = 0.0
+    missing_anywhere = False
     for word, rarity in content.items():
         inside: set[int] = set()
         last = -1

@@ -15,7 +15,8 @@ from ragmeter.reasons import Reason
 HIGHEST_RUBRIC = 5
 # The most that the scale of groundedness has for an answer that cites nothing, and for one with an
 # unsupported claim: 4 means supported with citations but for minor details.
-_UNCITED_RUBRIC, _UNSUPPORTED_RUBRIC = 3, 4
+_UNCITED_RUBRIC = 3
+_UNSUPPORTED_RUBRIC = 4
 
 
 class JudgedClaim(NamedTuple):

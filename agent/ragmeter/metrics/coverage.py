@@ -90,7 +90,9 @@ def measure_coverage(
             support = min(1.0, max(stretch_masses(masses)) / mass) if matched else 0.0
         out.support.append(support)
         if support < least:
-            least, out.worst, out.worst_masses = support, index, masses
+            least = support
+            out.worst = index
+            out.worst_masses = masses
         if count >= 2:
             out.by_words.append((matched + in_query) / mass)
             out.by_place.append(support)

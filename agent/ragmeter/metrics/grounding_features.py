@@ -91,9 +91,12 @@ _MISSING, _STRAYED = map(SENTENCE_FEATURES.index, ("novel_numbers", "strayed_num
 NEAR = 3  # content stems: within a clause
 PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
 
-_MAX_NEGATIONS, _MAX_WINDOWS = 40, 400  # of an answer, and of its passages: each meets each
+# Each negation of an answer meets each window of its passages.
+_MAX_NEGATIONS = 40
+_MAX_WINDOWS = 400
 # Of the idf of a passage's negation, and of all: from here on a sentence restates it.
-_RESTATED, _LEAST_MASS = 0.3, 5.0
+_RESTATED = 0.3
+_LEAST_MASS = 5.0
 _HALF_CLAUSE = 4  # content stems of half a stretch that affirms what an answer denies
 
 _DIGITS = {
@@ -348,7 +351,9 @@ def _weigh_negations(
     windows = [window for passage in pages.passages for window in passage.negated][:_MAX_WINDOWS]
     negations = answer.denied[:_MAX_NEGATIONS]
     content = answer.content
-    refuted, lost, about_passages = 0.0, 0.0, 0
+    refuted = 0.0
+    lost = 0.0
+    about_passages = 0
     for denied, after in negations:
         if not SAY_WORDS.isdisjoint(after) and not TEXT_WORDS.isdisjoint(denied):
             about_passages += 1

@@ -54,7 +54,9 @@ LabelValue = float | str | None
 
 _FABRICATED = "citation_fabricated"  # a share of the answers that cite only
 _NOT_LABELLED = NoScore(Reason.NOT_LABELLED)
-_SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
+# Grades of nDCG; the gains 2^grade - 1 are 3 and 1.
+_SUFFICIENT = 2.0
+_TOPICAL = 1.0
 
 # The labels of each passage in rank order; None for a passage without labels.
 RankedLabels = Sequence[PassageLabels | None]
@@ -220,10 +222,13 @@ def label_results(
     for metric, value in values:
         score = Score(metric, scorer, ScoreState.NOT_APPLICABLE, probability=probability)
         if isinstance(value, str):
-            score.state, score.reason = ScoreState.UNSCORED, value
+            score.state = ScoreState.UNSCORED
+            score.reason = value
         elif value is not None:
-            score.state, score.value = ScoreState.SCORED, value
+            score.state = ScoreState.SCORED
+            score.value = value
         if cheap is not None and (metric, PEOPLE) in PEOPLE_PAIRS:
-            score.stratum, score.cheap = stratum, cheap.get(metric)
+            score.stratum = stratum
+            score.cheap = cheap.get(metric)
         results.append(score)
     return results

@@ -37,7 +37,8 @@ _LETTERS = {code: frozenset(signs) for code, signs in LANGUAGES["letters"].items
 _ORDER = {code: -place for place, code in enumerate(_WORDS)}
 _LONG = 20  # different words: English prose of so many without one of its commonest is very rare
 # Least shares of lower-case words: names are of all languages, and a list has no other words.
-_PROSE, _SOME_PROSE = 0.7, 0.4
+_PROSE = 0.7
+_SOME_PROSE = 0.4
 
 
 def identify_language(text: str) -> str:
@@ -57,7 +58,8 @@ def identify_language(text: str) -> str:
     listed = _CODES.keys() & words
     # letters of other alphabets speak for another language where no list has the word
     accented = [] if text.isascii() else [w for w in words - listed if not w.isascii()]
-    best, count = "", 0
+    best = ""
+    count = 0
     if listed or accented:
         counts = Counter(code for word in listed for code in _CODES[word])
         for word in accented:

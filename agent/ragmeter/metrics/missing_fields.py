@@ -20,7 +20,9 @@ TEXT_ONLY_REASONS = frozenset(
 )
 
 # The reasons of scorers for a field that is absent.
-_QUERY, _PASSAGES, _TEXT = Reason.NO_QUERY, Reason.NO_PASSAGES_CAPTURED, Reason.NO_TEXT
+_QUERY = Reason.NO_QUERY
+_PASSAGES = Reason.NO_PASSAGES_CAPTURED
+_TEXT = Reason.NO_TEXT
 # Metrics that read no answer: the text that they miss is that of passages.
 _PASSAGE_METRICS = frozenset(
     (

@@ -103,7 +103,8 @@ def average_precision(grades: Grades, k: int) -> float | NoScore:
     reason = _unknown(grades[:k])
     if reason is not None:
         return reason
-    relevant, total = 0, 0.0
+    relevant = 0
+    total = 0.0
     for rank, hit in enumerate(_hits(grades[:k]), 1):
         if hit == 1.0:
             relevant += 1

@@ -16,8 +16,12 @@ _HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two s
 SATURATION = 1.2  # BM25's k1: a second occurrence of a word counts less than the first
 LENGTH = 0.75  # BM25's b
 # The weights are by hand: eleven judged queries are too few to fit anything.
-COVERAGE, STRETCH, FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
-LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
+COVERAGE = 0.35
+STRETCH = 0.35
+FREQUENCY = 0.2
+PAIRS = 0.1
+LOW = 0.25  # s of a passage that only shares the topic
+SPAN = 0.7  # from there to a full match
 
 
 def find_relevance_reason(

@@ -186,7 +186,8 @@ def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
     if not by_first and not timed:
         return out
     firsts = by_first.keys()
-    no, unread = False, []  # whether a clause denies what follows; clauses not searched for that
+    no = False  # whether a clause denies what follows
+    unread = []
     days: set[int] = set()
     pieces = _CLAUSE.split(text)
     words = WordCutter(text)

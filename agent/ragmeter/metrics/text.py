@@ -88,7 +88,8 @@ class WordCutter:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._flat, self._spaced = "", True
+        self._flat = ""
+        self._spaced = True
 
     def cut(self, start: int, end: int) -> list[str]:
         """Return the words of [start, end)."""

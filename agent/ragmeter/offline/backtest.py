@@ -124,8 +124,10 @@ class Backtest:
         for alert in moved:
             fired = self._find_fired(alert)
             if fired is not None:
-                fired.state, fired.reason = alert.state, alert.reason
-                fired.resolved_at, fired.worst = alert.resolved_at, alert.worst
+                fired.state = alert.state
+                fired.reason = alert.reason
+                fired.resolved_at = alert.resolved_at
+                fired.worst = alert.worst
             elif alert.state != "firing" or alert.fired_at is None:
                 continue  # the end of an alert that was left out
             elif len(self._alerts) >= MAX_ALERTS:

@@ -15,7 +15,8 @@ from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import STDIN, InputFile, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 
-SHIFT_TO_SENT, SHIFT_TO_LAST = "sent", "last"
+SHIFT_TO_SENT = "sent"
+SHIFT_TO_LAST = "last"
 MAX_SHIFT_SECONDS = 200 * 365 * 86_400  # a trace's time lies between 1970 and 2200
 # Seconds of delay that a replay makes up for. With none, each late wake-up would lower the rate;
 # with more, an agent that was away for minutes would get a burst.

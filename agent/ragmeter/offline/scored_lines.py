@@ -156,7 +156,8 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
     if probability is None or not 0 < probability <= 1:
         line.invalid += 1
         if score.state is ScoreState.SCORED:
-            score.state, score.reason = ScoreState.UNSCORED, Reason.INVALID_VALUE
+            score.state = ScoreState.UNSCORED
+            score.reason = Reason.INVALID_VALUE
         return score
     score.probability = probability
     if isinstance(item.get("stratum"), str):
@@ -167,7 +168,8 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
         score.value = _in_range(item.get("value"), spec)
         if score.value is None:
             line.invalid += 1
-            score.state, score.reason = ScoreState.UNSCORED, Reason.INVALID_VALUE
+            score.state = ScoreState.UNSCORED
+            score.reason = Reason.INVALID_VALUE
     return score
 
 

@@ -20,7 +20,8 @@ from ragmeter.sampling.service_demand import (
     ServiceDemand,
 )
 
-HOUR, DAY = 3600.0, 86400.0
+HOUR = 3600.0
+DAY = 86400.0
 
 # Seconds of income that a budget's bucket holds: no hour spends more than a quarter above its own.
 BUDGET_DEPTH = 900.0

@@ -35,7 +35,8 @@ from ragmeter.sampling.service_demand import (
 
 # All possible scales: 321 values from 1 to 2**-20 in ratios of 2**(1/16). Windows group scores by
 # distinct probability, so these must be few; the balance makes up for rounding down.
-_STEPS_PER_OCTAVE, _OCTAVES = 16, 20
+_STEPS_PER_OCTAVE = 16
+_OCTAVES = 20
 SCALE_GRID = tuple(
     2.0 ** (-step / _STEPS_PER_OCTAVE) for step in range(_STEPS_PER_OCTAVE * _OCTAVES + 1)
 )
@@ -272,7 +273,8 @@ class BudgetController:
                     or "it can work off no more (judge.concurrency, hhem.workers, models.cpu_share)"
                 )
         if overload:
-            self.overload, self._overloaded = self.overload or overload, now
+            self.overload = self.overload or overload
+            self._overloaded = now
         elif not 0 <= now - self._overloaded < _OVERLOAD_SECONDS:
             self.overload = ""
         if CAPACITY_INDEX not in self._accounts:

@@ -38,7 +38,9 @@ RATE_FLOOR = 0.002
 # Share of the queue that may fill before the built-in tier is drawn less: a burst of half the queue
 # is scored in full. Each eighth beyond halves the scale, four times: then the built-in scorers take
 # a tenth of the time that a trace takes, and less of them would hardly help.
-_QUEUE_ROOM, _QUEUE_STEP, _MOST_STEPS = 0.5, 0.125, 4
+_QUEUE_ROOM = 0.5
+_QUEUE_STEP = 0.125
+_MOST_STEPS = 4
 
 
 def overload_scale(filled: float) -> float:
@@ -49,11 +51,13 @@ def overload_scale(filled: float) -> float:
 
 # Nominal CPU seconds of a trace without models, and of a draw by the embedded model. Both grow with
 # the texts, so the ratio holds for others; a clock would give each machine other draws.
-_TRACE_SECONDS, _DRAW_SECONDS = 0.001, 0.17
+_TRACE_SECONDS = 0.001
+_DRAW_SECONDS = 0.17
 
 # Draws that a replay may make of its first service before any income, a half and a third of that of
 # the next, and those left when the scale begins to fall. 20,000 traces of three services so get 50.
-_FIRST_DRAWS, _FULL_DRAWS = 24.0, 16.0
+_FIRST_DRAWS = 24.0
+_FULL_DRAWS = 16.0
 
 
 class ReplayBudget:

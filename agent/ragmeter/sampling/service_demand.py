@@ -9,7 +9,8 @@ from typing import Any
 from ragmeter.core.tiers import ScoringCost
 
 RESOURCES = ("requests", "tokens", "usd", "seconds")
-USD_INDEX, CAPACITY_INDEX = 2, 3  # `seconds` is no budget but our own slots or cores
+USD_INDEX = 2
+CAPACITY_INDEX = 3  # `seconds` is no budget but our own slots or cores
 
 CostVector = tuple[float, float, float, float]  # in the order of RESOURCES
 

@@ -65,7 +65,9 @@ _POLL_SECONDS = 1.0  # between two looks at what a process has done
 _SWITCH_SECONDS = 0.0005
 
 _MAX_PROCESSES = 4  # of the default: by then the aggregate half is as busy as they are
-_AGENT_BYTES, _PROCESS_BYTES = 256 * 2**20, 96 * 2**20  # of a memory limit, see `default_processes`
+# Shares of a memory limit, see `default_processes`.
+_AGENT_BYTES = 256 * 2**20
+_PROCESS_BYTES = 96 * 2**20
 
 _PR_SET_PDEATHSIG = 1
 
@@ -319,7 +321,8 @@ class _Process:
     def send(self, part: _Slice) -> None:
         """Send a part, with its terms if the part before had others."""
         terms = part.whole.terms
-        new, self._terms = None if terms is self._terms else terms, terms
+        new = None if terms is self._terms else terms
+        self._terms = terms
         bodies = part.whole.bodies[part.start : part.stop]
         self._connection.send_bytes(pickle.dumps((bodies, new), pickle.HIGHEST_PROTOCOL))
 

@@ -160,14 +160,17 @@ class LimitedConnection(asyncio.Protocol):
 
     def begin(self, body: StreamReader | None) -> None:
         """Note that a request is handled."""
-        self.busy, self.idle = True, False
+        self.busy = True
+        self.idle = False
         self._body = body
         self._until = _NEVER
 
     def end(self) -> None:
         """Note that a request was handled."""
-        self.busy, self.idle = False, True
-        self._body, self._received = None, 0
+        self.busy = False
+        self.idle = True
+        self._body = None
+        self._received = 0
         self.since = self._limiter.clock()
         self._until = self.since + IDLE_SECONDS
 

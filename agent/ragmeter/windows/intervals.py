@@ -22,11 +22,13 @@ ASSISTED_SUFFIX = "+builtin"
 # Expected scores below which a class of the cheap score or another cell joins its neighbour: the
 # limits of fewer are so wide that a cell of its own costs more width than it saves. A class pays
 # sooner, since its scores are alike.
-_MIN_CLASS, _MIN_CELL = 3.0, 6.0
+_MIN_CLASS = 3.0
+_MIN_CELL = 6.0
 
 # Scores of the rarer kind (say, of bad answers) for each class of the cheap score, and the most
 # classes: more of them cost width, and the cheap score tells hardly more by then.
-_RARE_PER_CLASS, _MAX_CLASSES = 8.0, 5
+_RARE_PER_CLASS = 8.0
+_MAX_CLASSES = 5
 
 # The same for traces drawn from slices of the cheap score (`ragmeter.sampling.slices`): of every
 # class about as many are drawn as its part of the traffic, so that more classes cost less. With 30

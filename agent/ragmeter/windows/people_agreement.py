@@ -158,7 +158,8 @@ def _compare(label: str, metric: str, scorer: str, pairs: Sequence[_Pair]) -> Sc
     n = len(pairs)
     good = sum(pair.yes for pair in pairs)
     yes = _mean((float(pair.yes), pair.weight) for pair in pairs)
-    auroc, threshold = None, None
+    auroc = None
+    threshold = None
     if min(good, n - good) >= MIN_OF_EACH:
         auroc = auroc_interval(pairs)
         threshold = _best_threshold(pairs)
@@ -256,7 +257,9 @@ def _best_threshold(pairs: Sequence[_Pair]) -> float | None:
     """Return the threshold of the best balanced accuracy, midway between two values."""
     rows = _by_value(pairs)
     bad, good = (sum(row[at] for row in rows) for at in (1, 2))
-    gain, best, threshold = 0.0, 1e-9, None  # of the balanced accuracy over chance, doubled
+    gain = 0.0  # of the balanced accuracy over chance, doubled
+    best = 1e-9
+    threshold = None
     for (value, no, yes), (following, _, _) in pairwise(rows):
         gain += no / bad - yes / good
         if gain > best:

@@ -119,7 +119,8 @@ def decode_journal(data: bytes, slots: SeriesSlots) -> list[JournalEntry]:
 def _decode_entries(content: Any, slots: SeriesSlots) -> Iterator[JournalEntry]:
     keys, rows = content
     for service, segments, start, trace_count, counts, strata, *others in rows:
-        weighted, places = dict(strata), range(0, len(counts), WIDTH)
+        weighted = dict(strata)
+        places = range(0, len(counts), WIDTH)
         cells = [
             (*key, counts[at : at + WIDTH], weighted.get(at))
             for at, key in zip(places, keys, strict=False)

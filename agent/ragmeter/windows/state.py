@@ -268,7 +268,9 @@ class WindowState:
         Those of segments wait for a reader: mostly there is none between two commits, and one fold
         of many sums costs less than many folds of a few.
         """
-        pending, self._pending, self._pending_count = self._pending, {}, 0
+        pending = self._pending
+        self._pending = {}
+        self._pending_count = 0
         entries: list[JournalEntry] = []
         for (service, segments, index), traces in pending.items():
             delta = build_bucket(traces, self.slots)
@@ -291,7 +293,9 @@ class WindowState:
             self._fold_owner(owner, by_index)
 
     def _fold_segments(self) -> None:
-        unread, self._unread, self._unread_count = self._unread, {}, 0
+        unread = self._unread
+        self._unread = {}
+        self._unread_count = 0
         for owner, by_index in unread.items():
             self._fold_owner(owner, by_index)
 

@@ -42,7 +42,8 @@ _HISTORY_POINTS = 60
 # Scored traces of a point, on average, down to a dozen points: a share is then known to some 20
 # points either way, and sixty minutes of two traces each draw no noise. With a hundred the 95th
 # percentile of the latency has an upper limit.
-_POINT_TRACES, _LEAST_POINTS = 20, 12
+_POINT_TRACES = 20
+_LEAST_POINTS = 12
 _QUANTILE_TRACES = 120
 
 

@@ -30,12 +30,21 @@ from ragmeter_exporters.page.views import (
 # Worst traces of a series through which the page of a trace leads: of all the texts are kept.
 NEIGHBOURS = 25
 # Characters of text and numbers of things on one page: some 700 kB at the very most.
-QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
-PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
-DETAILS, MAX_NESTING = 20, 3  # items of a detail and of each list in it
+QUERY = 8_000
+ANSWER = 20_000
+PASSAGE = 6_000
+MESSAGE = 3_000
+DETAIL = 1_500
+PASSAGES = 50
+MESSAGES = 50
+CITATIONS = 100
+RESULTS = 100
+DETAILS = 20  # items of a detail and of each list in it
+MAX_NESTING = 3
 # Characters of the texts of a worst trace in a list.
 EXCERPTS = (("query", 300), ("answer", 700), ("error", 300))
-EXCERPT_PASSAGES, EXCERPT_PASSAGE = 3, 320
+EXCERPT_PASSAGES = 3
+EXCERPT_PASSAGE = 320
 
 # Why the texts of a trace are not here, by its `content`.
 CONTENT_NOTES = {
@@ -98,7 +107,8 @@ def trace_view(
             worst = windows.worst(service, *pair, base.windows[-1], NEIGHBOURS)
             ids = [item.trace_id for item in worst]
             if trace_id in ids:
-                view.series, view.neighbours = pair, ids
+                view.series = pair
+                view.neighbours = ids
                 break
     return view
 

@@ -52,7 +52,9 @@ OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
 
 # Seconds for which a reader of many services holds the lock at a time: so many times as long as it
 # has waited for it until then, within these limits.
-_HELD_PER_WAITED, _LEAST_HELD, _MOST_HELD = 4, 0.01, 0.25
+_HELD_PER_WAITED = 4
+_LEAST_HELD = 0.01
+_MOST_HELD = 0.25
 
 _T = TypeVar("_T")
 History = list[tuple[float, Estimate | None]]

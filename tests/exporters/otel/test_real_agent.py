@@ -115,8 +115,9 @@ async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path
             "RAGMETER_RESULTS_EXPORT__ENDPOINT": found.url,
             "RAGMETER_RESULTS_EXPORT__TIERS": "cheap",
         }
+        command = (sys.executable, "-m", "ragmeter", "run")
         agent = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ragmeter", "run"),
+            *command,
             env=environ,
             stderr=asyncio.subprocess.PIPE,
         )

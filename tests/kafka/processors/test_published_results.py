@@ -38,7 +38,7 @@ def test_scores_are_handed_on_after_their_commit(monkeypatch: pytest.MonkeyPatch
         ):
             dead = DeadLetterTopic("rag.dead", preparer, counters)
             processor = MessageProcessor(
-                *(settings, dead, counters, preparer, tiers, None, outputs)
+                settings, dead, counters, preparer, tiers=tiers, outputs=outputs
             )
             group: Any = Group(log, 5)
             owner = ScoreOwner(processor, group, TP)

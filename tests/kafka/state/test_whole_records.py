@@ -42,8 +42,12 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
     if rng.random() < 0.01:
         results.pop()  # of a worker with other scorers
     scored = ScoredTrace(
-        f"t{number - (rng.random() < 0.02)}",  # some come twice
-        *(service, at, status, results, p),  # type: ignore[arg-type]
+        trace_id=f"t{number - (rng.random() < 0.02)}",  # some come twice
+        service=service,
+        timestamp=at,
+        status=status,  # type: ignore[arg-type]
+        results=results,
+        probability=p,
         timings={"total": rng.expovariate(0.2), **({"odd\n": 1.0} if kind > 0.995 else {})},
         tags={"model": rng.choice("ab"), "tenant": f"t{rng.randrange(12)}"},
         input_tokens=rng.randrange(2_000),

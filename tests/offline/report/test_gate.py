@@ -162,7 +162,10 @@ def test_each_judge_and_the_canaries_are_checked_apart(tmp_path: Path) -> None:
         old = number < 60
         scores = [
             Score(
-                *("faithfulness", "judge", ScoreState.SCORED, 0.1 if old else 1.0),
+                "faithfulness",
+                "judge",
+                ScoreState.SCORED,
+                0.1 if old else 1.0,
                 fingerprint="old" if old else "new",
             ),
             Score("faithfulness", "canary/judge", ScoreState.SCORED, 1.0),

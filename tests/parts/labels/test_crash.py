@@ -48,10 +48,8 @@ def files(folder: Path, labels: int) -> tuple[Path, Path]:
 
 
 def begin(folder: Path, traces: Path, feedback: Path) -> subprocess.Popen[bytes]:
-    return start(
-        *(folder, "run", "-c", settings_file(folder), "--replay", traces),
-        *("--feedback", feedback, "--exit-after-replay"),
-    )
+    read: list[str | Path] = ["--replay", traces, "--feedback", feedback]
+    return start(folder, "run", "-c", settings_file(folder), *read, "--exit-after-replay")
 
 
 def test_labels_count_once_however_often_the_agent_is_killed(tmp_path: Path) -> None:

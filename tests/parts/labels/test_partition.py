@@ -318,7 +318,7 @@ def test_a_model_that_scores_a_part_helps_the_labels(labels_first: bool) -> None
             return Score("grounding", "mini", ScoreState.SAMPLED_OUT, stratum="rest:1")
         value = 0.9 if number % 4 else 0.1
         return Score(
-            *("grounding", "mini", ScoreState.SCORED, value), probability=0.5, stratum="rest:1"
+            "grounding", "mini", ScoreState.SCORED, value, probability=0.5, stratum="rest:1"
         )
 
     traces = [drawn_trace(number, model(number)) for number in range(48)]

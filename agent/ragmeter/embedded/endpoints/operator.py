@@ -21,7 +21,8 @@ from ragmeter.embedded.endpoints.request_bodies import (
 from ragmeter.ingest.live_inspection import LiveFeed
 
 _BASELINES_PATH = "/v1/baselines"
-INSPECT_PATH, RESULTS_PATH = "/v1/inspect", "/v1/results"
+INSPECT_PATH = "/v1/inspect"
+RESULTS_PATH = "/v1/results"
 _BODY_BYTES = 4096
 _BEAT_SECONDS = 10.0  # between empty lines while no trace comes: they show that a client has gone
 

@@ -111,7 +111,8 @@ def read_vercel_ai(span: Span, full: bool = True) -> SpanContent:
         if wait_ms is not None and 0 <= wait_ms < 1e9 and span.start:
             content.first_token_ns = span.start + round(wait_ms * 1e6)
     elif content.role is SpanRole.RERANKER:
-        content.documents, content.documents_gap = _reranked_documents(span), None
+        content.documents = _reranked_documents(span)
+        content.documents_gap = None
         if content.documents is None and operation == "ai.rerank":
             content.role = SpanRole.OTHER  # the ranking is on the inner span
     return content

@@ -61,7 +61,9 @@ def read_langfuse(span: Span, full: bool = True) -> SpanContent:
         documents = read_documents(opened) if isinstance(opened, list) else None
         if has_texts(documents):
             content.role = SpanRole.RETRIEVER
-            content.documents, content.answer, content.answer_gap = documents, None, None
+            content.documents = documents
+            content.answer = None
+            content.answer_gap = None
     _fill_from_trace(span, content, full)
     for key in ("langfuse.environment", "langfuse.release"):
         if key not in attributes:  # the SDK writes it once, on the resource
@@ -112,9 +114,11 @@ def _fill_from_trace(span: Span, content: SpanContent, full: bool) -> None:
         trace = SpanContent(role=SpanRole.CHAIN)
         fill_content(trace, input_value, output_value)
         if trace.query is not None and (root or content.query is None):
-            content.query, content.query_gap = trace.query, trace.query_gap
+            content.query = trace.query
+            content.query_gap = trace.query_gap
         if trace.answer is not None and (root or content.answer is None):
-            content.answer, content.answer_gap = trace.answer, trace.answer_gap
+            content.answer = trace.answer
+            content.answer_gap = trace.answer_gap
             content.calls_tools = False
     if root and content.role is SpanRole.OTHER:
         content.role = SpanRole.CHAIN

@@ -41,7 +41,8 @@ from ragmeter.ingest.spans import KIND, AttributeValue, Span
 from ragmeter.reasons import Reason
 
 _MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
-_RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
+_RETRIEVED = "retrieval.documents"
+_RERANKED = "reranker.output_documents"
 
 
 def preview_wrapper(span: Span) -> SpanContent | None:
@@ -120,7 +121,8 @@ def _builds_prompt(span: Span) -> bool:
 def _fill_content(span: Span, content: SpanContent) -> None:
     attributes = span.attributes
     role = content.role
-    input_value, output_value = attributes.get("input.value"), attributes.get("output.value")
+    input_value = attributes.get("input.value")
+    output_value = attributes.get("output.value")
     if role is SpanRole.EMBEDDING:
         return
     if role is SpanRole.LLM:
@@ -163,7 +165,8 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
     replies = read_flattened_messages(attributes, "llm.output_messages", "message.")
     content.query = last_text_of(prompts, "user")
     if is_hidden(content.query):
-        content.query, content.query_gap = None, Reason.CONTENT_HIDDEN
+        content.query = None
+        content.query_gap = Reason.CONTENT_HIDDEN
     elif content.query is None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
     choices = flattened_items(attributes, "llm.choices")
@@ -181,7 +184,8 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
         if looks_like_json(text):  # what a user reads is at its key `answer`
             answer, gap = find_answer(text)
             if answer is not None:
-                content.answer, content.answer_gap = answer, gap
+                content.answer = answer
+                content.answer_gap = gap
     elif not content.calls_tools:
         content.answer, content.answer_gap = find_answer(attributes.get("output.value"))
     variables = parse_nested_json(attributes.get("llm.prompt_template.variables"))

@@ -146,9 +146,11 @@ def _fill_openllmetry_call(span: Span, content: SpanContent) -> None:
     else:
         content.answer = text
     if is_hidden(content.query):
-        content.query, content.query_gap = None, Reason.CONTENT_HIDDEN
+        content.query = None
+        content.query_gap = Reason.CONTENT_HIDDEN
     if is_hidden(content.answer):
-        content.answer, content.answer_gap = None, Reason.CONTENT_HIDDEN
+        content.answer = None
+        content.answer_gap = Reason.CONTENT_HIDDEN
     if content.answer is not None and is_truncated(content.answer):
         content.answer_gap = Reason.ANSWER_TRUNCATED
 

@@ -117,13 +117,15 @@ def read_promptflow(span: Span, full: bool = True) -> SpanContent:
             payloads.get("retrieval.query", attributes.get("retrieval.query"))
         )
         if query is not None or gap is not None:
-            content.query, content.query_gap = query, gap
+            content.query = query
+            content.query_gap = gap
     elif content.role is SpanRole.LLM:
         answer, gap = find_answer(
             payloads.get("llm.generated_message", attributes.get("llm.generated_message"))
         )
         if answer is not None or gap is not None:
-            content.answer, content.answer_gap = answer, gap
+            content.answer = answer
+            content.answer_gap = gap
     return content
 
 
@@ -132,7 +134,8 @@ def read_monocle(span: Span, full: bool = True) -> SpanContent:
     attributes = span.attributes
     content = read_by_table(key_table("monocle"), attributes)
     events: dict[str, Mapping[str, Any]] = {event.name: event.attributes for event in span.events}
-    input_event, output_event = events.get("data.input", {}), events.get("data.output", {})
+    input_event = events.get("data.input", {})
+    output_event = events.get("data.output", {})
     query, query_gap = find_question(_monocle_text(input_event, "input", _MONOCLE_USERS))
     # prompts are cut at any length: "Use the following pieces of retrieved ... "
     if query is not None and query.rstrip().endswith("..."):
@@ -150,16 +153,20 @@ def read_monocle(span: Span, full: bool = True) -> SpanContent:
         ):
             content.role = SpanRole.EMBEDDING
             return content
-        content.query, content.query_gap = query, query_gap
+        content.query = query
+        content.query_gap = query_gap
         text = scalar_text(response)
         if text is not None:
             gap = Reason.PASSAGES_TRUNCATED if is_truncated(text) else None
-            content.documents, content.documents_gap = [RetrievedDocument(text=text, gap=gap)], gap
+            content.documents = [RetrievedDocument(text=text, gap=gap)]
+            content.documents_gap = gap
             content.context = None if gap else text
     elif content.role in (SpanRole.LLM, SpanRole.CHAIN, SpanRole.TOOL):
         usage = events.get("metadata", {})
-        content.query, content.query_gap = query, query_gap
-        content.answer, content.answer_gap = answer, answer_gap
+        content.query = query
+        content.query_gap = query_gap
+        content.answer = answer
+        content.answer_gap = answer_gap
         fill_tokens(content, usage)
         content.calls_tools = str(usage.get("finish_type", "")).lower() == "tool_call"
     for n, kind in enumerate(types, start=1):
@@ -167,9 +174,11 @@ def read_monocle(span: Span, full: bool = True) -> SpanContent:
             content.model = scalar_text(attributes.get(f"entity.{n}.name"))
     code = scalar_text(output_event.get("error_code"))
     if code is not None and code.lower() not in ("success", "ok", "200"):
-        content.failed, content.error_type = True, code
+        content.failed = True
+        content.error_type = code
         content.error = answer
-        content.answer, content.answer_gap = None, None
+        content.answer = None
+        content.answer_gap = None
     return content
 
 

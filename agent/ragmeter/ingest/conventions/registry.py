@@ -181,9 +181,11 @@ def _merge(into: SpanContent, other: SpanContent) -> None:
         into.role = other.role
     into.convention = into.convention or other.convention
     if into.query is None:
-        into.query, into.query_gap = other.query, other.query_gap or into.query_gap
+        into.query = other.query
+        into.query_gap = other.query_gap or into.query_gap
     if into.answer is None:
-        into.answer, into.answer_gap = other.answer, other.answer_gap or into.answer_gap
+        into.answer = other.answer
+        into.answer_gap = other.answer_gap or into.answer_gap
     _merge_documents(into, other)
     for name in _SCALAR_FIELDS:
         if getattr(into, name) is None:

@@ -77,7 +77,8 @@ def covered_seconds(nodes: Iterable[SpanNode]) -> float | None:
     spans = sorted((node.start, node.end) for node in nodes if node.end > 0)
     if not spans:
         return None
-    total, covered_until = 0, 0
+    total = 0
+    covered_until = 0
     for start, end in spans:
         total += max(0, end - max(start, covered_until))
         covered_until = max(covered_until, end)

@@ -211,7 +211,8 @@ def _unique(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
         if first is not None:
             first.fill_from(document)
             if first.gap is not None and document.gap is None and document.text is not None:
-                first.text, first.gap = document.text, None  # the copy is whole
+                first.text = document.text  # the copy is whole
+                first.gap = None
             continue
         if len(unique) == _MAX_PASSAGES:
             break

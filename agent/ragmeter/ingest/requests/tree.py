@@ -297,7 +297,8 @@ def annotate_tree(root: SpanNode, settings: OtlpSettings) -> None:
         if id(node) in inside:
             node.retrievals = node.first_retrieval = 0
         elif node.is_retrieval:  # counts once, whatever is below it
-            node.retrievals, node.first_retrieval = 1, max(node.start, 1)
+            node.retrievals = 1
+            node.first_retrieval = max(node.start, 1)
         if node.role is SpanRole.LLM and id(node) not in inside:
             node.calls += 1
             node.last_call = max(node.last_call, last_retrieval_moment(node))

@@ -32,7 +32,8 @@ from ragmeter.kafka.span_records import ENCODING_HEADER
 BATCH = 100
 _BATCH_BYTES = 16 * 2**20
 _TRANSACTION_MS = 20_000
-_RECEIPT, DONE = "redrive", b"done"
+_RECEIPT = "redrive"
+DONE = b"done"
 _MOST_LETTERS = 1_000_000  # about 300 MB in memory
 
 

@@ -29,7 +29,10 @@ from ragmeter.kafka.state.rows import (
 )
 from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow
 
-_OPEN, _CLOSED, _COUNTS = "o", "x", "n"  # kinds of rows
+# Kinds of rows.
+_OPEN = "o"
+_CLOSED = "x"
+_COUNTS = "n"
 _REASON = "idle"  # of any closed trace: nobody reads it, but the version before wants one
 
 

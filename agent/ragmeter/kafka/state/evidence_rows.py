@@ -16,8 +16,11 @@ from ragmeter.kafka.wire import RecordTooLarge
 
 # In place of what `privacy.content` says of a trace without its texts: they are no longer in the
 # topic, were not read yet, or there is no room for them.
-_GONE, _PENDING, _CROWDED = "gone", "pending", "crowded"
-_RECORD, _TEXT = b"r", b"z"  # the scores alone, or the text as well, compressed
+_GONE = "gone"
+_PENDING = "pending"
+_CROWDED = "crowded"
+_RECORD = b"r"  # the scores alone
+_TEXT = b"z"  # the text as well, compressed
 _LEVEL = 1  # English passages shrink to 36 %; at the default 6 to 34 %
 
 

@@ -254,7 +254,9 @@ class PartitionState(ServiceState):
         rows = self._rows.of(changes)
         rows |= self.evidence.changes | self._ids.drain()
         rows |= {**self._note_rows, HEAD: dump_json(head)}
-        self.evidence.changes, self._note_rows, self._changed = {}, {}, False
+        self.evidence.changes = {}
+        self._note_rows = {}
+        self._changed = False
         self._stepped = self._commands
         return rows
 

@@ -126,7 +126,8 @@ class CommitRows:
         buckets: list[BucketRow] = [(*key, data) for key, data in rows.get("b", ())]
         meta: dict[str, Any] = {}
         for (name,), data in rows.get("m", ()):
-            meta[name], self._digests[name] = json.loads(data), _digest(data)
+            meta[name] = json.loads(data)
+            self._digests[name] = _digest(data)
         for (group,), data in rows.get("c", ()):
             self._counters[group] = {
                 (name, tuple((label, value) for label, value in labels)): value

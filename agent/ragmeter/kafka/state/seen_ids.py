@@ -51,7 +51,9 @@ class SeenIdRows(DedupeIds):
 
     def _open_row(self, key: _IdRowKey) -> None:
         self._write_open()
-        self._key, self._open, self._written = key, array("Q"), 0
+        self._key = key
+        self._open = array("Q")
+        self._written = 0
 
     def _write_open(self) -> None:
         if len(self._open) > self._written:
@@ -74,8 +76,10 @@ class SeenIdRows(DedupeIds):
     def load(self, saved: list[Any], rows: Iterable[tuple[list[int], bytes]]) -> None:
         """Restore saved state and rows, in an empty object."""
         generation = int(saved[0])
-        self._clock.start, self._clock.outside = saved[1], int(saved[2])
-        self._since, self._newest = saved[3], saved[4]
+        self._clock.start = saved[1]
+        self._clock.outside = int(saved[2])
+        self._since = saved[3]
+        self._newest = saved[4]
         self._key = (generation, 0)
         for (row_generation, number), data in sorted(rows):
             key = (row_generation, number)
@@ -90,7 +94,9 @@ class SeenIdRows(DedupeIds):
             for hashed in numbers:
                 (self._old if age else self._new).add(hashed)
             if not age:
-                self._key, self._open, self._written = key, numbers, len(numbers)
+                self._key = key
+                self._open = numbers
+                self._written = len(numbers)
         if len(self._open) >= _CHUNK:
             self._open_row((generation, self._key[1] + 1))
 

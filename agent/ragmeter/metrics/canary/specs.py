@@ -74,7 +74,8 @@ def judged_abstention(trace: Trace, scores: Iterable[Score]) -> list[Score]:
         return []
     accuracy = replace(attempt, metric=_ABSTENTION[0], scorer=canary_scorer(JUDGE_SCORER))
     if trace.reference is None or trace.reference.answerable is not False:
-        accuracy.state, accuracy.value = ScoreState.NOT_APPLICABLE, None
+        accuracy.state = ScoreState.NOT_APPLICABLE
+        accuracy.value = None
         accuracy.reason = Reason.ANSWERABLE if trace.reference else Reason.NO_REFERENCE
         accuracy.detail = accuracy.fingerprint = None
     elif attempt.value is not None:

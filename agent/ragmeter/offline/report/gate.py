@@ -171,7 +171,8 @@ def _obstacle(rule: AlertRule) -> str | None:
 
 def check_gate(gate: Gate, column: ReportColumn) -> GateResult:
     """Check a run, with all of its series, against a gate."""
-    checks, unused = [], []
+    checks = []
+    unused = []
     for rule in gate.rules:
         covered = any(map(rule.covers, column.run.services))
         check_rule = _check_latency if rule.latency else _check_metric

@@ -31,7 +31,9 @@ from ragmeter.offline.report.run import TraceText
 from ragmeter.trace import Trace
 
 _CSV_KEYS = ("trace_id", "service", "timestamp")  # first columns of ragmeter's own CSV
-TIMING_COLUMN, TAG_COLUMN = "timing:", "tag:"  # prefixes of its last columns
+# Prefixes of its last columns.
+TIMING_COLUMN = "timing:"
+TAG_COLUMN = "tag:"
 JUDGING_COLUMN = "judging"  # by whom a trace was judged and at what price, as JSON
 
 
@@ -187,7 +189,8 @@ def _read_csv(
 def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], list[ReportTrace]]:
     def make(row: dict[str, str]) -> list[ReportTrace]:
         results = []
-        timings, tags = dict[str, str](), dict[str, str]()
+        timings = dict[str, str]()
+        tags = dict[str, str]()
         for name, cell in row.items():
             if name in (*_CSV_KEYS, JUDGING_COLUMN) or not cell.strip():
                 continue

@@ -36,7 +36,9 @@ COLUMNS: tuple[str, ...] = tuple(_TABLES["columns"])
 NUGGETS: dict[str, str] = _TABLES["nuggets"]
 ASSIGNMENT: dict[str, float] = _TABLES["assignments"]
 
-UMBRELA, AUTONUGGETIZER, HHEM = "umbrela", "autonuggetizer", "hhem_fulltext"
+UMBRELA = "umbrela"
+AUTONUGGETIZER = "autonuggetizer"
+HHEM = "hhem_fulltext"
 MAX_K = 100  # as in scored files: each cut-off is a series
 MAX_TEXT = 2_000  # characters of a query or an answer; displays shorten them further
 
@@ -137,7 +139,8 @@ class _OpenRagEvalReader:
         return value
 
     def scores(self) -> Iterator[Score]:
-        retrieval, generation = "retrieval_score_", "generation_score_"
+        retrieval = "retrieval_score_"
+        generation = "generation_score_"
         mean = retrieval + "mean_umbrela_score"
         yield from self._read_score("relevance", UMBRELA, mean, self.parsed(mean))
         ranks = retrieval + "precision_metrics"

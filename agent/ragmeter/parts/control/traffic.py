@@ -45,7 +45,8 @@ REVISE_SECONDS = 3600.0
 MAX_VALUES = 64
 
 # Names of the rows of the state.
-_RECORD_ROW, _SERVICE_ROW = "record", "service/"
+_RECORD_ROW = "record"
+_SERVICE_ROW = "service/"
 
 _CheapCounts = Annotated[list[int], Field(min_length=_CHEAP_BINS, max_length=_CHEAP_BINS)]
 

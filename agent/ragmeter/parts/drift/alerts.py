@@ -42,7 +42,8 @@ _MAX_SUMMARY = 1_000  # characters, as for the alerts of rules
 
 # The cheap score has not followed the judge if less than half of the move that it would have made
 # is there, and all of it is excluded at 1 %.
-_LEAST_MISSING, _Z_LEVEL = 0.5, 2.33
+_LEAST_MISSING = 0.5
+_Z_LEVEL = 2.33
 
 
 # Seconds after a change up to which it is explained again: windows reach back a day.
@@ -176,14 +177,19 @@ def _new_alert(alarm: Alarm, rule: str, now: float) -> Alert:
 
 
 def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: float) -> None:
-    alert.value, alert.lower, alert.upper = alarm.after, alarm.after_lower, alarm.after_upper
-    alert.threshold, alert.effective_samples = alarm.threshold, alarm.effective_samples
+    alert.value = alarm.after
+    alert.lower = alarm.after_lower
+    alert.upper = alarm.after_upper
+    alert.threshold = alarm.threshold
+    alert.effective_samples = alarm.effective_samples
     alert.samples = round(alarm.effective_samples)
-    alert.since, alert.updated_at = alarm.since, now
+    alert.since = alarm.since
+    alert.updated_at = now
     alert.window = alert.window or _window(alarm, windows, now)  # a label: it stays
     alert.name_worst(_worst_traces(alarm, windows, alert.window))
     series = windows.current_scorer(alarm.metric, alarm.scorer)
-    alert.baseline, alert.fingerprint = alarm.before, split_scorer(series)[1]
+    alert.baseline = alarm.before
+    alert.fingerprint = split_scorer(series)[1]
     alert.top_segment, alert.top_segment_words = story.segments
     alert.drift = {
         "kind": alarm.kind,

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from ragmeter.parts.drift.saved import FirstTime, LastTime
 
-MINUTE, HOUR, DAY = 60, 3600, 86400
+MINUTE = 60
+HOUR = 3600
+DAY = 86400
 WEEK_HOURS = 168
 
 # Factor on measured over-dispersion. One day shows only a few cycles of a slow wave, so its size is
@@ -212,7 +214,9 @@ class BaselineLearner:
         if number != group[0]:
             if group[1]:
                 self._pass_on(rung, group)
-            group[0], group[1], group[2] = number, n, total
+            group[0] = number
+            group[1] = n
+            group[2] = total
         else:
             group[1] += n
             group[2] += total

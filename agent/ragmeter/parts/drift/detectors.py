@@ -35,7 +35,8 @@ _LEVEL_ERRORS = 1.75
 # Log wealth that the bet on the shift must lose to clear an alarm. Under an unchanged shift that
 # happens once in about a thousand of its rises and falls; from the second limit on losses are not
 # counted, so that a shift that comes back is seen.
-_CLEAR_LOSS, _MAX_LOSS = 7.0, 9.0
+_CLEAR_LOSS = 7.0
+_MAX_LOSS = 9.0
 
 # Drop of the log likelihood ratio that bounds the 95 % set of change times. Around the true change
 # the ratio drops like two random walks, each of which exceeds x with probability at most exp(-x):
@@ -174,7 +175,8 @@ class DriftStream:
 
     def gains(self, start: float, parts: Sequence[ScorePart], edge: int, side: int) -> list[float]:
         """Return the log wealth that each bet gains from a bucket; `side` is +1 for a rise."""
-        baseline, (low, high) = self.baselines[edge], self.bounds
+        baseline = self.baselines[edge]
+        low, high = self.bounds
         level = baseline.level(start)
         slack = baseline.slack_at(start)
         error = _LEVEL_ERRORS * baseline.error(start)

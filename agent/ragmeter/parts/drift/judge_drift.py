@@ -102,7 +102,8 @@ class JudgedSteps:
                 self.slope = _slope(self._learned)
                 self._learned = None
         slope = self.slope or 0.0
-        scores, residuals = [], []
+        scores = []
+        residuals = []
         for name, sums in strata.items():
             m = stratum_moments(sums)
             weight = sums.w / sums.n / self._largest

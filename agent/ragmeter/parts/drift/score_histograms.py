@@ -71,7 +71,9 @@ class ScoreHistograms:
             self._fold()
 
     def _fold(self) -> None:
-        pending, self._pending, self._pending_count = self._pending, {}, 0
+        pending = self._pending
+        self._pending = {}
+        self._pending_count = 0
         for (service, index), traces in pending.items():
             buckets = self._open.setdefault(service, {})
             bucket = buckets.get(index)

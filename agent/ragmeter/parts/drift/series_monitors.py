@@ -27,7 +27,8 @@ from ragmeter.windows.log_histogram import LogHistogram, cell_value
 from ragmeter.windows.sums import ScoreSums
 
 # Buckets of ten seconds from five samples a second on: 50 in each, and an alarm twice as early.
-_FAST, _FAST_RATE = 10, 5.0
+_FAST = 10
+_FAST_RATE = 5.0
 
 # Seconds of the buckets of judged series.
 _JUDGED_WIDTH = 300
@@ -219,7 +220,10 @@ class MeanMonitor(SeriesMonitor):
         if sums is None:
             return []
         if not self.series:
-            self._first = buckets, samples = self._first[0] + 1, self._first[1] + sums.n
+            buckets, samples = self._first
+            buckets += 1
+            samples += sums.n
+            self._first = (buckets, samples)
             if buckets >= _FIRST_BUCKETS:
                 fast = samples >= _FAST_RATE * MINUTE * _FIRST_BUCKETS
                 self.set_pace(_FAST if fast else MINUTE)
@@ -296,7 +300,8 @@ class SharesMonitor(SeriesMonitor):
         whole = sum(self._learned)
         self.edges = []
         for level in LATENCY_LEVELS if latency else _SCORE_LEVELS:
-            below, edge = 0.0, 0
+            below = 0.0
+            edge = 0
             while edge < len(learned) and below + learned[edge] <= level * whole:
                 below += learned[edge]
                 edge += 1

@@ -27,7 +27,8 @@ from ragmeter.windows.people_agreement import (
 # Traces of all services together that wait to be drawn, with their texts. Twenty times a draw of
 # 30 is enough for slices; each takes up to `EVIDENCE_BYTES`. Several pools share them, but
 # each has room for four draws.
-_MAX_TRACES, _LEAST_TRACES = 600, 120
+_MAX_TRACES = 600
+_LEAST_TRACES = 120
 
 # Characters of their ids, on average; with longer ids there are fewer. A draw of all of them is one
 # row of a Kafka worker's state, of a megabyte at most, and a character of them may be 12 bytes.

@@ -24,8 +24,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragmeter.core.errors import DataError, UnusableResource, describe_fault
 
-WEIGHTS_NAME, MANIFEST_NAME, TOKENIZER_NAME = "model.safetensors", "hhem.json", "tokenizer.json"
-FP32_NAME, INT8_NAME = "hhem.onnx", "hhem-int8.onnx"
+WEIGHTS_NAME = "model.safetensors"
+MANIFEST_NAME = "hhem.json"
+TOKENIZER_NAME = "tokenizer.json"
+FP32_NAME = "hhem.onnx"
+INT8_NAME = "hhem-int8.onnx"
 SOURCE_KEY = "ragmeter.source"  # the manifest's `source` in the metadata of a graph
 _GRAPH_VERSION = 1  # raise it with every change of the graph or the reading that may move a score
 _MAX_MANIFEST_BYTES = 1 << 20

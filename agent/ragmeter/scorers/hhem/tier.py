@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METRIC = "grounding"
-HHEM, FULLTEXT = "hhem", "hhem_fulltext"
+HHEM = "hhem"
+FULLTEXT = "hhem_fulltext"
 
 _FULLTEXT_CHARS = 8192  # where the reference cuts the joined passages
 # 8192 characters are 2,000 tokens as a rule; memory grows by 0.1 GB a thousand

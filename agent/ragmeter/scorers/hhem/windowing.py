@@ -33,7 +33,8 @@ SUPPORTED_PROBABILITY = 0.5
 # Windows that a sentence is held against: the three that share most of its words, and the second
 # and third only with at least this part of what the first one shares. What that saves and what it
 # changes: docs/decisions/hhem-windows.md.
-MAX_WINDOWS, MIN_SHARED = 3, 0.4
+MAX_WINDOWS = 3
+MIN_SHARED = 0.4
 # Weight of the words of the whole answer beside those of the sentence: "It opened in May." has few
 # words of its own, and its passage is the one that the sentences around it rest on.
 _ANSWER_WEIGHT = 0.3

@@ -22,7 +22,8 @@ from ragmeter.scorers.judge.prompts import load_prompt
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 
-_YES, NO = "yes", "no"
+_YES = "yes"
+NO = "no"
 _PROMPT = load_prompt("annotation", 1)
 
 Labels = TypeVar("Labels", bound=BaseModel)

@@ -35,7 +35,8 @@ from ragmeter.trace import Passage, Trace
 log = logging.getLogger(__name__)
 
 # Every probe gets a result for both.
-_AGREEMENT, _CHANGE = "judge_probe_agreement", "judge_probe_change"
+_AGREEMENT = "judge_probe_agreement"
+_CHANGE = "judge_probe_change"
 
 # Seconds after a run without any verdict, unless the schedule is sooner.
 RETRY_SECONDS = 3600.0

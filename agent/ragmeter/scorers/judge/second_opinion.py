@@ -194,7 +194,8 @@ class SecondOpinion:
             cost.add(replace(own, seconds=0.0, uses={}))
             for use in own.uses.values():
                 cost.use(SECOND).add(use)
-        again, (labels, used) = asked.result(), labelled.result()
+        again = asked.result()
+        labels, used = labelled.result()
         second = extract_verdicts(again) | _number_labels(labels)
         again += [
             Score(DISAGREEMENT_METRIC, JUDGE_SCORER, ScoreState.UNSCORED, reason=label.reason)

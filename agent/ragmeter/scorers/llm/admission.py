@@ -26,7 +26,8 @@ MIN_ATTEMPTS = 10
 _MAX_AGE_SECONDS = 600.0
 
 # Seconds before the first trial, and at most between trials that fail.
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = 60.0
 
 # Seconds of outage that are worth waiting for: a restart or a new version of a server takes less,
 # and traces that wait for longer hold up all others.
@@ -49,7 +50,8 @@ START_SLOTS = 16
 _FAST_GROWTH = 0.25
 # Slots that a round of successes adds near the size that failed last, from this share of it on: an
 # attempt in a thousand is refused where the server takes 24.
-_SLOW_GROWTH, _NEAR_FAILED = 0.1, 0.75
+_SLOW_GROWTH = 0.1
+_NEAR_FAILED = 0.75
 
 # Answers that take half as long again mean that they wait for one another: Gradient2's default.
 _LATENCY_TOLERANCE = 1.5
@@ -85,7 +87,8 @@ class LatencyRise:
 
     def reset(self) -> None:
         """Begin another round."""
-        self._sum, self.samples = 0.0, 0
+        self._sum = 0.0
+        self.samples = 0
 
     def add(self, kind: str, seconds: float, *, quiet: bool) -> None:
         """Take in an answer; `quiet`: it was sent while few attempts were in flight."""
@@ -201,7 +204,8 @@ class ConcurrencyLimiter:
             self._fall(max(1.0, self._size / 2))
 
     def _fall(self, size: float) -> None:
-        self._failed, self._size = self._size, size
+        self._failed = self._size
+        self._size = size
         self._round += 1
         self._rise.reset()
 

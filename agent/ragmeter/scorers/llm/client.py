@@ -252,7 +252,8 @@ class JudgeClient:
         )
         header = self._server.key.header
         call.resend = False
-        answer, usage = "", None
+        answer = ""
+        usage = None
         outcome: AttemptOutcome = "cancelled"
         begun = self._timing.monotonic()
         try:
@@ -321,7 +322,8 @@ class JudgeClient:
         if failure.outcome == ("too_long" if call.roomy else "cut_off"):
             if call.resized or not self._server.may_retry():
                 return None
-            call.roomy, call.resized = not call.roomy, True
+            call.roomy = not call.roomy
+            call.resized = True
             return 0.0
         hopeless = failure.hopeless or self._server.admission.breaker.lost
         if hopeless or failure.outcome not in TRANSIENT_OUTCOMES or call.failures >= self._retries:

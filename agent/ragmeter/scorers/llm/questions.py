@@ -34,7 +34,8 @@ JudgeFailureReason = Literal[
 ]
 
 _CODE_FENCE = "```"
-_THOUGHTS_OPEN, _THOUGHTS_CLOSE = "<think>", "</think>"
+_THOUGHTS_OPEN = "<think>"
+_THOUGHTS_CLOSE = "</think>"
 
 # A deeper answer is none: no schema of ours goes past 5.
 _MAX_DEPTH = 30

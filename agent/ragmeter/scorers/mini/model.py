@@ -47,7 +47,13 @@ _PASSAGE_WINDOW = 224
 
 # Kinds of tokens for a graph with `match_flags`: of the answer by how it stands in the passages, of
 # the passages by whether the answer has it.
-_ABSENT, _PRESENT, _PAIR, _TRIPLE, _ABSENT_NUMBER, _SHARED, _UNSHARED = 1, 2, 3, 4, 5, 6, 7
+_ABSENT = 1
+_PRESENT = 2
+_PAIR = 3
+_TRIPLE = 4
+_ABSENT_NUMBER = 5
+_SHARED = 6
+_UNSHARED = 7
 
 
 class _Strict(BaseModel):
@@ -145,7 +151,9 @@ class _FolderModel:
 
     def __init__(self, folder: Path, manifest: FolderManifest) -> None:
         self.manifest = manifest
-        paths = self._graph, self._vocabulary = folder / manifest.graph, folder / manifest.tokenizer
+        self._graph = folder / manifest.graph
+        self._vocabulary = folder / manifest.tokenizer
+        paths = (self._graph, self._vocabulary)
         hashes = [sha256_of(path) for path in paths]
         for path, digest in zip(paths, hashes, strict=True):
             if manifest.sha256.get(path.name, digest) != digest:

@@ -270,7 +270,8 @@ class EvidenceFinder:
         ]
         start, end = around[0] if around else (span.start, span.end)
         wanted = frozenset(content_stems(tokenize(answer[start:end])))
-        best, most = None, 0.0
+        best = None
+        most = 0.0
         for number, place, stems in self._sentences:
             shared = sum(idf[stem] for stem in sorted(wanted & stems))
             if shared > most:
