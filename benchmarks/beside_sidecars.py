@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from ragmeter.embedded.intake import QueueFull
+from ragmeter.core.errors import QueueFull
 
 __all__ = ["Answering", "answering", "closed", "silent"]
 

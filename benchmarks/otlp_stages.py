@@ -19,15 +19,16 @@ from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey
-from ragmeter.embedded import open_traces
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.open_traces import OpenTraces
+from ragmeter.ingest import open_traces
 from ragmeter.ingest.native import decode_trace
+from ragmeter.ingest.open_spans import OpenSpanRow
+from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.otlp import decode_traces
 from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace, serialise_spans
-from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
+from ragmeter.store.pending import OpenSpanTable, closing_statements
 
 from benchmarks.otlp_mix import START, cases
 
@@ -144,7 +145,7 @@ def _round(
                 traces += len(found)
             closed = [closing.trace for closing in due]
             if agent:
-                also = assembly.closing(closed)
+                also = closing_statements(assembly.closing(closed))
                 agent.accept(ready, "otlp", live=True, written=set(), also=also, counts={})
             assembly.done(closed)
             clock.lap("hand on")

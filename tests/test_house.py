@@ -25,13 +25,11 @@ FLOORS = {
     "parts": 7,
     "aggregate": 8,
     "scoring": 9,
-    "embedded": 10,
-    **dict.fromkeys(("canaries", "offline"), 11),
-    "kafka": 12,
-    "exporters": 13,  # lies beside `agent/`, between what it shows and the composition root
-    "app": 14,
-    "cli": 15,
-    "__main__": 16,
+    **dict.fromkeys(("embedded", "kafka", "canaries", "offline"), 10),
+    "exporters": 11,  # lies beside `agent/`, between what it shows and the composition root
+    "app": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 COMPOSITION_ROOT = "app"
 MAX_PARAMETERS = 8  # of a constructor; more want an object for some of them

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import IntakeItem, QueueFull
+from ragmeter.embedded.intake import IntakeItem
 
 __all__ = ["PATIENCE", "accept_in_turn", "stop_agent", "until", "until_async"]
 

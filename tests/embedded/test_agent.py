@@ -21,9 +21,8 @@ from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
-from ragmeter.core.errors import StateError
+from ragmeter.core.errors import QueueFull, StateError, StateUnavailable
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.parts.contract import Arrival

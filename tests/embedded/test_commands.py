@@ -4,8 +4,9 @@ import threading
 from typing import Any
 
 import pytest
-from ragmeter.embedded.commands import CommandQueue, UnknownService
-from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.aggregate.commands import UnknownService
+from ragmeter.core.errors import StateUnavailable
+from ragmeter.embedded.commands import CommandQueue
 
 from tests.waiting import PATIENCE
 

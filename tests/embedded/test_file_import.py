@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
+from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import ImportResult, import_traces
-from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.files import ReadAhead
 from ragmeter.store import sqlite
 

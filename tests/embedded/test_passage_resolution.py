@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
+from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.native import decode_trace
 from ragmeter.store.pending import HeldTraceTable
 from ragmeter.store.sqlite import SqliteStore

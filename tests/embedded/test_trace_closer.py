@@ -11,8 +11,8 @@ import pytest
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
+from ragmeter.core.errors import QueueFull, StateUnavailable
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.trace_closer import TraceCloser
 from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.ingest.span_batches import SpanBatch
@@ -98,7 +98,7 @@ class Bench:
 def bench(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Bench]:
-    monkeypatch.setattr("ragmeter.embedded.open_traces.MAX_COPY_BYTES", request.param)
+    monkeypatch.setattr("ragmeter.ingest.open_traces.MAX_COPY_BYTES", request.param)
     bench = Bench(tmp_path, queue=3, trace_bytes=4096)
     yield bench
     bench.agent._store.close()

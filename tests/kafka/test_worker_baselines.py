@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.commands import UnknownService
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.embedded.commands import UnknownService
-from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.core.errors import StateUnavailable
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 

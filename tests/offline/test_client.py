@@ -13,7 +13,7 @@ import httpx
 import pytest
 from ragmeter.config.settings import Settings
 from ragmeter.ingest.files import InputFile
-from ragmeter.offline.replay import ReplayState, TraceShift
+from ragmeter.ingest.replay import ReplayState, TraceShift
 from ragmeter.offline.replay_to_agent import (
     AWAY_SECONDS,
     BATCH,

@@ -4,7 +4,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow, OpenSpanTable
+from ragmeter.ingest.open_spans import OpenSpanChanges, OpenSpanRow
+from ragmeter.store.pending import OpenSpanTable, closing_statements
 from ragmeter.store.rows import TraceArrival
 from ragmeter.store.sqlite import SqliteStore
 
@@ -50,19 +51,19 @@ def test_closing_is_one_step_with_what_came_of_the_trace(path: Path) -> None:
     arrival = TraceArrival("bot", "a", 0.0, b"{}")
 
     def torn(db: sqlite3.Connection) -> None:
-        OpenSpanChanges([(A, 5.0)], [])(db)
+        closing_statements(OpenSpanChanges([(A, 5.0)], []))(db)
         raise sqlite3.OperationalError("disk full")
 
     with pytest.raises(sqlite3.OperationalError):
         store.accept([arrival], 5.0, also=torn)
     assert store.depth == 0
     assert [one.trace for one in spans.restore()[0]] == [A, B]
-    store.accept([arrival], 5.0, also=OpenSpanChanges([(A, 5.0)], []))
+    store.accept([arrival], 5.0, also=closing_statements(OpenSpanChanges([(A, 5.0)], [])))
     assert store.depth == 1
     assert spans.bodies(A) == []
     opened, closed, _ = spans.restore()
     assert ([one.trace for one in opened], closed) == ([B], [(A, 5.0)])
-    store.accept([], 6.0, also=OpenSpanChanges([(B, 6.0)], [A]))
+    store.accept([], 6.0, also=closing_statements(OpenSpanChanges([(B, 6.0)], [A])))
     assert spans.restore()[:2] == ([], [(B, 6.0)])
     store.close()
 

@@ -21,11 +21,11 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
+from ragmeter.core.errors import StateUnavailable
 from ragmeter.core.process import SignalHandlers, collect_rarely
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.file_import import ImportResult, import_documents, import_traces
-from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.files import InputFile
 from ragmeter.parts.collection import document_kinds, file_documents, part_routes
 from ragmeter.scoring.processes import with_processes

@@ -105,7 +105,7 @@ class _ReplayRun:
     def __init__(self, file: Path, start: int, shift: str | None, suffix: str) -> None:
         # late: other commands need neither
         from ragmeter.ingest.files import InputFile
-        from ragmeter.offline.replay import SHIFT_TO_LAST, ReplayState, TraceShift, parse_shift
+        from ragmeter.ingest.replay import SHIFT_TO_LAST, ReplayState, TraceShift, parse_shift
 
         try:
             moved = parse_shift(shift) if shift is not None else 0.0
@@ -125,7 +125,7 @@ class _ReplayRun:
 
     def move(self, settings: Settings) -> None:
         """Read the file for `--shift last`. Raises OSError."""
-        from ragmeter.offline.replay import TraceShift, latest_timestamp
+        from ragmeter.ingest.replay import TraceShift, latest_timestamp
 
         if not self._last:
             return
@@ -139,7 +139,7 @@ class _ReplayRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        from ragmeter.offline.replay import resume_hint
+        from ragmeter.ingest.replay import resume_hint
 
         done = self.done
         if not done.finished:

@@ -18,6 +18,9 @@ CounterKey = tuple[str, Labels]  # (name, labels)
 Counts = dict[CounterKey, float]  # increments
 GaugeSample = tuple[str, Labels, float]  # (name, labels, value)
 
+# Runs a function that writes to the state and returns counts, which are then shown.
+StateWriter = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
+
 # Chosen on three latency mixes: `histogram_quantile` errs by at most 1 % at p50, 10 % at p95 and
 # 5 % at p99; the client library's default edges err by 23 % at p95 and 67 % at p99.
 DURATION_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 30, 60)

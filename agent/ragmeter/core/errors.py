@@ -7,7 +7,8 @@ RagmeterError
 └── DataError               go on without this item: it cannot be read, scored or kept
 
 Every other exception class descends from exactly one of the three and is defined beside the code
-that raises it. The exit statuses are those of a command that the exception ends.
+that raises it, or here if several folders raise it. The exit statuses are those of a command that
+the exception ends.
 """
 
 from __future__ import annotations
@@ -50,6 +51,18 @@ class StateError(UnusableResource):
 
 class StateLostError(UnusableResource):
     """A state file that was moved or deleted while in use, so that writes to it are lost."""
+
+
+class StateUnavailable(Unavailable):
+    """The state cannot be written now; nothing was accepted."""
+
+    retry_after = 5  # a full disk seldom recovers at once
+
+
+class QueueFull(Unavailable):
+    """Too many items wait already; nothing was accepted."""
+
+    retry_after = 2
 
 
 class UnknownVersion(UnusableResource, ValueError):

@@ -27,9 +27,9 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
+from ragmeter.core.errors import StateUnavailable
 from ragmeter.core.process import Watchdog, is_unready
-from ragmeter.embedded.intake import Intake, StateUnavailable
-from ragmeter.embedded.open_traces import OpenTraces
+from ragmeter.embedded.intake import Intake
 from ragmeter.embedded.passage_resolution import PassageResolution
 from ragmeter.embedded.trace_closer import SOURCE as OTLP
 from ragmeter.embedded.trace_closer import TraceCloser
@@ -37,6 +37,7 @@ from ragmeter.embedded.worker import SentDocuments, Worker
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.live_inspection import LiveInspection, LiveResults
+from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
+from ragmeter.aggregate.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.errors import UsageError
-from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.core.errors import StateUnavailable
 from ragmeter.server.access import AccessPolicy
 
 log = logging.getLogger(__name__)
@@ -24,17 +24,9 @@ log = logging.getLogger(__name__)
 _Command = TypeVar("_Command")
 _Result = TypeVar("_Result")
 
-# Seconds until a command that was not begun is given up: a batch takes well under one. The commit
-# of one that was begun has as much again; the disk is tried every five.
-COMMAND_PATIENCE = 30.0
-
 # Settings that take effect at once. Every draw carries the probability that held, so no estimate
 # jumps, and a rule that redacts more is wanted now; others are built into windows, ports and files.
 _LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes")
-
-
-class UnknownService(UsageError):
-    """There is no service of this name."""
 
 
 class CommandQueue(Generic[_Command, _Result]):

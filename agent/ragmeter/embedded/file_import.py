@@ -11,8 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from ragmeter.core.counters import CounterKey
+from ragmeter.core.errors import QueueFull, StateUnavailable
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.embedded.intake import QueueFull, StateUnavailable, count_failures
+from ragmeter.embedded.intake import count_failures
 from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.parts.contract import Document, DocumentKind

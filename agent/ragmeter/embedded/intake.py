@@ -11,7 +11,7 @@ from typing import Protocol
 from ragmeter.config.settings import LimitSettings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import CounterKey
-from ragmeter.core.errors import Unavailable
+from ragmeter.core.errors import QueueFull, StateUnavailable
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
@@ -22,22 +22,7 @@ from ragmeter.trace import Trace
 # An item and its position in its source.
 IntakeItem = tuple[DecodedTrace | DecodeFailure, int]
 
-# `Worker.write`: runs a function that writes to the state and returns counts, which are then shown.
-StateWriter = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
-
 _Accepted = tuple[AcceptedArrivals, Mapping[CounterKey, float]]
-
-
-class QueueFull(Unavailable):
-    """Too many items wait already; nothing was accepted."""
-
-    retry_after = 2
-
-
-class StateUnavailable(Unavailable):
-    """The state file cannot be written now; nothing was accepted."""
-
-    retry_after = 5  # a full disk seldom recovers at once
 
 
 class _PassageResolution(Protocol):

@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ragmeter.config.inputs import ResolverSettings
-from ragmeter.core.counters import Counts
-from ragmeter.core.errors import StateLostError
+from ragmeter.core.counters import Counts, StateWriter
+from ragmeter.core.errors import StateLostError, StateUnavailable
 from ragmeter.core.process import Heartbeat
-from ragmeter.embedded.intake import StateUnavailable, StateWriter
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.passage_resolver import PassageResolver, encode_trace, needs_passage_texts
 from ragmeter.ingest.redaction import Redactor

@@ -14,15 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ragmeter.core.counters import CounterKey, Counts
+from ragmeter.core.errors import QueueFull, StateUnavailable
 from ragmeter.core.process import Heartbeat
-from ragmeter.embedded.intake import Intake, IntakeItem, QueueFull, StateUnavailable
-from ragmeter.embedded.open_traces import OpenTraces
+from ragmeter.embedded.intake import Intake, IntakeItem
 from ragmeter.ingest.assembler import ClosingTrace
 from ragmeter.ingest.closed_traces import extract_traces
 from ragmeter.ingest.native import DecodedTrace
+from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.ingest.spans import Span
-from ragmeter.store.pending import OpenSpanTable
+from ragmeter.store.pending import OpenSpanTable, closing_statements
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ class TraceCloser:
             SOURCE,
             live=True,
             written=self._written,
-            also=self._assembly.closing(traces),
+            also=closing_statements(self._assembly.closing(traces)),
             counts=counts,
         )
         self._assembly.done(traces)

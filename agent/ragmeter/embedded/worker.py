@@ -19,6 +19,7 @@ from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.aggregate.aggregator import Aggregator, Arriving
+from ragmeter.aggregate.commands import UnknownService
 from ragmeter.aggregate.evidence import Results, scores_in_evidence
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.aggregate.service_state import IDLE_SECONDS, ServiceState
@@ -27,13 +28,18 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS, Clocks
 from ragmeter.core.counters import CounterKey, GaugeSample
-from ragmeter.core.errors import DataError, StateError, StateLostError, UnknownVersion
+from ragmeter.core.errors import (
+    DataError,
+    StateError,
+    StateLostError,
+    StateUnavailable,
+    UnknownVersion,
+)
 from ragmeter.core.isolation import process_isolated
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.batches import BATCH, BatchesAhead, ScoredRow
-from ragmeter.embedded.commands import CommandQueue, UnknownService
+from ragmeter.embedded.commands import CommandQueue
 from ragmeter.embedded.commits import Commits, CountedScores, RetriedWrites
-from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, ServicesView
+from ragmeter.aggregate.commands import COMMAND_PATIENCE, UnknownService
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCounters
 from ragmeter.core.dedupe import dedupe_gauges
-from ragmeter.embedded.commands import COMMAND_PATIENCE, UnknownService
-from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.core.errors import StateUnavailable
 from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState

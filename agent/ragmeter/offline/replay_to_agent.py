@@ -14,7 +14,7 @@ from ragmeter.core.errors import Unavailable, UnusableResource
 from ragmeter.core.pacing import Pace
 from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.ingest.files import InputFile
-from ragmeter.offline.replay import (
+from ragmeter.ingest.replay import (
     SLACK_SECONDS,
     ReplayReporter,
     ReplayState,

@@ -1,7 +1,7 @@
 """Tables of pending input: open spans, and traces without passage texts.
 
 A request's spans of one trace are one row: a dozen spans cost one insert. Memory holds their ids
-and sizes (`ragmeter.ingest.assembler`) and copies of some (`ragmeter.embedded.open_traces`); the
+and sizes (`ragmeter.ingest.assembler`) and copies of some (`ragmeter.ingest.open_traces`); the
 bodies of other traces are read when the trace is closed.
 """
 
@@ -10,64 +10,34 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.ingest.assembler import RestoredTrace
-from ragmeter.store.sqlite import SqliteStore, add_counts, delete_ids, insert_rows
+from ragmeter.ingest.open_spans import OpenSpanChanges, OpenSpanRow
+from ragmeter.store.sqlite import (
+    SqliteStore,
+    TransactionStatements,
+    add_counts,
+    delete_ids,
+    insert_rows,
+)
 
 TRACE_BYTES = 16
 _KEY_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSpanRow:
-    """The spans of one trace in one request.
+def closing_statements(changes: OpenSpanChanges) -> TransactionStatements:
+    """Return the statements that delete the spans of closed traces and remember their ids."""
 
-    Args:
-        trace: The OpenTelemetry trace id.
-        root: Whether the root span is among them.
-        size: Bytes as the assembler counts them.
-        keys: Keys of the spans, eight bytes each.
-    """
-
-    trace: bytes
-    arrived: float
-    root: bool
-    size: int
-    keys: Sequence[bytes]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSpanChanges:
-    """The closing of traces, called with the connection of its transaction.
-
-    Args:
-        closed: (trace id, time) of traces whose spans are deleted and whose ids are remembered.
-        forgotten: Ids of closed traces to forget.
-    """
-
-    closed: Sequence[tuple[bytes, float]]
-    forgotten: Sequence[bytes] = ()
-
-    def __call__(self, db: sqlite3.Connection) -> None:
-        """Run the statements."""
-        traces = [(trace,) for trace, _ in self.closed]
+    def run(db: sqlite3.Connection) -> None:
+        traces = [(trace,) for trace, _ in changes.closed]
         db.executemany("DELETE FROM open_spans WHERE trace=?", traces)
-        forget = [(trace,) for trace in self.forgotten]
+        forget = [(trace,) for trace in changes.forgotten]
         db.executemany("DELETE FROM closed_traces WHERE trace=?", forget)
-        db.executemany("INSERT OR REPLACE INTO closed_traces VALUES(?, ?)", self.closed)
+        db.executemany("INSERT OR REPLACE INTO closed_traces VALUES(?, ?)", changes.closed)
 
-
-class OpenSpanStore(Protocol):
-    """Stored spans of open traces, as `ragmeter.embedded.open_traces` writes and restores them."""
-
-    def add(self, rows: Iterable[OpenSpanRow], counts: Mapping[CounterKey, float]) -> None:
-        """Store rows, and increase counters in the same step."""
-
-    def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
-        """Return the open traces by first arrival, the closed ids by time, and the broken rows."""
+    return run
 
 
 class OpenSpanTable:

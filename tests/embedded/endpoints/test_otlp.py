@@ -23,11 +23,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
+from ragmeter.core.errors import StateUnavailable
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import otlp, request_bodies
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader
-from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.assembler import AssemblyBounds
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.store.pending import OpenSpanTable

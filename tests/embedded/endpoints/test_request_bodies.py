@@ -19,6 +19,7 @@ import pytest
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import load_settings
+from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import json_items, request_bodies
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
@@ -30,7 +31,6 @@ from ragmeter.embedded.endpoints.request_bodies import (
     RequestRefused,
     gunzip,
 )
-from ragmeter.embedded.intake import QueueFull
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.server.listener import mute_protocol_errors
 

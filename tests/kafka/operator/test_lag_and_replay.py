@@ -17,9 +17,9 @@ from ragmeter.cli.kafka import kafka_app
 from ragmeter.cli.main import app
 from ragmeter.config.settings import Settings
 from ragmeter.ingest.files import InputFile
+from ragmeter.ingest.replay import ReplayState
 from ragmeter.kafka.operator.administration import PartitionLag, provision
 from ragmeter.kafka.operator.clients import admin, consumer, guarded, partitions_of, send_traces
-from ragmeter.offline.replay import ReplayState
 from typer.testing import CliRunner
 
 from tests.kafka_server import KafkaServer

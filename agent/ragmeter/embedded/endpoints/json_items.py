@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from aiohttp import web
 
-from ragmeter.core.errors import Unavailable
+from ragmeter.core.errors import QueueFull, Unavailable
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
@@ -25,7 +25,7 @@ from ragmeter.embedded.endpoints.request_bodies import (
     defer_request,
     refuse_request,
 )
-from ragmeter.embedded.intake import QueueFull, count_failures
+from ragmeter.embedded.intake import count_failures
 from ragmeter.ingest.native import (
     MAX_ITEMS,
     BodyLimitExceeded,

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from ragmeter.aggregate.commands import UnknownService
 from ragmeter.core.errors import Unavailable
-from ragmeter.embedded.commands import UnknownService
 from ragmeter.embedded.endpoints.request_bodies import (
     READ_SECONDS,
     BodyReader,

@@ -32,8 +32,8 @@ from ragmeter.embedded.endpoints.request_bodies import (
     deferral_status,
     finish_deferral,
 )
-from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.ingest.assembler import PartFate
+from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.protobuf import Status
 from ragmeter.ingest.otlp.reader import UndecodableBody

@@ -18,8 +18,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ragmeter.core.child_call import call_in_child, trim_memory
-from ragmeter.core.errors import Unavailable, UsageError
-from ragmeter.embedded.intake import QueueFull
+from ragmeter.core.errors import QueueFull, Unavailable, UsageError
 
 READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
 _IN_FLIGHT = 4  # bodies of the largest size in memory at a time, over all requests

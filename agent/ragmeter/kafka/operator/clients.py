@@ -16,15 +16,15 @@ from ragmeter.console.terminal import escape_control
 from ragmeter.core.errors import Unavailable, UnusableResource, UsageError
 from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import InputFile
-from ragmeter.kafka.broker_probe import probe_brokers
-from ragmeter.kafka.connection import REACH_SECONDS, client_options
-from ragmeter.offline.replay import (
+from ragmeter.ingest.replay import (
     SLACK_SECONDS,
     ReplayReporter,
     ReplayState,
     TraceShift,
     read_traffic,
 )
+from ragmeter.kafka.broker_probe import probe_brokers
+from ragmeter.kafka.connection import REACH_SECONDS, client_options
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer

@@ -12,9 +12,10 @@ from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey, Counters, Counts, GaugeSample
-from ragmeter.embedded.intake import QueueFull
-from ragmeter.embedded.open_traces import OpenTraces
+from ragmeter.core.errors import QueueFull
 from ragmeter.ingest.assembler import BOUNDS, AssemblyBounds, ClosingTrace, RestoredTrace
+from ragmeter.ingest.open_spans import OpenSpanChanges, OpenSpanRow
+from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.span_batches import LOGS, TRACES, SpanBatch
 from ragmeter.ingest.stored_spans import StoredPart
 from ragmeter.kafka.span_records import RECORD_BYTES
@@ -27,7 +28,6 @@ from ragmeter.kafka.state.rows import (
     load_rows,
     row_key,
 )
-from ragmeter.store.pending import OpenSpanChanges, OpenSpanRow
 
 # Kinds of rows.
 _OPEN = "o"

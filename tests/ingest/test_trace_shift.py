@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
-from ragmeter.offline.replay import SHIFT_TO_LAST, SHIFT_TO_SENT, TraceShift, parse_shift
+from ragmeter.ingest.replay import SHIFT_TO_LAST, SHIFT_TO_SENT, TraceShift, parse_shift
 from ragmeter.trace import MAX_ID
 
 from tests.traces import START, good

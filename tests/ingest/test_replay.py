@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import STDIN, InputFile
-from ragmeter.offline.replay import (
+from ragmeter.ingest.replay import (
     MAX_NAMED,
     ReplayReporter,
     ReplayState,

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from ragmeter.embedded.open_traces import SpanCopies
+from ragmeter.ingest.span_copies import SpanCopies
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import (
     MAX_VALUES,

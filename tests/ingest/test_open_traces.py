@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import CounterKey
-from ragmeter.embedded.intake import QueueFull
-from ragmeter.embedded.open_traces import OpenTraces
+from ragmeter.core.errors import QueueFull
 from ragmeter.ingest.assembler import AssemblyBounds, PartFate
+from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
-from ragmeter.store.pending import OpenSpanTable
+from ragmeter.store.pending import OpenSpanTable, closing_statements
 from ragmeter.store.sqlite import SqliteStore
 
 
@@ -56,7 +56,7 @@ class Bench:
 
     def close(self) -> list[str]:
         due = [one.trace for one in self.assembly.due(100, 10**9)]
-        self.store.accept([], self.at, also=self.assembly.closing(due))
+        self.store.accept([], self.at, also=closing_statements(self.assembly.closing(due)))
         self.assembly.done(due)
         return [trace.hex()[-2:] for trace in due]
 
