@@ -42,7 +42,7 @@ from ragmeter.metrics import (
 )
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.comparison import Comparison, CompiledComparison
-from ragmeter.metrics.text import compiled
+from ragmeter.metrics.kernel import compiled
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace

@@ -28,7 +28,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ragmeter.metrics.text import find_sentence_spans
+from ragmeter.metrics.sentences import find_sentence_spans
 
 __all__ = ["JUDGE", "OUTAGE", "SERVICE", "SWAP", "RecordedJudge", "labels", "stage"]
 

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from ragmeter.metrics.text import compiled
+from ragmeter.metrics.kernel import compiled
 
 from deploy.supply.tools import exported
 from tests.once import made_once

@@ -20,8 +20,9 @@ from ragmeter.metrics.abstention import abstains
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.citation_support import measure_support
 from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.text import content_stems, tokenize
+from ragmeter.metrics.stems import content_stems
 from ragmeter.metrics.text_index import PassageIndex, find_positions
+from ragmeter.metrics.words import tokenize
 
 from training.devdata import (
     Floats,

@@ -14,7 +14,8 @@ import gzip
 import json
 from pathlib import Path
 
-from ragmeter.metrics.text import content_stems, tokenize
+from ragmeter.metrics.stems import content_stems
+from ragmeter.metrics.words import tokenize
 
 __all__ = ["main"]
 

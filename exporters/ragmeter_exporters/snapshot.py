@@ -20,9 +20,9 @@ from ragmeter.breakdown.breakdown import (
     NoPastError,
     build_document,
 )
-from ragmeter.core.arithmetic import finite_values
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.errors import UsageError
+from ragmeter.core.json_values import finite_values
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.metrics.registry import metric_specs

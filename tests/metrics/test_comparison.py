@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.metrics import answer_text, comparison, text
+from ragmeter.metrics import answer_text, comparison, kernel, sentences, stems
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.comparison import (
     Comparison,
@@ -39,7 +39,7 @@ WORDS = VOCABULARY.split()
 
 @pytest.fixture(autouse=True)
 def _needs_the_module() -> None:
-    if text.compiled is None:
+    if kernel.compiled is None:
         unavailable("compiled.pyx is not compiled: no C++ compiler when this was installed")
 
 
@@ -82,7 +82,7 @@ def invented_texts(seed: int) -> Iterator[Texts]:
         yield passages, rng.choice((". ", "\n- ", "\n2. ")).join(sentences), words(10)
 
 
-def compare_both(texts: Texts, lexicon: text.compiled.Lexicon) -> None:
+def compare_both(texts: Texts, lexicon: kernel.compiled.Lexicon) -> None:
     passages, answer_text, query_text = texts
     answer, query = parse_answer(answer_text), QueryText.read(query_text)
     every = list(range(len(passages)))
@@ -147,7 +147,7 @@ def test_sentences_and_names_are_the_same() -> None:
     invented = ("".join(rng.choices(signs, k=rng.randrange(40))) for _ in range(20_000))
     real = (one for passages, answer, _ in real_texts() for one in (answer, *passages))
     for one in (*real, *invented):
-        assert text.find_sentence_spans(one) == text._find_sentence_spans(one), one
+        assert sentences.find_sentence_spans(one) == sentences._find_sentence_spans(one), one
         assert answer_text.find_names(one) == answer_text._find_names(one), one
 
 
@@ -207,7 +207,7 @@ def test_an_interrupted_reading_leaves_the_lexicon_whole(monkeypatch: pytest.Mon
     signal = _Interrupted()
 
     class Rarities(dict[str, float]):
-        __missing__ = staticmethod(signal.wrap(text.idf.__getitem__))
+        __missing__ = staticmethod(signal.wrap(stems.idf.__getitem__))
 
     for name in ("content_stem", "_describe_stem"):
         monkeypatch.setattr(comparison, name, signal.wrap(getattr(comparison, name)))
@@ -228,19 +228,19 @@ def test_an_interrupted_reading_leaves_the_lexicon_whole(monkeypatch: pytest.Mon
 def test_a_comparison_that_fails_ends_the_one_before() -> None:
     lexicon = make_lexicon()
     passages = [lexicon.read_passage("a pump", False)]
-    first = text.compiled.Comparison(lexicon, passages, "A pump.", [(0, 7)], [], False)
+    first = kernel.compiled.Comparison(lexicon, passages, "A pump.", [(0, 7)], [], False)
     with pytest.raises(TypeError):
-        text.compiled.Comparison(lexicon, passages, "A valve", [(0, 7), None], [], False)  # type: ignore[list-item]
+        kernel.compiled.Comparison(lexicon, passages, "A valve", [(0, 7), None], [], False)  # type: ignore[list-item]
     with pytest.raises(RuntimeError, match="another trace"):
         first.measure_support(0, [0], 0.2, 0.65, 0.6)
 
 
 def test_what_is_out_of_range_is_an_error() -> None:
     """The module has no checks of its own: an index beyond would read foreign memory."""
-    compiled, lexicon, other = text.compiled, make_lexicon(), make_lexicon()
+    compiled, lexicon, other = kernel.compiled, make_lexicon(), make_lexicon()
     passages = [lexicon.read_passage("a pump", False)]
 
-    def compare(spans: list[tuple[int, int]], query: list[str]) -> text.compiled.Comparison:
+    def compare(spans: list[tuple[int, int]], query: list[str]) -> kernel.compiled.Comparison:
         return compiled.Comparison(lexicon, passages, "A pump.", spans, query, False)
 
     for spans in ([(-1, 3)], [(5, 3)], [(9, 12)]):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
-from ragmeter.metrics.text import MAX_TEXT_CHARS
+from ragmeter.metrics.text_index import MAX_TEXT_CHARS
 from ragmeter.trace import Trace
 
 from tests.metrics.help import trace

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.text import content_stems, tokenize
+from ragmeter.metrics.stems import content_stems
 from ragmeter.metrics.text_index import PassageIndex
+from ragmeter.metrics.words import tokenize
 
 from tests.metrics.help import KB, outcome, score_of
 

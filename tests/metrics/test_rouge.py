@@ -12,7 +12,7 @@ from ragmeter.metrics.consistency import (
     rouge_l,
     rouge_n,
 )
-from ragmeter.metrics.text import tokenize
+from ragmeter.metrics.words import tokenize
 
 from tests.metrics.peers import recorded
 

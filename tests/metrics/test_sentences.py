@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from ragmeter.metrics.text import find_sentence_spans
+from ragmeter.metrics.sentences import find_sentence_spans
 
 
 def sentences(text: str) -> list[str]:

@@ -3,14 +3,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from ragmeter.metrics.text import (
-    content_stems,
-    detect_script,
-    extract_numbers,
-    idf,
-    stem_word,
-    tokenize,
-)
+from ragmeter.metrics.numbers import extract_numbers
+from ragmeter.metrics.stems import content_stems, idf, stem_word
+from ragmeter.metrics.words import detect_script, tokenize
 
 
 def test_tokens_are_lower_case_words_and_numbers() -> None:

@@ -14,10 +14,6 @@ that within minutes, while the squares of costs of 0.0003 dollars vanish below a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
-
 # Values in units of 2**-30 (1e-9): a thousandth of a per cent of a cost of 0.0001 dollars.
 VALUE_BITS = 30
 # Weights in units of 2**-24 (6e-8, relative to a weight that is never below 1).
@@ -45,11 +41,3 @@ def weight_units(probability: float) -> int:
         probability: Inclusion probability in (0, 1].
     """
     return round(min(1.0 / probability, MAX_WEIGHT) * WEIGHT_ONE)
-
-
-def finite_values(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace NaN and infinities, which JSON lacks, by None."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in item.items()
-    }

@@ -9,6 +9,7 @@ import re
 
 from ragmeter.core.score import NoScore, Score, make_plain_score
 from ragmeter.metrics.answer_text import MAX_ANSWER, strip_format, strip_markers
+from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
     LANGUAGES,
@@ -17,7 +18,6 @@ from ragmeter.metrics.language import (
     identify_language,
 )
 from ragmeter.metrics.operational import has_empty_answer
-from ragmeter.metrics.text import ENGLISH
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 

@@ -6,17 +6,12 @@ import re
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 
-from ragmeter.metrics.text import (
-    NEGATIONS,
-    WordCutter,
-    compile_pattern,
-    compiled,
-    content_stems,
-    extract_numbers,
-    find_sentence_spans,
-    idf,
-    tokenize,
-)
+from ragmeter.metrics.english import NEGATIONS
+from ragmeter.metrics.kernel import compiled
+from ragmeter.metrics.numbers import compile_pattern, extract_numbers
+from ragmeter.metrics.sentences import find_sentence_spans
+from ragmeter.metrics.stems import content_stems, idf
+from ragmeter.metrics.words import WordCutter, tokenize
 
 _DIGIT = compile_pattern("[DIGIT]")
 _NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ragmeter.core.score import NoScore, Score, find_answer_reason, make_plain_score, make_scored
+from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH
-from ragmeter.metrics.text import ENGLISH
 from ragmeter.reasons import Reason
 from ragmeter.trace import Passage, Trace
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from ragmeter.metrics import citation_support, grounding_features, relevance
 from ragmeter.metrics.answer_text import NEGATION_STEMS, AnswerSentence, AnswerText
+from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.grounding_features import AnswerFeatures, WorstSentence
-from ragmeter.metrics.text import NEGATIONS, compiled, content_stem, idf, tokenize
+from ragmeter.metrics.kernel import compiled
+from ragmeter.metrics.stems import content_stem, idf
 from ragmeter.metrics.text_index import RECORD_DENIALS, PassageIndex, QueryText, limit_positions
+from ragmeter.metrics.words import tokenize
 
 __all__ = ["Comparison", "CompiledComparison", "compare_texts"]
 

@@ -18,7 +18,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.text import tokenize
+from ragmeter.metrics.words import tokenize
 from ragmeter.reasons import Reason
 
 
@@ -118,7 +118,7 @@ def similarity_spread(values: Sequence[float]) -> SimilaritySpread | NoScore:
 
 @dataclass(frozen=True, slots=True)
 class AnswerConsistency:
-    """How alike the answers to the same question are, over the questions with several answers.
+    """The likeness of answers to the same question, over the questions with several answers.
 
     Args:
         questions: Questions with at least two answers.

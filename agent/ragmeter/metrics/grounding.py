@@ -22,7 +22,7 @@ from ragmeter.metrics.grounding_features import (
     SENTENCE_FEATURES,
     AnswerFeatures,
 )
-from ragmeter.metrics.text import compiled
+from ragmeter.metrics.kernel import compiled
 from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
 from ragmeter.trace import Trace
 

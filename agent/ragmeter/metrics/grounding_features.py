@@ -20,8 +20,9 @@ from ragmeter.metrics.coverage import (
     measure_coverage,
     stretch_masses,
 )
+from ragmeter.metrics.english import ENGLISH, STOP_WORDS
+from ragmeter.metrics.stems import idf, stem_word
 from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
-from ragmeter.metrics.text import ENGLISH, STOP_WORDS, idf, stem_word
 from ragmeter.metrics.text_index import PassageIndex, QueryText
 
 SENTENCE_FEATURES = (

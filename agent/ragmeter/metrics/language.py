@@ -11,7 +11,7 @@ from collections import Counter
 from ragmeter.core.files import load_yaml
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.structured import looks_structured
-from ragmeter.metrics.text import detect_script, tokenize
+from ragmeter.metrics.words import detect_script, tokenize
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH, identify_language
-from ragmeter.metrics.text import idf
+from ragmeter.metrics.stems import idf
 from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace

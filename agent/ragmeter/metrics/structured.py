@@ -14,17 +14,10 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from ragmeter.metrics.text import (
-    STOP_WORDS,
-    WordCutter,
-    canonical_number,
-    extract_numbers,
-    find_numbers,
-    idf,
-    stem_set,
-    stem_word,
-    tokenize,
-)
+from ragmeter.metrics.english import STOP_WORDS
+from ragmeter.metrics.numbers import canonical_number, extract_numbers, find_numbers
+from ragmeter.metrics.stems import idf, stem_set, stem_word
+from ragmeter.metrics.words import WordCutter, tokenize
 
 # begins with the class of one character, which the engine looks for fast
 _CAMEL = re.compile(r"[A-Z](?<=[a-z].)")

@@ -14,23 +14,20 @@ from itertools import accumulate, chain, compress
 from sys import intern
 
 from ragmeter.metrics.answer_text import NEGATION_SCOPE, AnswerSentence
+from ragmeter.metrics.english import NEGATIONS
+from ragmeter.metrics.kernel import compiled
 from ragmeter.metrics.language import UNKNOWN, identify_passage
+from ragmeter.metrics.numbers import compile_pattern, extract_numbers
+from ragmeter.metrics.stems import content_stems
 from ragmeter.metrics.structured import (
     RecordEntries,
     looks_structured,
     read_entries,
     spread_camel_case,
 )
-from ragmeter.metrics.text import (
-    MAX_TEXT_CHARS,
-    NEGATIONS,
-    compile_pattern,
-    compiled,
-    content_stems,
-    extract_numbers,
-    tokenize,
-)
+from ragmeter.metrics.words import tokenize
 
+MAX_TEXT_CHARS = 60_000  # read of all passages together: bounds the work on huge retrievals
 _MAX_CACHED_CHARS = 6_000_000  # some 4,000 passages of 1.3 KB, about 20 MB of memory
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared

@@ -15,7 +15,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
-from ragmeter.core.arithmetic import finite_values
+from ragmeter.core.json_values import finite_values
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer

@@ -14,8 +14,8 @@ from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
 from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.metrics.answer_text import parse_answer
+from ragmeter.metrics.numbers import NUMBER_PATTERN
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.metrics.text import NUMBER_PATTERN
 
 from ragmeter_exporters.page.numbers import format_seconds, format_trace_value
 from ragmeter_exporters.page.texts import clip, excerpt, metric_words, one_line

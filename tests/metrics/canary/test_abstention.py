@@ -3,11 +3,8 @@ from __future__ import annotations
 import pytest
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.abstention import answered_value
-from ragmeter.metrics.canary.answers import (
-    abstention_accuracy,
-    acknowledges_conflict,
-    unanswerable_hallucination,
-)
+from ragmeter.metrics.canary.abstention import abstention_accuracy, unanswerable_hallucination
+from ragmeter.metrics.canary.conflicts import acknowledges_conflict
 from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.trace import Reference
 

@@ -7,7 +7,6 @@ import time
 import pytest
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.answers import (
-    SearchableAnswer,
     answer_completeness,
     answer_correctness,
     exact_match,
@@ -18,6 +17,7 @@ from ragmeter.metrics.canary.answers import (
     list_items,
     number_match,
 )
+from ragmeter.metrics.canary.searchable_answer import SearchableAnswer
 
 
 def absent(reason: str) -> NoScore:

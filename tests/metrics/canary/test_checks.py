@@ -4,7 +4,6 @@ import time
 
 import pytest
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.canary.answers import SearchableAnswer
 from ragmeter.metrics.canary.checks import (
     FactCheckResult,
     check_calculation,
@@ -12,6 +11,7 @@ from ragmeter.metrics.canary.checks import (
     check_calculation_steps,
     run_fact_checks,
 )
+from ragmeter.metrics.canary.searchable_answer import SearchableAnswer
 from ragmeter.trace import Calculation, FactCheck
 
 YES = FactCheck(name="yes", patterns=[r"\byes\b"], forbidden=["no"])

@@ -3,7 +3,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from ragmeter.metrics.canary.answers import SearchableAnswer, number_values, signed_numbers
+from ragmeter.metrics.canary.searchable_answer import (
+    SearchableAnswer,
+    number_values,
+    signed_numbers,
+)
 
 
 @pytest.mark.parametrize(

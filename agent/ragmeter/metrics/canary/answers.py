@@ -1,4 +1,4 @@
-"""Compare an answer with the right answer: matches, numbers, keywords, lists, facts, abstention.
+"""Compare an answer with the right answer: matches, numbers, keywords, lists, facts.
 
 Formulas are those of zesty-assignment's evaluate.py, except that a reference with nothing to look
 for makes a metric not applicable here, and 1 there.
@@ -11,104 +11,21 @@ import unicodedata
 from collections.abc import Sequence
 
 from ragmeter.core.score import NoScore
-from ragmeter.metrics.abstention import REFUSAL_LANGUAGES
-from ragmeter.metrics.language import (
-    NOT_MEASURED,
-    READ_BY_ENGLISH,
-    identify_answer,
-    identify_language,
+from ragmeter.metrics.canary.searchable_answer import (
+    MAX_ANSWER_CHARS,
+    SearchableAnswer,
+    signed_numbers,
 )
-from ragmeter.metrics.text import (
-    NUMBER_PATTERN,
-    STOP_WORDS,
-    canonical_number,
-    content_stems,
-    normalise_text,
-    separate_scripts,
-    split_words,
-    tokenize,
-)
+from ragmeter.metrics.english import STOP_WORDS
+from ragmeter.metrics.stems import content_stems
+from ragmeter.metrics.words import separate_scripts, tokenize
 from ragmeter.reasons import Reason
-from ragmeter.trace import Reference, Trace
+from ragmeter.trace import Trace
 
-_MAX_ANSWER_CHARS = 60_000  # bounds the work on hostile answers
-_MAX_CONFLICT_CHARS = 20_000
 _MAX_KEYWORDS = 500  # of one reference; bounds the work
 _MIN_KEYWORD_LETTERS = 4  # in ASCII; other scripts have shorter words
 # of semantic similarity, facts and completeness, as in RAG Guardian's metrics guide
 _CORRECTNESS_WEIGHTS = (0.5, 0.3, 0.2)
-
-_CURRENCY = "$€£¥"
-_MINUS = "-−"
-
-
-def signed_numbers(text: str) -> set[str]:
-    """Return the numbers of a text in canonical form, with their sign: "$1,204.50" is "1204.5".
-
-    A minus after a letter, digit or bracket is no sign: "5-10" and "C-1" have no negative numbers.
-    Percent signs are ignored. Times are as in `canonical_number`.
-    """
-    lower = separate_scripts(text[:_MAX_ANSWER_CHARS]).lower()
-    forms: set[str] = set()
-    for match in NUMBER_PATTERN.finditer(lower):
-        form = canonical_number(match.group())
-        before = match.start() - 1
-        if before >= 0 and lower[before] in _CURRENCY:
-            before -= 1
-        if before >= 0 and lower[before] in _MINUS and form != "0":
-            earlier = lower[before - 1] if before else " "
-            if not earlier.isalnum() and earlier not in _MINUS + ")]":
-                form = f"-{form}"
-        forms.add(form)
-    return forms
-
-
-def number_values(forms: set[str]) -> list[float]:
-    """Return canonical forms as floats, without times of day."""
-    return [float(form) for form in forms if "t" not in form]
-
-
-def _normalise_words(text: str) -> str:
-    return separate_scripts(unicodedata.normalize("NFC", text))
-
-
-class SearchableAnswer:
-    """An answer that phrases and numbers are looked up in.
-
-    `length` is in words, by white space if the text has any.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text[:_MAX_ANSWER_CHARS]
-        self._plain, self._unspaced = normalise_text(_normalise_words(self.text))
-        words = split_words(self._plain, self._unspaced)
-        self.words = frozenset(words)
-        self.length = len(words) if self._unspaced else len(self.text.split())
-        self._line = f" {' '.join(words)} "
-        self._run = "".join(self._plain.split()) if self._unspaced else ""
-        self._numbers: set[str] | None = None
-
-    @property
-    def numbers(self) -> set[str]:
-        """The numbers of the text, as of `signed_numbers`."""
-        if self._numbers is None:
-            self._numbers = signed_numbers(self.text)
-        return self._numbers
-
-    def holds(self, phrase: str) -> bool | None:
-        """Return whether the text has the words of a phrase in a row, ignoring case and signs.
-
-        A phrase without a word gives None.
-        """
-        bare, unspaced = normalise_text(_normalise_words(phrase[:_MAX_ANSWER_CHARS]))
-        words = split_words(bare, unspaced)
-        if not words:
-            return None
-        if unspaced:
-            # bigrams miss a phrase of one character
-            return "".join(bare.split()) in self._run
-        return f" {' '.join(words)} " in self._line
-
 
 # "Rate Change", "Territory 118", "Rule C-1"; repeats are bounded, so a text of capitals is scanned
 # once
@@ -137,7 +54,7 @@ def extracted_keywords(reference: str) -> tuple[list[str], set[str]]:
     Words have at least four letters and are no stop words; phrases are of capitalised words, codes
     and whole numbers.
     """
-    text = reference[:_MAX_ANSWER_CHARS]
+    text = reference[:MAX_ANSWER_CHARS]
     keywords: dict[str, None] = {}
     for phrase in _CAPITALISED.findall(text):
         words = phrase.split()
@@ -205,7 +122,7 @@ def answer_completeness(
 
 def list_items(reference: str) -> list[str]:
     """Return the list items of a text: lines that begin with a bullet or a number."""
-    return [item.strip() for item in _ITEM.findall(reference[:_MAX_ANSWER_CHARS])][:_MAX_KEYWORDS]
+    return [item.strip() for item in _ITEM.findall(reference[:MAX_ANSWER_CHARS])][:_MAX_KEYWORDS]
 
 
 def held_items(answer: SearchableAnswer, reference: str | None, items: Sequence[str]) -> list[bool]:
@@ -260,40 +177,3 @@ def answer_correctness(
             total += weight * value
             weights += weight
     return total / weights
-
-
-_CONFLICT = re.compile(
-    r"\b(?:conflict(?:s|ing)?|contradict(?:s|ory|ions?)?|disagree(?:s|ments?)?|inconsisten\w{1,3}"
-    r"|discrepanc(?:y|ies)|differ(?:s|ent|ing)?|supersede[sd]?|replace[sd]|outdated|out of date"
-    r"|no longer|previously|formerly|earlier|older|newer|updated|in contrast|whereas|however"
-    r"|on the other hand)\b"
-)
-
-
-def abstention_accuracy(
-    trace: Trace, reference: Reference, answered: float | None
-) -> float | NoScore:
-    """Return 1 if the service abstained from a question without an answer, else 0 (helloworld-ai).
-
-    For other questions it is not applicable: the metric `answered` measures those. `answered` is
-    the value of `ragmeter.metrics.abstention.answered_value`.
-    """
-    if reference.answerable is not False:
-        return NoScore(Reason.ANSWERABLE, applies=False)
-    if answered is None:
-        return NoScore(Reason.NO_TEXT)
-    if answered and trace.abstained is None and identify_answer(trace) not in REFUSAL_LANGUAGES:
-        return NOT_MEASURED
-    return 1.0 - answered
-
-
-def unanswerable_hallucination(accuracy: float | NoScore) -> float | NoScore:
-    """Return 1 if a question without an answer was answered, else 0."""
-    return accuracy if isinstance(accuracy, NoScore) else 1.0 - accuracy
-
-
-def acknowledges_conflict(answer: str) -> bool | NoScore:
-    """Return whether the answer has words that say that its sources disagree."""
-    if identify_language(answer) not in READ_BY_ENGLISH:
-        return NOT_MEASURED
-    return _CONFLICT.search(answer[:_MAX_CONFLICT_CHARS].lower()) is not None

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from ragmeter.core.redaction_rules import LONG, compile_pattern
 from ragmeter.core.score import NoScore, most_common_reason
 from ragmeter.metrics.abstention import abstains
-from ragmeter.metrics.canary.answers import SearchableAnswer, number_values
-from ragmeter.metrics.text import ENGLISH
+from ragmeter.metrics.canary.searchable_answer import SearchableAnswer, number_values
+from ragmeter.metrics.english import ENGLISH
 from ragmeter.reasons import Reason
 from ragmeter.trace import Calculation, FactCheck
 

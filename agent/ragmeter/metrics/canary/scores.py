@@ -10,12 +10,15 @@ from ragmeter.core.score import REFERENCE_SCORER, NoScore, Score, make_score
 from ragmeter.metrics.abstention import abstains
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.canary import answers, retrieval
+from ragmeter.metrics.canary.abstention import abstention_accuracy, unanswerable_hallucination
 from ragmeter.metrics.canary.checks import (
     check_calculation,
     check_calculation_shown,
     check_calculation_steps,
     run_fact_checks,
 )
+from ragmeter.metrics.canary.conflicts import acknowledges_conflict
+from ragmeter.metrics.canary.searchable_answer import SearchableAnswer
 from ragmeter.metrics.canary.specs import canary_judge_pairs
 from ragmeter.metrics.citations import resolve_citations, source_indicator_quality
 from ragmeter.metrics.custom import CANARY_CUSTOM_SCORER
@@ -154,7 +157,7 @@ def _answer_values(
     if trace.answer is None:
         return dict.fromkeys(_ANSWER_METRICS, NoScore(Reason.NO_TEXT))
     bare = _without_markers(trace)
-    answer = answers.SearchableAnswer(bare)
+    answer = SearchableAnswer(bare)
     checks = run_fact_checks(answer, reference.checks, monotonic)
     if checks.failed or checks.unknown:
         details["fact_checks"] = {
@@ -204,7 +207,7 @@ def _answer_values(
 
 
 def _match_values(
-    given: str, answer: answers.SearchableAnswer, expected: str, reference: Reference
+    given: str, answer: SearchableAnswer, expected: str, reference: Reference
 ) -> Values:
     """Return how an answer matches one of the right answers; `given` has citation markers."""
     coverage = answers.keyword_coverage(answer, expected, reference.keywords)
@@ -219,9 +222,7 @@ def _match_values(
     }
 
 
-def _list_detail(
-    answer: answers.SearchableAnswer, reference: Reference
-) -> dict[str, dict[str, Any]]:
+def _list_detail(answer: SearchableAnswer, reference: Reference) -> dict[str, dict[str, Any]]:
     """Return how many items of a list the answer holds, by the right answer that it is nearest."""
     held = [
         answers.held_items(answer, expected, reference.items)
@@ -232,7 +233,7 @@ def _list_detail(
 
 
 def _correctness(
-    answer: answers.SearchableAnswer,
+    answer: SearchableAnswer,
     expected: str,
     reference: Reference,
     factual: float | NoScore,
@@ -295,7 +296,7 @@ def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
         cited = [passages[i] for i in dict.fromkeys(i for m in citations.marks for i in m.passages)]
         attributed = retrieval.attribution_hit(cited, reference)
         acknowledged = (
-            answers.acknowledges_conflict(visible.answer)
+            acknowledges_conflict(visible.answer)
             if visible.answer is not None
             else NoScore(Reason.NO_TEXT)
         )
@@ -305,10 +306,10 @@ def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
         attributed = retrieval.attribution_hit([], reference)
     if reference.conflict is None:
         handled = retrieval.conflict_handled([], reference, False)
-    accuracy = answers.abstention_accuracy(visible, reference, answered)
+    accuracy = abstention_accuracy(visible, reference, answered)
     return {
         "attribution_hit": attributed,
         "abstention_accuracy": accuracy,
-        "unanswerable_hallucination": answers.unanswerable_hallucination(accuracy),
+        "unanswerable_hallucination": unanswerable_hallucination(accuracy),
         "conflict_handled": handled,
     }

@@ -15,7 +15,9 @@ from typing import Any
 
 from ragmeter.core.errors import DataError
 from ragmeter.metrics.answer_text import MAX_ANSWER, parse_answer
-from ragmeter.metrics.text import MAX_SENTENCES, content_stems, find_sentence_spans, idf, tokenize
+from ragmeter.metrics.sentences import MAX_SENTENCES, find_sentence_spans
+from ragmeter.metrics.stems import content_stems, idf
+from ragmeter.metrics.words import tokenize
 
 WINDOWING_VERSION = 2  # of the method: another one makes another series
 # Tokens of sentence, window and prompt together: the length that T5 was trained on.

@@ -37,7 +37,7 @@ from ragmeter.metrics.claims import (
 )
 from ragmeter.metrics.operational import has_empty_answer
 from ragmeter.metrics.ranking import rank_order
-from ragmeter.metrics.text import MAX_SENTENCES, find_sentence_spans
+from ragmeter.metrics.sentences import MAX_SENTENCES, find_sentence_spans
 from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,

@@ -22,9 +22,11 @@ from ragmeter.metrics.grounding import (
     weigh_contradictions,
 )
 from ragmeter.metrics.relevance import find_relevance_reason, grade_passages
+from ragmeter.metrics.sentences import find_sentence_spans
+from ragmeter.metrics.stems import content_stems, idf
 from ragmeter.metrics.structured import looks_structured
-from ragmeter.metrics.text import content_stems, find_sentence_spans, idf, tokenize
 from ragmeter.metrics.text_index import PassageIndex, QueryText
+from ragmeter.metrics.words import tokenize
 from ragmeter.reasons import Reason
 from ragmeter.scorers.hhem.model import consistency_probability
 from ragmeter.scorers.hhem.tier import METRIC, Finding, LocalModelTier, call_model, passage_texts
