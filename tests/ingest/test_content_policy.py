@@ -11,7 +11,8 @@ from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.metrics.claims import JudgedClaim
-from ragmeter.scorers.judge import answers
+from ragmeter.scorers.judge.claims import ClaimsVerdict, claims_detail
+from ragmeter.scorers.judge.facts import JudgedFact, facts_detail
 from ragmeter.scorers.judge.nuggets import NuggetFindings, nuggets_detail
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
@@ -54,8 +55,8 @@ def test_full_is_all_of_it() -> None:
 def test_claims_and_facts_go_the_way_of_the_texts(mode: str) -> None:
     claim = JudgedClaim("a claim of Rivendell", supported=False, relevant=False)
     details = [
-        answers.claims_detail(answers.ClaimsVerdict([claim], 0, 0)),
-        answers.facts_detail([answers.JudgedFact("a fact of Rivendell", used=False)]),
+        claims_detail(ClaimsVerdict([claim], 0, 0)),
+        facts_detail([JudgedFact("a fact of Rivendell", used=False)]),
     ]
     before = [{"metric": "m", "detail": detail} for detail in details]
     after = content(mode).results(before)

@@ -8,6 +8,7 @@ from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.kernel import compiled
 
 MAX_SENTENCES = 300  # of one text
+
 # A citation marker right after the full stop belongs to the sentence before it. Patterns begin
 # with one character class, which the engine looks for fast, and repeat within bounds: a megabyte
 # of spaces or brackets is scanned once.

@@ -12,6 +12,7 @@ from ragmeter.metrics.english import ENGLISH, STOP_WORDS
 
 _STEM_CACHE_LIMIT = 200_000  # words (about 30 MB); beyond it the cache is cleared
 _STEM_CACHE_WORD_CHARS = 40  # longer words hardly come back
+
 # by their last letter, as most words end in none of them
 _SUFFIXES: dict[str, list[tuple[str, int]]] = {}
 for _suffix, _keep in ENGLISH["suffixes"].items():

@@ -26,9 +26,13 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.claims import HIGHEST_RUBRIC, faithfulness
-from ragmeter.scorers.judge import annotation, answers, passages
+from ragmeter.scorers.judge import annotation, claims, passages
 from ragmeter.scorers.judge import nuggets as autonuggetizer
-from ragmeter.scorers.judge.calls import JudgeMaterial, ask_judge
+from ragmeter.scorers.judge.attempts import attempt_question, attempt_value
+from ragmeter.scorers.judge.calls import ask_judge
+from ragmeter.scorers.judge.citations import citation_question
+from ragmeter.scorers.judge.facts import facts_question
+from ragmeter.scorers.judge.material import JudgeMaterial
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
 
@@ -102,9 +106,9 @@ def question(target: str, text: str) -> tuple[JudgeQuestion[Any], Callable[[Any]
     if target == "grade":
         return passages.grade_question(QUERY, passage), lambda grade: grade / 3
     if target == "support":
-        return answers.citation_question(STATEMENT, passage), float
+        return citation_question(STATEMENT, passage), float
     if target == "attempt":
-        return answers.attempt_question(QUERY, f"{REFUSAL}\n{text}".strip()), answers.attempt_value
+        return attempt_question(QUERY, f"{REFUSAL}\n{text}".strip()), attempt_value
     if target == "creation":
         asked = autonuggetizer.creation_question(QUERY, [ON_TOPIC, passage], [])
         return asked, lambda nuggets: float(any(CANARY in one.casefold() for one in nuggets))
@@ -117,10 +121,10 @@ def question(target: str, text: str) -> tuple[JudgeQuestion[Any], Callable[[Any]
         return assigned, lambda labels: labels.count("support") / len(labels)
     if target == "claims":
         unsupported = JudgeMaterial(QUERY, [OFF_TOPIC], f"{STATEMENT}\n{text}".strip())
-        return answers.claims_question(unsupported), _trust
+        return claims.claims_question(unsupported), _trust
     if target == "facts":
         asked_of = JudgeMaterial(QUERY, [ON_TOPIC], f"{REFUSAL}\n{text}".strip())
-        return answers.facts_question(asked_of), lambda found: _share([fact.used for fact in found])
+        return facts_question(asked_of), lambda found: _share([fact.used for fact in found])
     if target == "recall":
         return passages.context_recall_question(QUERY, [passage], NUGGETS), _share
     if target == "annotation":
@@ -135,7 +139,7 @@ def _share(labels: Sequence[bool | None]) -> float:
     return sum(map(bool, labels)) / len(labels) if labels else 0.0
 
 
-def _trust(found: answers.ClaimsVerdict) -> float:
+def _trust(found: claims.ClaimsVerdict) -> float:
     """How far an answer without any support is believed: its claims and its grade, half each."""
     supported = faithfulness(found.claims)
     share = 0.0 if isinstance(supported, NoScore) else supported

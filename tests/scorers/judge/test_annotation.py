@@ -12,7 +12,8 @@ from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.labelled import score_answer_labels, score_passage_labels
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.judge.annotation import JudgeAnnotation, annotate_trace, annotation_question
-from ragmeter.scorers.judge.calls import MAX_PASSAGES, JudgeResult
+from ragmeter.scorers.judge.calls import JudgeResult
+from ragmeter.scorers.judge.material import MAX_PASSAGES
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import find_schema_violation
 from ragmeter.trace import Trace

@@ -6,15 +6,10 @@ import hashlib
 import pytest
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.scorers.judge.calls import (
-    JudgeResult,
-    all_fingerprints,
-    ask_judge,
-    labels_schema,
-    missing_text_reason,
-    score_fingerprint,
-)
+from ragmeter.scorers.judge.calls import JudgeResult, all_fingerprints, ask_judge, score_fingerprint
+from ragmeter.scorers.judge.material import missing_text_reason
 from ragmeter.scorers.judge.passages import grade_question
+from ragmeter.scorers.judge.schemas import labels_schema
 
 from tests.scorers.judge.fakes import FakeJudge
 

@@ -4,14 +4,10 @@ from typing import Any
 
 import pytest
 from ragmeter.core.score import ScoreState
-from ragmeter.scorers.judge.answers import (
-    MAX_SHOWN,
-    ClaimsVerdict,
-    claims_question,
-    number_citations,
-)
 from ragmeter.scorers.judge.cache import has_closed_schema
-from ragmeter.scorers.judge.calls import MAX_DETAIL_TEXT, MAX_LISTED, JudgeMaterial
+from ragmeter.scorers.judge.claims import ClaimsVerdict, claims_question, number_citations
+from ragmeter.scorers.judge.listed_items import MAX_DETAIL_TEXT, MAX_LISTED, MAX_SHOWN
+from ragmeter.scorers.judge.material import JudgeMaterial
 from ragmeter.scorers.llm.questions import JudgeQuestion, find_schema_violation
 
 from tests.metrics.help import trace

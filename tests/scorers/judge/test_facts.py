@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from ragmeter.core.score import ScoreState
-from ragmeter.scorers.judge.answers import MAX_SHOWN, facts_question
-from ragmeter.scorers.judge.calls import MAX_LISTED, JudgeMaterial
+from ragmeter.scorers.judge.facts import facts_question
+from ragmeter.scorers.judge.listed_items import MAX_LISTED, MAX_SHOWN
+from ragmeter.scorers.judge.material import JudgeMaterial
 from ragmeter.scorers.llm.questions import find_schema_violation
 
 from tests.metrics.help import trace

@@ -12,7 +12,7 @@ from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.scorers.judge import answers
+from ragmeter.scorers.judge import citations
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from ragmeter.trace import Trace
@@ -188,7 +188,7 @@ def test_a_broken_family_disturbs_no_other(
     def broken(*args: object) -> None:
         raise RuntimeError("broken formula")
 
-    monkeypatch.setattr(answers, "citation_scores", broken)
+    monkeypatch.setattr(citations, "citation_scores", broken)
     found, whole = scores_of(judge_trace(example(), k=[3, 5])[0]), undisturbed()
     assert {found[name] for name in CITATIONS} == {"internal_error"}
     assert all(found[name] == whole[name] for name in whole.keys() - CITATIONS)

@@ -17,8 +17,16 @@ from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.labelled import score_answer_labels, score_passage_labels
 from ragmeter.reasons import Reason
-from ragmeter.scorers.judge import calls
+from ragmeter.scorers.judge.calls import FamilyScores, JudgeResult, ask_judge
+from ragmeter.scorers.judge.material import (
+    MAX_ANSWER_CHARS,
+    MAX_QUERY_CHARS,
+    missing_answer_reason,
+    missing_text_reason,
+    ranked_passage_texts,
+)
 from ragmeter.scorers.judge.prompts import load_prompt
+from ragmeter.scorers.judge.schemas import labels_schema, object_schema
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 
@@ -50,7 +58,7 @@ def annotation_question(
 ) -> JudgeQuestion[JudgeAnnotation]:
     """Return the question about all labels of a query, its ranked passages and its answer."""
     numbers = [str(n) for n in range(1, len(passages) + 1)]
-    of_passage = calls.labels_schema(PASSAGE_LABELS, (_YES, NO))
+    of_passage = labels_schema(PASSAGE_LABELS, (_YES, NO))
 
     def read(reply: Any) -> JudgeAnnotation:
         labels = [
@@ -62,10 +70,10 @@ def annotation_question(
     return _PROMPT.ask(
         {"query": query, "passages": passages, "answer": answer},
         facts={"count": len(passages)},
-        schema=calls.object_schema(
+        schema=object_schema(
             {
-                "passages": calls.object_schema(dict.fromkeys(numbers, of_passage)),
-                "answer": calls.labels_schema(ANSWER_LABELS, (_YES, NO)),
+                "passages": object_schema(dict.fromkeys(numbers, of_passage)),
+                "answer": labels_schema(ANSWER_LABELS, (_YES, NO)),
             }
         ),
         read=read,
@@ -75,30 +83,30 @@ def annotation_question(
 
 async def annotate_trace(
     judge: QuestionAnswerer, trace: Trace, cost: ScoringCost
-) -> calls.JudgeResult[JudgeAnnotation]:
+) -> JudgeResult[JudgeAnnotation]:
     """Return the labels of a whole trace, passages in rank order, or why there are none.
 
     An empty retrieval is annotated too: the answer then has nothing to rest on.
     """
     reason = (
-        calls.missing_answer_reason(trace)
-        or calls.missing_text_reason(trace.query, calls.MAX_QUERY_CHARS, Reason.NO_QUERY)
-        or calls.missing_text_reason(trace.answer, calls.MAX_ANSWER_CHARS)
+        missing_answer_reason(trace)
+        or missing_text_reason(trace.query, MAX_QUERY_CHARS, Reason.NO_QUERY)
+        or missing_text_reason(trace.answer, MAX_ANSWER_CHARS)
     )
-    texts = reason or calls.ranked_passage_texts(trace)
+    texts = reason or ranked_passage_texts(trace)
     if isinstance(texts, NoScore):
-        return calls.JudgeResult(texts)
+        return JudgeResult(texts)
     question = annotation_question(trace.query or "", texts, trace.answer or "")
-    return await calls.ask_judge(judge, question, cost)
+    return await ask_judge(judge, question, cost)
 
 
 async def score_annotation(
     judge: QuestionAnswerer, trace: Trace, ks: Sequence[int], cost: ScoringCost
-) -> calls.FamilyScores | NoScore:
+) -> FamilyScores | NoScore:
     """Return the metrics that follow from the labels of the judge, with the cut-offs `ks`."""
     result = await annotate_trace(judge, trace, cost)
     if isinstance(result.value, NoScore):
         return result.value
     labels = result.value
     values = score_passage_labels(labels.passages, ks) | score_answer_labels(labels.answer)
-    return calls.FamilyScores.build(values, result.fingerprint)
+    return FamilyScores.build(values, result.fingerprint)

@@ -29,24 +29,24 @@ from ragmeter.metrics.nuggets import (
 from ragmeter.metrics.ranking import rank_order
 from ragmeter.reasons import Reason
 from ragmeter.scorers.judge.calls import (
-    MAX_ANSWER_CHARS,
-    MAX_DETAIL_TEXT,
-    MAX_MATERIAL_CHARS,
-    MAX_QUERY_CHARS,
     FamilyScores,
     Fingerprints,
     JudgeResult,
     ListedItems,
     all_fingerprints,
     ask_judge,
-    list_schema,
+)
+from ragmeter.scorers.judge.listed_items import MAX_DETAIL_TEXT, number_lines
+from ragmeter.scorers.judge.material import (
+    MAX_ANSWER_CHARS,
+    MAX_MATERIAL_CHARS,
+    MAX_QUERY_CHARS,
     missing_answer_reason,
     missing_text_reason,
-    number_lines,
-    object_schema,
 )
 from ragmeter.scorers.judge.passages import PassageGrading
 from ragmeter.scorers.judge.prompts import load_prompt
+from ragmeter.scorers.judge.schemas import list_schema, object_schema
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 

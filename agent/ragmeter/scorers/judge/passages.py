@@ -17,18 +17,13 @@ from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.ranking import context_recall, context_scores, rank_order, ranking_scores
 from ragmeter.reasons import Reason
-from ragmeter.scorers.judge.calls import (
+from ragmeter.scorers.judge.calls import FamilyScores, JudgeResult, all_fingerprints, ask_judge
+from ragmeter.scorers.judge.listed_items import MAX_DETAIL_TEXT, MAX_LISTED, number_lines
+from ragmeter.scorers.judge.material import (
     MAX_ANSWER_CHARS,
-    MAX_DETAIL_TEXT,
-    MAX_LISTED,
     MAX_PASSAGE_CHARS,
     MAX_QUERY_CHARS,
-    FamilyScores,
-    JudgeResult,
-    all_fingerprints,
-    ask_judge,
     missing_text_reason,
-    number_lines,
     ranked_passage_texts,
 )
 from ragmeter.scorers.judge.prompts import load_prompt

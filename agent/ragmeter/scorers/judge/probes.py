@@ -28,7 +28,8 @@ from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE, ComparableVerdicts, extract_verdicts
 from ragmeter.reasons import Reason
-from ragmeter.scorers.judge.answers import ATTEMPT_LABELS, CITATION_SUPPORT_VALUES
+from ragmeter.scorers.judge.attempts import ATTEMPT_LABELS
+from ragmeter.scorers.judge.citations import CITATION_SUPPORT_VALUES
 from ragmeter.scorers.judge.second_opinion import score_difference
 from ragmeter.trace import Passage, Trace
 

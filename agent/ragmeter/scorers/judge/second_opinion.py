@@ -28,15 +28,15 @@ from ragmeter.metrics.judge_agreement import (
 from ragmeter.metrics.ranking import FORMULA_VERSIONS
 from ragmeter.reasons import Reason
 from ragmeter.sampling.sampler import uniform_fraction
-from ragmeter.scorers.judge.answers import claim_support_question
 from ragmeter.scorers.judge.calls import (
     Fingerprints,
     ItemKind,
     ListedItems,
     all_fingerprints,
     ask_judge,
-    prepare_material,
 )
+from ragmeter.scorers.judge.claims import claim_support_question
+from ragmeter.scorers.judge.material import prepare_material
 from ragmeter.scorers.judge.nuggets import label_nuggets
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.trace import Trace

@@ -23,8 +23,9 @@ from ragmeter.metrics.claims import CLAIM_METRICS, FACT_METRICS
 from ragmeter.metrics.labelled import labelled_metric_names
 from ragmeter.metrics.nuggets import AUTONUGGETIZER, NUGGET_METRICS
 from ragmeter.reasons import Reason
-from ragmeter.scorers.judge import answers, passages
+from ragmeter.scorers.judge import passages
 from ragmeter.scorers.judge.annotation import score_annotation
+from ragmeter.scorers.judge.attempts import score_attempt
 from ragmeter.scorers.judge.calls import (
     FamilyScores,
     Fingerprints,
@@ -32,6 +33,9 @@ from ragmeter.scorers.judge.calls import (
     ListedItems,
     score_fingerprint,
 )
+from ragmeter.scorers.judge.citations import score_citations
+from ragmeter.scorers.judge.claims import score_claims
+from ragmeter.scorers.judge.facts import score_facts
 from ragmeter.scorers.judge.nuggets import judge_right_answers, score_nuggets
 from ragmeter.scorers.llm.admission import TRACE_BEGUN
 from ragmeter.scorers.llm.questions import QuestionAnswerer
@@ -104,11 +108,11 @@ class JudgeTier:
         grading = passages.PassageGrading(judge, trace, cost)
         runs: dict[JudgeFamily, _FamilyRun] = {
             "relevance": lambda: passages.score_relevance(trace, grading, ks),
-            "answered": lambda: answers.score_attempt(judge, trace, cost),
-            "citations": lambda: answers.score_citations(judge, trace, cost),
+            "answered": lambda: score_attempt(judge, trace, cost),
+            "citations": lambda: score_citations(judge, trace, cost),
             "nuggets": lambda: score_nuggets(judge, trace, cost, grading),
-            "claims": lambda: answers.score_claims(judge, trace, cost),
-            "facts": lambda: answers.score_facts(judge, trace, cost),
+            "claims": lambda: score_claims(judge, trace, cost),
+            "facts": lambda: score_facts(judge, trace, cost),
             "context": lambda: passages.score_context(trace, grading),
             "context_recall": lambda: passages.score_context_recall(judge, trace, cost),
             "annotation": lambda: score_annotation(judge, trace, ks, cost),

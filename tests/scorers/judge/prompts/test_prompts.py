@@ -6,7 +6,7 @@ import re
 from importlib import resources
 
 import pytest
-from ragmeter.scorers.judge import answers, nuggets, passages
+from ragmeter.scorers.judge import attempts, citations, nuggets, passages
 from ragmeter.scorers.judge.prompts import PromptTemplate, list_prompts, load_prompt
 
 # A change of wording is a new version: scores of two wordings must not share a fingerprint. Add
@@ -88,11 +88,11 @@ def test_questions_carry_prompt_schema_and_reader() -> None:
         "additionalProperties": False,
     }
     assert asked.read({"grade": "3"}) == 3
-    support = answers.citation_question("s", "p")
+    support = citations.citation_question("s", "p")
     assert [support.read({"support": s}) for s in ("full", "partial", "none")] == [1.0, 0.5, 0.0]
-    tries = answers.attempt_question("q", "a")
+    tries = attempts.attempt_question("q", "a")
     assert tries.read({"attempt": "partial"}) == "partial"
-    assert [answers.attempt_value(a) for a in answers.ATTEMPT_LABELS] == [1.0, 1.0, 0.0]
+    assert [attempts.attempt_value(a) for a in attempts.ATTEMPT_LABELS] == [1.0, 1.0, 0.0]
     weighed = nuggets.importance_question("q", ["a", "b"])
     assert weighed.read({"1": "okay", "2": "vital"}) == ["okay", "vital"]
     assigned = nuggets.assignment_question("q", "a", ["n"])

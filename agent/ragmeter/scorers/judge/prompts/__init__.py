@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ragmeter.core.files import parse_yaml
-from ragmeter.scorers.judge.calls import labels_schema
+from ragmeter.scorers.judge.schemas import labels_schema
 from ragmeter.scorers.llm.dialect import clean_text
 from ragmeter.scorers.llm.questions import JudgeQuestion
 
