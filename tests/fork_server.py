@@ -42,7 +42,7 @@ PRELOADED = (
     "ragmeter.cli.main",
     "ragmeter.offline.backtest",
     "ragmeter.offline.report.command",
-    "ragmeter.offline.scoring",
+    "ragmeter.offline.score_file",
     "rich.traceback",
     "typer._click.decorators",
     "typer.rich_utils",

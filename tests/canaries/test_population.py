@@ -15,8 +15,8 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.offline.score_file import score_file
 from ragmeter.offline.scored_lines import decode_scored_line
-from ragmeter.offline.scoring import score_file
 from ragmeter.parts.views import ControlSource
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace

@@ -20,7 +20,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.ingest.span_batches import TRACES, decode_batch
-from ragmeter.offline.scoring import score_file
+from ragmeter.offline.score_file import score_file
 
 from tests.traces import trace_dict
 from tests.waiting import stop_agent

@@ -22,8 +22,8 @@ from ragmeter.ingest.native import DecodedTrace
 from ragmeter.offline import backtest as module
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.backtest_report import backtest_document
+from ragmeter.offline.score_file import score_file
 from ragmeter.offline.scored_lines import MAX_STRATA, decode_scored_line
-from ragmeter.offline.scoring import score_file
 
 from tests.cli.test_main import ROOT, ragmeter
 from tests.scored import line_dict, line_of, result

@@ -13,7 +13,8 @@ import pytest
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.offline.scoring import ScoringSummary, score_file
+from ragmeter.offline.score_file import score_file
+from ragmeter.offline.scoring_summary import ScoringSummary
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
 from tests.cli.test_main import ragmeter

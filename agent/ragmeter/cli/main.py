@@ -273,7 +273,7 @@ def score(
     counted at the end, with what the judge was asked and what it cost. The exit status is 1 if one
     of the two gave no result at all.
     """
-    from ragmeter.offline.scoring import score_file
+    from ragmeter.offline.score_file import score_file
     from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
     settings = options.load_or_exit(config, {"hhem": {"path": None}} if rejudge else None)

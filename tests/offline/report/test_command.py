@@ -18,7 +18,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.errors import UsageError
 from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 from ragmeter.offline.report.open_rag_eval import COLUMNS
-from ragmeter.offline.scoring import score_file
+from ragmeter.offline.score_file import score_file
 
 from tests.cli.test_main import ragmeter
 from tests.offline.report.recorded import FOREIGN
