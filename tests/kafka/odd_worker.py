@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragmeter.cli.main import app
-from ragmeter.kafka.consumer import ScoreGroup
 from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor
+from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.score_records import ScoreRecord
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.scoring.inline_tiers import InlineTiers

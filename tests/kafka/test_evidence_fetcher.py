@@ -11,11 +11,11 @@ from ragmeter.config.inputs import PrivacySettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.state.evidence_rows import EvidenceRows
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state_group import StateGroup
 from ragmeter_exporters.page.traces import TraceView, trace_parts
 
 from tests.embedded.test_privacy import MAIL

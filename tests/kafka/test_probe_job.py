@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.probe_job import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state_group import StateGroup
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner, ProbeSet, load_probes
 from ragmeter.scorers.judge.tier import JudgeTier

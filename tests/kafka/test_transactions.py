@@ -15,7 +15,9 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
 from ragmeter.kafka import transactions
-from ragmeter.kafka.consumer import ScoreGroup, _Seeks, follow_lag
+from ragmeter.kafka.lag import follow_lag
+from ragmeter.kafka.score_group import ScoreGroup
+from ragmeter.kafka.seeks import Seeks
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, PartitionOwner
 
 from tests.kafka.messages import message
@@ -379,7 +381,7 @@ class Consumer:
 
 
 def test_a_read_that_was_under_way_when_a_partition_was_sought_counts_for_nothing() -> None:
-    seeks, consumer = _Seeks(), Consumer()
+    seeks, consumer = Seeks(), Consumer()
     other = TopicPartition("rag.traces", 9)
     seeks.pending |= {TP: 7, other: 1}
     assert seeks.apply(consumer) == consumer.positions == {TP: 7}

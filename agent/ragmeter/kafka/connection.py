@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 # moves a leader takes some seconds, and someone waits at a terminal.
 REACH_SECONDS = 15.0
 
+# Of a worker in its consumer groups: heartbeats in a session, of which five may be lost, and the
+# time that the members of a group have to join it again.
+HEARTBEATS = 6
+REBALANCE_SECONDS = 60.0
+
 
 class KafkaSecurityError(ConfigError):
     """A file that `kafka.security` names cannot be used; the text names key and file."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.score_records import ScoreRecord
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state_group import StateGroup
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
 from ragmeter.scoring.inline_tiers import InlineTiers

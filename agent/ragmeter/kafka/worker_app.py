@@ -19,9 +19,9 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.process import Job
 from ragmeter.ingest.live_inspection import LiveInspection
-from ragmeter.kafka.consumer import ScoreGroup, StateGroup, follow_lag
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
 from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
+from ragmeter.kafka.lag import follow_lag
 from ragmeter.kafka.probe_job import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateOwner, StateParts
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
@@ -30,7 +30,9 @@ from ragmeter.kafka.processors.otlp import (
     OtlpSplitter,
 )
 from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
+from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state_group import StateGroup
 from ragmeter.kafka.transactions import PartitionOwner
 from ragmeter.parts.collection import PartKinds
 from ragmeter.scoring.inline_tiers import InlineTiers

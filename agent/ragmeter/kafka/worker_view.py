@@ -20,9 +20,9 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample, JoinedCounters
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.core.errors import StateUnavailable
-from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state_group import StateGroup
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import Document, Part
 from ragmeter.windows.windows import JoinedWindows, Windows

@@ -26,13 +26,13 @@ from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.requests.extraction import ExtractedRequests
-from ragmeter.kafka.consumer import StateGroup
 from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
 from ragmeter.kafka.score_records import MAX_BYTES, START_ANEW, ScoreRecord, encode_score
 from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
+from ragmeter.kafka.state_group import StateGroup
 from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import (
     BeginAgain,

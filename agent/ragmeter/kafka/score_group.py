@@ -1,0 +1,103 @@
+"""The consumer group of the score processor: aiokafka's, read in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import IllegalStateError
+
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.connection import HEARTBEATS, REBALANCE_SECONDS
+from ragmeter.kafka.seeks import Seeks
+from ragmeter.kafka.transactions import OwnerGroup, make_consumer
+
+_POLL_MS = 200
+_IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
+_FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
+_MAX_RECORDS = 2000
+
+
+class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
+    """The consumer group of aiokafka, which reads `topics` in batches."""
+
+    def __init__(self, settings: Settings, topics: Sequence[str], *parts: Any) -> None:
+        super().__init__(settings, settings.kafka.score_group, *parts)
+        self.topics = tuple(topics)
+        self._consumer: Any = None
+        self._seeks = Seeks()
+
+    async def run(self) -> None:
+        """Deliver messages until cancelled."""
+        kafka = self.kafka
+        self._consumer = make_consumer(
+            kafka,
+            group_id=self.name,
+            # as many partitions of each topic for each; others balance their sum alone
+            partition_assignment_strategy=[RangePartitionAssignor],
+            session_timeout_ms=int(kafka.session_seconds * 1000),
+            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
+            rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
+            max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            metadata_max_age_ms=20_000,  # a topic that has grown is noticed within it
+        )
+        self._consumer.subscribe(list(self.topics), listener=self)
+        try:
+            await self._consumer.start()
+            while True:
+                await self._deliver()
+        finally:
+            await self.close()
+            await self._consumer.stop()
+
+    async def _deliver(self) -> None:
+        owners = self.owners
+        open_ = [tp for tp, owner in owners.items() if owner.ready and not owner.full]
+        if not open_:
+            await asyncio.sleep(_IDLE_SECONDS)
+            return
+        self._seeks.apply(self._consumer)
+        try:
+            found = await self._consumer.getmany(
+                *open_, timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
+            )
+        except IllegalStateError:  # the group has taken a partition away meanwhile
+            await asyncio.sleep(_IDLE_SECONDS)
+            return
+        for tp, messages in self._seeks.valid(found).items():
+            owner = owners.get(tp)
+            if owner is not None:
+                for message in messages:
+                    owner.put(message, 0)
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Go on: whoever is given one of the partitions fences its owner here."""
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Own the partitions of the new assignment."""
+        await self.assign(assigned)
+        for tp, owner in self.owners.items():
+            if owner.ready:
+                await self.seek(tp, owner.expected)
+
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Deliver the messages of an assigned partition from an offset on."""
+        self._seeks.pending[tp] = offset
+
+    def share(self, topic: str) -> float:
+        """Return the part of the partitions of a topic that this worker owns, 0..1."""
+        owned = sum(tp.topic == topic for tp in list(self.owners))
+        known = self._consumer.partitions_for_topic(topic) if self._consumer else None
+        return float(owned / max(len(known or ()), owned, 1))
+
+    async def reached(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return how far partitions were read, and their ends, of those that are assigned."""
+        consumer = self._consumer
+        here = [tp for tp in tps if consumer and tp in consumer.assignment()]
+        ends = await consumer.end_offsets(here) if here else {}
+        return {tp: (await consumer.position(tp), ends[tp]) for tp in here}
