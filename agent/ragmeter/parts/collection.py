@@ -59,9 +59,17 @@ class Parts:
         return next(offered, None) or view()
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
-        """Have every part count a run of scored traces."""
+        """Have every part count a run of scored traces.
+
+        An exception names the part and the run in a note: whoever settles the run has no trace at
+        hand any more.
+        """
         for part in self._parts.values():
-            part.observe(run, now)
+            try:
+                part.observe(run, now)
+            except Exception as error:
+                error.add_note(f"the part {part.name} could not count {_describe_run(run)}")
+                raise
 
     def advance(self, now: float) -> list[Event]:
         """Move the event time of every part, and return what they tell."""
@@ -140,6 +148,16 @@ class Parts:
                     if name.startswith(prefix) and part.reads(name.removeprefix(prefix))
                 }
             )
+
+
+def _describe_run(run: ScoredBatch) -> str:
+    if not run.traces:
+        return "a run without traces"
+    first = run.traces[0]
+    return (
+        f"{len(run.traces)} traces, of which the first is {first.trace_id[:80]!r}"
+        f" of {first.service[:80]!r}"
+    )
 
 
 def compose_settings(name: str, kinds: PartKinds, module: str) -> type[Settings]:
