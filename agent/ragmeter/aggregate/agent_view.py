@@ -170,7 +170,7 @@ class ServicesView(ABC):
 
 
 class JudgeSpend(NamedTuple):
-    """What was asked of the judge since the start: verdicts, those from the cache, and the cost."""
+    """The verdicts asked of the judge since the start, those from the cache, and the cost."""
 
     model: str
     verdicts: int

@@ -44,7 +44,10 @@ _SUPPORTED = 0.5  # a scorer without spans names its worst sentence, which may b
 
 
 class CollectionPace:
-    """When traces that are no longer among the worst are dropped; `added` since the last time."""
+    """The pace at which traces that are not wanted any more are dropped.
+
+    `added` counts the traces added since the last time.
+    """
 
     def __init__(self) -> None:
         self.added = 0

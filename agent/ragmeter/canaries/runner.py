@@ -31,7 +31,7 @@ MAX_JITTER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CanarySchedule:
-    """When questions are asked.
+    """The times at which questions are asked.
 
     Args:
         every: Seconds from the start of a round to the start of the next; None for one round.

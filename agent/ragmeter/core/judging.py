@@ -73,7 +73,7 @@ class JudgeInstrument:
 
 @dataclass(slots=True)
 class JudgeUse:
-    """What one judge was used for.
+    """The use that was made of one judge.
 
     Args:
         calls: Attempts, failed ones included.
@@ -106,7 +106,7 @@ class JudgeUse:
 
 @dataclass(slots=True)
 class TraceJudging:
-    """How one trace was judged.
+    """The judging of one trace: when, by which judges, and at what price.
 
     Args:
         began: Unix time at which its judging began.

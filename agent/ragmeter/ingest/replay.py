@@ -38,7 +38,7 @@ def parse_shift(text: str) -> str | float:
 
 @dataclass(frozen=True, slots=True)
 class TraceShift:
-    """How a replay changes traces.
+    """The changes that a replay makes to traces.
 
     Args:
         seconds: Seconds to add to the time of each trace; None sets it to the time of sending.

@@ -56,7 +56,7 @@ _STATES = tuple(ScoreState)  # in the order of the wire
 
 
 class SourceOffset(NamedTuple):
-    """Where a message was read."""
+    """The place where a message was read."""
 
     partition: int
     offset: int

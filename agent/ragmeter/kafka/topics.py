@@ -182,15 +182,16 @@ def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference
     found: list[tuple[str, object, object, str, bool]] = []
     more = topic.partitions - actual.partitions
     if more > 0 or (more and not topic.grows):
-        cost = _PARTITIONS_COST.get(topic.what) or (
-            "Kafka cannot take partitions away; set kafka.partitions to what is there"
-            if more < 0
-            else "what is new goes to the new ones as well; nothing else changes"
-            if topic.grows
-            else "only one is of use"
-        )
         if topic.what == SCORED and more > 0:
             cost = "services would move away from their state; take another group and other topics"
+        elif topic.what in _PARTITIONS_COST:
+            cost = _PARTITIONS_COST[topic.what]
+        elif more < 0:
+            cost = "Kafka cannot take partitions away; set kafka.partitions to what is there"
+        elif topic.grows:
+            cost = "what is new goes to the new ones as well; nothing else changes"
+        else:
+            cost = "only one is of use"
         found.append(("partitions", actual.partitions, topic.partitions, cost, topic.grows))
     if topic.replication not in (None, actual.replication):
         cost = "every byte is copied between brokers; use kafka-reassign-partitions"

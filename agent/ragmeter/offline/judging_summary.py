@@ -11,7 +11,7 @@ from ragmeter.core.judging import MARK, USD_DIGITS, JudgeInstrument, JudgeUse, T
 
 
 class JudgingSummary:
-    """How the traces of a run were judged, summed up: each instrument with its number of traces."""
+    """The judging of a run's traces, summed up: each instrument with its number of traces."""
 
     def __init__(self) -> None:
         self.traces = 0

@@ -83,7 +83,7 @@ serve(*map(int, sys.argv[2:]))
 
 @dataclass(frozen=True, slots=True)
 class SamplingTerms:
-    """By what the built-in tier is drawn: see `Sampler` and `StratumClassifier`."""
+    """The terms by which the built-in tier is drawn: see `Sampler` and `StratumClassifier`."""
 
     settings: SamplingSettings
     control: SamplingControl = field(default_factory=SamplingControl)

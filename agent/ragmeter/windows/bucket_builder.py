@@ -229,7 +229,12 @@ class _BucketBuilder:
             if state is _SCORED and sign and sign * score.value <= bar:  # type: ignore[operator]
                 self._add_worst(key, sign * score.value, trace)  # type: ignore[operator]
             elif state is not _SCORED:
-                counts[0 if state is _NOT_APPLICABLE else 3 if state is _SHED else 2] += 1
+                if state is _NOT_APPLICABLE:
+                    counts[0] += 1
+                elif state is _SHED:
+                    counts[3] += 1
+                else:
+                    counts[2] += 1
                 if state is _UNSCORED:
                     self._count_failure(score, trace)
         for (stratum, probability), number in arrived.items():

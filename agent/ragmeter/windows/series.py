@@ -129,4 +129,6 @@ class SeriesResolver:
         if offset is None:
             return None
         cells = [cell for part in sums if (cell := part.cell(offset)) is not None]
-        return cells[0] if len(cells) == 1 else ScoreSums.total(cells) if cells else None
+        if not cells:
+            return None
+        return cells[0] if len(cells) == 1 else ScoreSums.total(cells)

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReceiverReply:
-    """How a request to the receiver ended.
+    """The outcome of a request to the receiver.
 
     Args:
         result: `sent`, `refused` (for good), or `gave_up` where it may be repeated.

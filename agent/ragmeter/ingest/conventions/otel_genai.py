@@ -207,9 +207,9 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
 def _unreadable_gap(value: Any, truncated: Reason) -> Reason | None:
     if not isinstance(value, str):
         return None
-    return (
-        Reason.CONTENT_HIDDEN if is_hidden(value) else truncated if looks_like_json(value) else None
-    )
+    if is_hidden(value):
+        return Reason.CONTENT_HIDDEN
+    return truncated if looks_like_json(value) else None
 
 
 def _stopped_for_tools(span: Span) -> bool:

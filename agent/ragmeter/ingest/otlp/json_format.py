@@ -202,7 +202,9 @@ def _text(raw: object) -> str:
 
 def _pair_list(raw: object) -> Sequence[Any]:
     """Return a list of attributes; anything else but null counts as one that is lost."""
-    return raw if isinstance(raw, list) else () if raw is None else (None,)
+    if isinstance(raw, list):
+        return raw
+    return () if raw is None else (None,)
 
 
 def _event_list(raw: object) -> Sequence[JsonMessage | None]:

@@ -160,7 +160,7 @@ def rebuild(settings: Settings) -> int:
 
 @dataclass(slots=True)
 class PartitionLag:
-    """How far the workers are behind in one partition.
+    """The lag of the workers in one partition.
 
     Records from `first` to before `end` are there. A group that has `committed` None begins at
     `first`. `age_seconds` is how long ago the oldest waiting record was written, if known.

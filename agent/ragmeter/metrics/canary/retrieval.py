@@ -59,7 +59,9 @@ def match_supports(
 def any_match(matches: Iterable[bool | None]) -> bool | None:
     """Return whether a match is true; None if that is unknown."""
     values = list(matches)
-    return True if True in values else None if None in values else False
+    if True in values:
+        return True
+    return None if None in values else False
 
 
 def retrieval_names(ks: Sequence[int]) -> list[str]:
@@ -190,7 +192,9 @@ def _passage_hits(matches: _SupportMatches) -> list[float | NoScore]:
 
 
 def _all_true(matches: Sequence[bool | None]) -> bool | None:
-    return False if False in matches else None if None in matches else True
+    if False in matches:
+        return False
+    return None if None in matches else True
 
 
 class _PassageLocation:

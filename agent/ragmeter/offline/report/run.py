@@ -78,7 +78,7 @@ class WorstScore:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedScores:
-    """How far the scores of a question vary that was asked several times.
+    """The variation of the scores of a question that was asked several times.
 
     Args:
         questions: Questions with at least two scores.

@@ -53,13 +53,15 @@ def milestones_for(days: float) -> tuple[tuple[float, int], ...]:
     none of the day.
     """
     whole = days * DAY
-    last = (whole, WEEK_HOURS if whole >= 7 * DAY else 24 if whole >= DAY else 1)
-    return (*(item for item in MILESTONES if item[0] < whole), last)
+    hours = 24 if whole >= DAY else 1
+    if whole >= 7 * DAY:
+        hours = WEEK_HOURS
+    return (*(item for item in MILESTONES if item[0] < whole), (whole, hours))
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorSpec:
-    """How a series is watched.
+    """The way in which a series is watched.
 
     `width` is the seconds of a bucket; `sign` -1 watches for lower values, `two_sided` both ways;
     `edges` is the number of shares. Values lie between `low` and `high` (None: unbounded).

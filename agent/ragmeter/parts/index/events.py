@@ -60,7 +60,7 @@ _TokenCount = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
 
 @dataclass(slots=True)
 class TokenStatistics:
-    """How many tokens `number` chunks have; `cells` are those of a histogram."""
+    """The numbers of tokens that `number` chunks have; `cells` are those of a histogram."""
 
     number: int = 0
     total: int = 0

@@ -153,7 +153,7 @@ def consistency_probability(logits: tuple[float, float]) -> float:
 
 
 def _exact_products() -> bool:
-    """Whether this CPU's fast products of 8-bit integers are exact.
+    """Return whether this CPU's fast products of 8-bit integers are exact.
 
     On x86 the instructions of AVX2 and AVX-512 without VNNI add two products in 16 bits, which
     overflow. A CPU that cannot be asked is taken for one of those.

@@ -193,7 +193,7 @@ class HhemTier(LocalModelTier):
     async def _score_fulltext(
         self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
     ) -> tuple[float, dict[str, Any]]:
-        """One pair: all passages in one text, cut where the reference cuts it, and the answer."""
+        """Score one pair: the passages as one text, cut as in the reference, and the answer."""
         premise = " ".join(passage_texts(trace))
         answer = trace.answer or ""
         if len(answer) > MAX_ANSWER:

@@ -179,7 +179,7 @@ class WindowedGrounding:
 
 
 def _middle_border(text: str, start: int, end: int) -> int:
-    """Where to cut [start, end) in two: the border nearest to the middle, of the middle half."""
+    """Return the border nearest to the middle of [start, end), in its middle half, to cut it at."""
     middle = (start + end) // 2
     quarter = (end - start) // 4
     for border in _BORDERS:

@@ -74,7 +74,7 @@ class Slot:
 
 
 class LatencyRise:
-    """How much longer answers take than with few attempts in flight.
+    """The rise of the latency of answers over that with few attempts in flight.
 
     Latencies are compared with those of the same kind of question, as logarithms: one slow answer
     does not count for many.
@@ -219,7 +219,7 @@ class ConcurrencyLimiter:
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """When a breaker opens and how long it stays open.
+    """The conditions under which a breaker opens, and how long it stays open.
 
     Args:
         streak: Attempts in a row without a success that open it.

@@ -148,7 +148,7 @@ SEED = 42
 
 @dataclass(frozen=True, slots=True)
 class ChatDialect:
-    """How a server is asked.
+    """The way in which a server is asked.
 
     `mode` is the place of the schema: `response_format` of type `json_schema`; of type
     `json_object` with a `schema` beside it (llama-cpp-python); `json_object` alone, with the
