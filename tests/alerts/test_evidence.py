@@ -9,6 +9,7 @@ import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule, UnscoredCondition, load_rules
+from ragmeter.breakdown.worse import explain_worse
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.windows import Windows
 
@@ -46,7 +47,7 @@ def drive(
 ) -> tuple[list[Alert], AlertEngine]:
     current = {("grounding", "judge"): "judge@new"}
     windows = Windows(specs=SPECS, worst_of=["model"], current=current)
-    engine = AlertEngine(made)
+    engine = AlertEngine(made, explain=explain_worse)
     moved: list[Alert] = []
     due = BASE + step
 
@@ -57,7 +58,7 @@ def drive(
             moved.extend(engine.evaluate(windows, due))
             if restart:
                 state = json.loads(json.dumps(engine.dump()))
-                engine = AlertEngine(made)
+                engine = AlertEngine(made, explain=explain_worse)
                 engine.load(state)
             due += step
 

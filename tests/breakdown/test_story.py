@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 
 import pytest
+from ragmeter.alerts.explanation import Explanation
 from ragmeter.breakdown.segment_rows import SeriesBreakdown, build_series_breakdown, segments_by_tag
-from ragmeter.breakdown.story import Explanation, compare_segments, explain_change, share_sums
+from ragmeter.breakdown.story import compare_segments, explain_change, share_sums
 from ragmeter.windows.sums import ScoreSums
 
 from tests.breakdown.cells import MEAN, RATE, period, rate

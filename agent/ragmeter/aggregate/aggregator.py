@@ -17,6 +17,7 @@ from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
+from ragmeter.breakdown.worse import explain_worse
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.score import ScoredTrace
@@ -102,7 +103,10 @@ class Aggregator:
         )
         self.parts = Parts(parts, context)
         self.engine = AlertEngine(
-            rules, runbooks=settings.alerts.runbook_base, others=self.parts.alerts
+            rules,
+            runbooks=settings.alerts.runbook_base,
+            others=self.parts.alerts,
+            explain=explain_worse,
         )
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`

@@ -30,6 +30,7 @@ from ragmeter.alerts.conditions import (
     read_failed_share,
 )
 from ragmeter.alerts.evidence import EvidenceReader
+from ragmeter.alerts.explanation import Explain, explain_nothing
 from ragmeter.alerts.folding import NotificationFolder
 from ragmeter.alerts.rule_sets import runbook_link
 from ragmeter.alerts.rules import AlertRule
@@ -97,6 +98,7 @@ class AlertEngine:
         max_alerts: How many alerts are held at once.
         runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
         others: Returns copies of the alerts that no rule raises.
+        explain: Explains by segments what an alert is about.
 
     Attributes:
         overflow: How many true conditions found no room in the last evaluation.
@@ -109,11 +111,13 @@ class AlertEngine:
         max_alerts: int = MAX_ALERTS,
         runbooks: str = "",
         others: Callable[[], Sequence[Alert]] = tuple,
+        explain: Explain = explain_nothing,
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
         self._others = others
+        self._explain = explain
         self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
@@ -183,7 +187,7 @@ class AlertEngine:
         now = self._now = now if self._now is None else max(now, self._now)
         self.overflow = 0
         self._searches_left = _MAX_SEGMENT_SEARCHES
-        evidence = EvidenceReader(windows)
+        evidence = EvidenceReader(windows, self._explain)
         self._tracked = {
             key: tracked
             for key, tracked in self._tracked.items()

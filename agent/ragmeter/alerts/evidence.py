@@ -13,24 +13,15 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from ragmeter.alerts.alert import MAX_WORST, Alert
+from ragmeter.alerts.explanation import Explain, Explanation, WorseSeries
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.breakdown.contrasts import MIN_SAMPLES
-from ragmeter.breakdown.segment_rows import series_kind
-from ragmeter.breakdown.sources import largest_segments, share_above
-from ragmeter.breakdown.story import (
-    SHARE,
-    CellPair,
-    Explanation,
-    compare_segments,
-    explain_change,
-    share_sums,
-)
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.series import split_scorer
-from ragmeter.windows.failures import FailedShare, failed_worst_key
-from ragmeter.windows.sums import ScoreSums
+from ragmeter.windows.failures import failed_worst_key
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import LATENCY_METRIC
+
+_MIN_RESULTS = 20  # of which a share of failed ones is a value before
 
 
 class EvidenceSeries(NamedTuple):
@@ -44,9 +35,14 @@ class EvidenceSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceReader:
-    """Reads the evidence of alerts of rules."""
+    """Reads the evidence of alerts of rules.
+
+    Args:
+        explain: Explains by segments what moved a series into trouble.
+    """
 
     windows: Windows
+    explain: Explain
 
     def find_baseline(self, rule: AlertRule, alert: Alert) -> float | None:
         """Return the value before: that of the longest window without the rule's own."""
@@ -67,7 +63,7 @@ class EvidenceReader:
         pair = (alert.metric, alert.scorer)
         if rule.unscored is not None:
             failed = windows.failed_before(service, "", *pair, window)
-            return failed.value if failed and failed.samples >= MIN_SAMPLES else None
+            return failed.value if failed and failed.samples >= _MIN_RESULTS else None
         return windows.value_before(service, alert.segment, *pair, window)
 
     def find_worst_traces(self, rule: AlertRule, alert: Alert) -> list[str]:
@@ -103,51 +99,28 @@ class EvidenceReader:
         return next(filter(None, marks), "")
 
     def find_origin(self, rule: AlertRule, alert: Alert) -> Explanation:
-        """Explain by segments what moved the value into trouble (`breakdown.story`).
+        """Explain by segments what moved the value into trouble.
 
-        Without a known past the segment is named that is worst, if it is so beyond chance. Of an
-        alert on a segment it is that segment.
+        Of an alert on a segment it is that segment.
         """
         if rule.segment is not None:
             return Explanation(alert.segment)
-        largest = largest_segments(self.windows, alert.service, rule.window)
         series = next(iter(self._evidence_series(rule, alert)), None)
-        if not largest or series is None:
+        if series is None:
             return Explanation()
         failures = rule.unscored is not None
-        kind = SHARE
         if failures:
             series = EvidenceSeries(alert.metric, alert.scorer, 0.0)
-        elif series.metric != LATENCY_METRIC:
-            kind = series_kind(series.metric, series.scorer)
-        found = compare_segments(
-            largest,
-            lambda name: self._cells(
-                service=alert.service,
-                segment=name,
-                series=series,
-                window=rule.window,
-                failures=failures,
-            ),
-            kind,
+        worse = WorseSeries(
+            service=alert.service,
+            metric=series.metric,
+            scorer=series.scorer,
+            window=rule.window,
+            limit=series.limit,
+            above=series.above,
+            failures=failures,
         )
-        return explain_change(found, 1 if series.above else -1) if found else Explanation()
-
-    def _cells(
-        self, service: str, segment: str, series: EvidenceSeries, window: str, failures: bool
-    ) -> CellPair:
-        """Return the sums of a segment before the window and in it."""
-        windows = self.windows
-        if series.metric == LATENCY_METRIC:
-            stage = (service, segment, series.scorer, window)
-            return (
-                share_above(windows.histogram_before(*stage), series.limit),
-                share_above(windows.histogram(*stage), series.limit),
-            )
-        args = (service, segment, series.metric, series.scorer, window)
-        if failures:
-            return _share(windows.failed_before(*args)), _share(windows.failed(*args))
-        return windows.sums_before(*args), windows.cell(*args)
+        return self.explain(self.windows, worse)
 
     def _evidence_series(self, rule: AlertRule, alert: Alert) -> Iterable[EvidenceSeries]:
         """Return the series that an alert is about, and beyond which limit it is bad."""
@@ -161,7 +134,3 @@ class EvidenceReader:
         # the alert's own threshold: that of a rule with `relative_to` is a multiple
         limit = rule.threshold if rule.relative_to is None else alert.threshold
         return (EvidenceSeries(alert.metric, alert.scorer, limit, above),)
-
-
-def _share(failed: FailedShare | None) -> ScoreSums | None:
-    return share_sums(failed.value, failed.effective_samples) if failed else None

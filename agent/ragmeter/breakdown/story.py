@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
+from ragmeter.alerts.explanation import Explanation
 from ragmeter.breakdown.contrasts import (
     Contrast,
     SeriesKind,
@@ -44,17 +44,6 @@ SHARE = SeriesKind(True, 0.0, 1.0)
 CellPair = tuple[ScoreSums | None, ScoreSums | None]
 
 _TagRow = tuple[TagBreakdown, SegmentComparison]
-
-
-class Explanation(NamedTuple):
-    """The causes of a change in words, and the segment that got worse; both may be empty.
-
-    `segment` moved unlike the rest or is new. One whose share alone has moved is in the text only:
-    nothing is wrong within it.
-    """
-
-    segment: str = ""
-    text: str = ""
 
 
 def share_sums(share: float, n: float) -> ScoreSums:

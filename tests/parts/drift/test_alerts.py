@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ragmeter.alerts.alert import format_days
+from ragmeter.alerts.explanation import Explanation
 from ragmeter.breakdown.contrasts import Contrast
-from ragmeter.breakdown.story import Explanation
 from ragmeter.core.arithmetic import WEIGHT_ONE, value_units
 from ragmeter.parts.drift import alerts as drift_alerts
 from ragmeter.parts.drift.alarms import Alarm, with_state

@@ -18,9 +18,10 @@ from ragmeter.alerts.alert import (
     format_days,
     format_number,
 )
+from ragmeter.alerts.explanation import Explanation
 from ragmeter.breakdown.contrasts import Contrast
 from ragmeter.breakdown.sources import ChangeCells
-from ragmeter.breakdown.story import SEGMENT_LEVEL, Explanation, explain_change
+from ragmeter.breakdown.story import SEGMENT_LEVEL, explain_change
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.metric_specs import find_helping_spec
 from ragmeter.core.score import BUILTIN_SCORER
