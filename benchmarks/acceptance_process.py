@@ -107,7 +107,7 @@ async def _scrape(services: Mapping[str, float], lines: list[str], folder: Path)
             "sampling": {"services": {name: {"judge": rate} for name, rate in services.items()}},
             "http": {"otlp_port": free_port(), "metrics_port": port},
             "limits": {"services": len(services) + 1},
-            "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
+            "state": {"path": str(folder / "s.sqlite")},
         }
         (folder / "config.json").write_text(json.dumps(config))
         command = [sys.executable, "-m", "ragmeter", "run"]

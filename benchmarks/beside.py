@@ -57,7 +57,7 @@ class Ragmeter:
         folder.mkdir()
         port = free_port()
         config = folder / "config.json"  # JSON is YAML
-        state = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
+        state = {"path": str(folder / "s.sqlite")}
         http = {"otlp_port": port, "metrics_port": free_port()}
         config.write_text(json.dumps({"http": http, "state": state}))
         self.page = f"http://127.0.0.1:{http['metrics_port']}/metrics"

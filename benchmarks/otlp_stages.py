@@ -15,8 +15,8 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from ragmeter.app.parts import PARTS
+from ragmeter.app.settings import load_settings
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.config.loader import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -89,7 +89,7 @@ def once(
     """One round: nanoseconds by stage, spans, traces."""
     clock = _Clock()
     with TemporaryDirectory() as folder:
-        paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/dead.jsonl"}
+        paths = {"path": f"{folder}/s.sqlite"}
         open_traces.MAX_COPY_BYTES = _COPY_BYTES if copies else 0
         settings = load_settings(environ={}, overrides={"state": paths} if durable else {})
         agent = (

@@ -28,7 +28,7 @@ from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import import_traces
@@ -101,7 +101,7 @@ def whole_agent(lines: Sequence[bytes], rules: Rules) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "traces.jsonl"
         file.write_bytes(b"\n".join(lines))
-        paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/d.jsonl"}
+        paths = {"path": f"{folder}/s.sqlite"}
         settings = load_settings(environ={}, overrides={"state": paths})
         instrument = EmbeddedAgent(settings, rules, live=False, parts=PARTS)
         instrument.start()

@@ -20,10 +20,9 @@ import typer
 import yaml
 from ragmeter.alerts.rule_sets import describe_rule
 from ragmeter.alerts.rules import load_rules
-from ragmeter.app.parts import PARTS
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.app.settings import render_reference
 from ragmeter.cli.main import SECTIONS, app
-from ragmeter.config.settings import Settings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import document_kinds
@@ -140,7 +139,7 @@ def formats_table() -> str:
         rows.append(
             (entry["what"], f"`{entry['where']}`", ", ".join(versions), entry.get("another", ""))
         )
-    for name, kind in document_kinds(PARTS, Settings()).items():
+    for name, kind in document_kinds(PARTS, AgentSettings()).items():
         rows.append((f"documents of the part {name}", f"`{kind.path}`", f"`{kind.schema}`", ""))
     return markdown_table(("what", "where", "version", "another version"), rows)
 

@@ -12,7 +12,7 @@ from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.feedback import Feedback
@@ -63,7 +63,7 @@ class Backend(Protocol):
 
 
 def settings_of(folder: Path, **tree: Any) -> Settings:
-    state = {"path": str(folder / "s"), "dead_letters": str(folder / "d")}
+    state = {"path": str(folder / "s")}
     return load_settings(environ={}, overrides={"state": state, "kafka": {"partitions": 1}, **tree})
 
 

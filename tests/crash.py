@@ -51,7 +51,7 @@ def settings_file(folder: Path, judge: str | None = None, **http: int) -> Path:
     tree: dict[str, Any] = {
         "segments": ["model"],
         "http": http,
-        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
+        "state": {"path": str(folder / "s.sqlite")},
     }
     if judge is None:
         tree["limits"] = {"drain_seconds": PATIENCE}  # a busy machine needs more than the usual 10
@@ -90,7 +90,7 @@ def left_behind(folder: Path, width: int | None = None) -> dict[str, Any]:
         waiting = database.execute("SELECT count(*) FROM drawn").fetchone()[0]
     finally:
         database.close()
-    dead = folder / "dead.jsonl"
+    dead = folder / "s.sqlite.dead-letters.jsonl"
     positions = (
         sorted(json.loads(line)["position"] for line in dead.read_text().splitlines())
         if dead.exists()

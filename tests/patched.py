@@ -41,7 +41,7 @@ def running(
         json.dumps(
             {
                 "http": {"otlp_port": otlp, "metrics_port": metrics},
-                "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead")},
+                "state": {"path": str(folder / "s.sqlite")},
                 "limits": limits,
                 **settings,
             }

@@ -55,7 +55,7 @@ def test_settings_are_a_tree_a_file_or_an_object(tmp_path: Path) -> None:
     tree = {"builtin_scorers": False}
     file = tmp_path / "ragmeter.yaml"
     file.write_text("builtin_scorers: false\n")
-    from ragmeter.config.loader import load_settings
+    from ragmeter.app.settings import load_settings
 
     everything = {r.metric for r in ragmeter.score([make_trace()])[0].results}
     for settings in (tree, file, str(file), load_settings(file)):

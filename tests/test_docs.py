@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.reasons import Reason
 from ragmeter.trace import MISSING_REASONS, Trace

@@ -10,12 +10,12 @@ import asyncio
 import gzip
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from aiohttp import web
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.config.reporting import RUNBOOK_PATH
-from ragmeter.parts.contract import PartPages
+from ragmeter.parts.contract import PartPages, ServiceLink
 from ragmeter.server.client import trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
@@ -65,7 +65,7 @@ def metrics_app(
     agent: AgentView,
     *,
     refused: Mapping[str, Mapping[str, int]] | None = None,
-    labels: bool = False,
+    links: Sequence[ServiceLink] = (),
     trace_url: str = "",
     routes: Callable[[PartPages], Iterable[web.RouteDef]] = lambda pages: (),
 ) -> web.Application:
@@ -74,7 +74,7 @@ def metrics_app(
     Args:
         agent: What is shown.
         refused: For `RefusalsCollector`.
-        labels: Whether the pages of services lead to one on which people label traces.
+        links: The pages of parts to which those of services lead.
         trace_url: The template of the address of a trace in the tracing backend.
         routes: Returns the routes of parts.
     """
@@ -84,7 +84,7 @@ def metrics_app(
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
     exporter = PrometheusExporter(agent, registry=registry)
-    options = PageOptions(labels, trace_url, started=time.time())
+    options = PageOptions(links, trace_url, started=time.time())
     handlers = _MetricsPortHandlers(agent, exporter, options)
     app.add_routes(
         [

@@ -12,7 +12,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.scoring.scorer import Scorer
 

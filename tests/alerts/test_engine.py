@@ -8,7 +8,7 @@ import time
 import pytest
 from ragmeter.alerts.alert import alert_id
 from ragmeter.alerts.engine import AlertEngine
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 
 from tests.alerts.fakes import FakeWindows, Worst, around, look, make_quantile, play, rule
 

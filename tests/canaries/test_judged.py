@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
 from ragmeter.metrics.canary.specs import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import AGREEMENT_METRICS

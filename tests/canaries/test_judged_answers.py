@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
+from ragmeter.app.settings import load_settings
 from ragmeter.canaries.verdicts import evaluate_canary
 from ragmeter.cli.main import app
-from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.canary.specs import relabel_canary_scores

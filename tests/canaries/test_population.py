@@ -11,7 +11,7 @@ from typing import Any
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.metrics.registry import metric_specs

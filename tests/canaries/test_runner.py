@@ -110,11 +110,10 @@ def test_a_busy_service_is_left_alone_and_asked_once_more(tmp_path: Path) -> Non
             return httpx.Response(503, headers={"retry-after": "1"})
         return httpx.Response(200, json=RIGHT)
 
-    world = World(tmp_path, suite(*questions(2)), respond, concurrency=2)
+    world = World(tmp_path, suite(*questions(2)), respond)
     assert world.run().passed
     assert len(asked) == 3
-    # the second question had begun by then, or waited as well
-    assert max(asked) - asked[0] >= 1
+    assert asked[1] - asked[0] >= 1
     assert len(world.traces()) == 2
 
     world = World(tmp_path / "b", suite(*questions(1)), always({}, 429, **{"retry-after": "0"}))
@@ -136,8 +135,8 @@ def test_no_more_at_a_time_and_a_minute_than_allowed(tmp_path: Path) -> None:
         return httpx.Response(200, json=RIGHT)
 
     slow: Any = respond
-    assert World(tmp_path, suite(*questions(6)), slow, concurrency=2).run().passed
-    assert most == 2
+    assert World(tmp_path, suite(*questions(6)), slow).run().passed
+    assert most == 1
     begun.clear()
     assert World(tmp_path, suite(*questions(4)), slow, per_minute=600).run().passed
     # 0.3 s apart; a busy machine delays the first request, too

@@ -97,8 +97,9 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
         status, out, _ = ragmeter("promote", "--service", "bot", "--url", url)
         assert (status, out.startswith("bot: version 2 holds for ")) == (0, True)
     with agent(config):
-        status, out, _ = ragmeter("show", "--service", "bot", "--json", "--url", url)
-        rows = json.loads(out)
+        status, out, _ = ragmeter("show", "--service", "bot", "--url", url)
+        assert (status, "bot: version 2, learned over " in out) == (0, True)
+        rows = httpx.get(f"{url}/v1/baselines", trust_env=False).json()["baselines"]
         assert {row["version"] for row in rows if row["since"]} == {2}
         since = {row["since"] for row in rows if row["since"]}
         assert len(since) == 1  # event time, not the clock

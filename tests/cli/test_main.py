@@ -193,7 +193,7 @@ def test_replay_prints_the_windows_and_ends(traces: Path, tmp_path: Path) -> Non
     assert re.search(r"cost_usd +builtin +usd +– .* 0, 8 unscored", out)
     assert "95 % interval" in out
     assert b"9 items, 1 of them unreadable" in done.stderr
-    (dead,) = (tmp_path / ".ragmeter" / "dead-letters.jsonl").read_text().splitlines()
+    (dead,) = (tmp_path / "state.sqlite.dead-letters.jsonl").read_text().splitlines()
     assert json.loads(dead)["reason"] == "invalid_json"
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.settings import load_settings
 from ragmeter.breakdown.terminal_table import build_segments_table
 from ragmeter.cli.main import app
-from ragmeter.config.loader import load_settings
 from ragmeter.offline.whole_file import fill_windows
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -38,8 +38,10 @@ def scores(path: Path, number: int, fall: float = 0.0, kinds: str = "ab") -> Pat
     return path
 
 
-def ragmeter(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["segments", *map(str, arguments)])
+def ragmeter(*arguments: str | Path, tags: str = "") -> Result:
+    return CliRunner(env={"RAGMETER_SEGMENTS": tags}).invoke(
+        app, ["segments", *map(str, arguments)]
+    )
 
 
 def document(done: Result) -> Any:
@@ -49,19 +51,19 @@ def document(done: Result) -> Any:
 
 def test_two_files_and_the_segment_between_them(tmp_path: Path) -> None:
     before, now = scores(tmp_path / "a", 1000), scores(tmp_path / "b", 600, fall=0.4)
-    done = ragmeter(before, now, "--tag", "kind")
+    done = ragmeter(before, now, tags="kind")
     assert done.exit_code == 0
     assert "bot: the last file against the first file" in done.stdout
     line = next(line for line in done.stdout.splitlines() if "kind=b" in line)
     assert "moved, unlike the rest (q < 0.0001)" in line
     assert "error" not in done.stdout, "of what has not moved nothing is said"
     assert f"{now}: 600 traces, 0 lines unreadable" in " ".join(done.stderr.split())
-    every = ragmeter(before, now, "--tag", "kind", "--all")
+    every = ragmeter(before, now, "--all", tags="kind")
     assert "error (builtin)" in every.stdout
 
 
 def test_one_file_is_compared_within(tmp_path: Path) -> None:
-    found = document(ragmeter(scores(tmp_path / "a", 600, 0.4), "--tag", "kind", "--json"))
+    found = document(ragmeter(scores(tmp_path / "a", 600, 0.4), "--json", tags="kind"))
     (service,) = found["services"]
     assert service["past"] is None
     (answered,) = [one for one in service["series"] if one["metric"] == "answered"]
@@ -100,25 +102,27 @@ def test_a_running_agent_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "why"),
+    ("arguments", "tags", "status", "why"),
     [
-        (["FILE", "--url", "http://x"], 2, "--url and --window apply to a running agent"),
-        (["FILE", "FILE", "FILE"], 2, "one file, or two"),
-        (["--tag", "kind"], 2, "--tag needs files"),
-        (["FILE", "--metric", "beauty"], 2, "metric 'beauty' is not known"),
-        (["FILE", "--tag", "kind", "--against", "before"], 2, "no traffic before"),
-        (["FILE"], 1, "there are no segments; give --tag model"),
-        (["FILE", "--tag", "kimd"], 1, "no trace has kimd"),
-        (["FILE", "--tag", "kind", "--tag", "kimd"], 0, "no trace has kimd"),
-        (["FILE", "--tag", "kind", "--service", "x"], 1, "nothing is known of 'x'"),
-        (["NOTHING", "--tag", "kind"], 1, "NOTHING: No such file or directory"),
-        (["EMPTY", "--tag", "kind"], 1, "no scored trace could be read"),
+        (["FILE", "--url", "http://x"], "kind", 2, "--url and --window apply to a running agent"),
+        (["FILE", "FILE", "FILE"], "kind", 2, "one file, or two"),
+        (["FILE", "--metric", "beauty"], "kind", 2, "metric 'beauty' is not known"),
+        (["FILE", "--against", "before"], "kind", 2, "no traffic before"),
+        (["FILE"], "", 1, "there are no segments; set `segments: [model]`"),
+        (["FILE"], "kimd", 1, "no trace has kimd"),
+        (["FILE"], "kind,kimd", 0, "no trace has kimd"),
+        (["FILE", "--service", "x"], "kind", 1, "nothing is known of 'x'"),
+        (["NOTHING"], "kind", 1, "NOTHING: No such file or directory"),
+        (["EMPTY"], "kind", 1, "no scored trace could be read"),
     ],
 )
-def test_mistakes_are_said(tmp_path: Path, arguments: list[str], status: int, why: str) -> None:
+def test_mistakes_are_said(
+    tmp_path: Path, arguments: list[str], tags: str, status: int, why: str
+) -> None:
     scores(tmp_path / "FILE", 60)
     (tmp_path / "EMPTY").write_text("not json\n")
-    done = ragmeter(*(str(tmp_path / a) if a.isupper() else a for a in arguments))
+    paths = (str(tmp_path / a) if a.isupper() else a for a in arguments)
+    done = ragmeter(*paths, tags=tags)
     assert done.exit_code == status
     assert why in " ".join(done.stderr.split())
     assert status == 0 or not done.stdout, "no heading above what is not there"

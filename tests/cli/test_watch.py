@@ -40,6 +40,15 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
         process.wait()
 
 
+def lines_of(process: subprocess.Popen[bytes], number: int) -> list[bytes]:
+    """The first lines that it prints; then it is ended."""
+    assert process.stdout is not None
+    found = [process.stdout.readline() for _ in range(number)]
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    return found
+
+
 def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     return subprocess.run(
@@ -53,30 +62,30 @@ def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_watch_shows_estimates_with_their_intervals(agent: tuple[str, str]) -> None:
-    done = ragmeter("watch", "--once", "--url", agent[0])
+    done = ragmeter("watch", "--url", agent[0])
     assert done.returncode == 0, done.stderr
     assert "bot, 20 traces" in done.stdout
     assert "answered (builtin)" in done.stdout
     assert "citation_presence" not in done.stdout
     assert "no alert is pending or firing" in done.stdout
-    whole = ragmeter("watch", "--once", "--url", agent[0], "--service", "bot")
+    whole = ragmeter("watch", "--url", agent[0], "--service", "bot")
     assert "citation_presence" in whole.stdout
 
 
 def test_what_is_not_there_is_named(agent: tuple[str, str]) -> None:
-    done = ragmeter("watch", "--once", "--url", agent[0], "--service", "x")
+    done = ragmeter("watch", "--url", agent[0], "--service", "x")
     assert done.returncode != 0
     assert "no trace of 'x'" in done.stderr
 
 
 def test_tail_shows_the_traces_that_are_asked_for(agent: tuple[str, str]) -> None:
     page, port = agent
-    command = [*RAGMETER, "tail", "--url", page, "--service", "bad", "--count", "1"]
+    command = [*RAGMETER, "tail", "--url", page, "--service", "bad"]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as plain,
         subprocess.Popen(
-            [*command[:-4], "--count", "2", "--json"],
+            [*command[:-2], "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=env,
@@ -90,12 +99,11 @@ def test_tail_shows_the_traces_that_are_asked_for(agent: tuple[str, str]) -> Non
         bad = trace_line(101, timestamp=now, **fault)
         body = b"\n".join([trace_line(100, timestamp=now), bad])
         assert httpx.post(f"{port}/v1/rag/traces", content=body).json()["accepted"] == 2
-        out = plain.communicate(timeout=PATIENCE)[0].decode()
-        rows = [json.loads(row) for row in as_json.communicate(timeout=PATIENCE)[0].splitlines()]
+        rows = [json.loads(row) for row in lines_of(as_json, 2)]
+        (out,) = (line.decode() for line in lines_of(plain, 1))
     assert "bot" not in out
     assert "error" in out
     assert "\x1b" not in out
     assert "bad" in out
-    assert len(out.splitlines()) == 1
     assert [row["status"] for row in rows] == ["ok", "error"]
     assert all("detail" not in one for row in rows for one in row["results"])

@@ -49,8 +49,8 @@ def test_objects_in_the_environment_are_json() -> None:
         ({"windows": ["30s"]}, ["windows", "30s", "from 60s to 90d"]),
         ({"windows": 1}, ["windows: 1 is not allowed: a list is needed"]),
         (
-            {"judge": {"retries": "x"}},
-            ["judge.retries: 'x' is not allowed: a whole number is needed"],
+            {"judge": {"concurrency": "x"}},
+            ["judge.concurrency: 'x' is not allowed: a whole number is needed"],
         ),
         ({"windows": ["5m", "5m"]}, ["windows", "each name once"]),
         ({"segments": [""]}, ["segments", "name of a tag"]),

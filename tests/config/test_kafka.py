@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ragmeter.app.settings import load_settings
 from ragmeter.config.kafka import TOPIC_KINDS
-from ragmeter.config.loader import ConfigError, dump_settings, load_settings
+from ragmeter.config.loader import ConfigError, dump_settings
 from ragmeter.config.settings import Settings
 
 WORDS = {"username": "u", "password": "secret-word"}

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import ConfigError, dump_settings, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError, dump_settings
 
 HERE = "http://collector:4318"
 
@@ -22,13 +23,11 @@ def test_all_of_it_comes_from_the_environment() -> None:
     environ = {
         "RAGMETER_RESULTS_EXPORT__ENDPOINT": HERE,
         "RAGMETER_RESULTS_EXPORT__HEADERS": "authorization=Basic%20aHVzaA==,x-tenant=a",
-        "RAGMETER_RESULTS_EXPORT__TIERS": "model,judge",
     }
     settings = load_settings(environ=environ)
     section = settings.results_export
     assert section.endpoint
     assert section.endpoint.get_secret_value() == HERE
-    assert section.tiers == ["model", "judge"]
     assert section.headers
     assert "aHVzaA" in section.headers.get_secret_value()
     assert "aHVzaA" not in dump_settings(settings)
@@ -53,7 +52,6 @@ def test_a_base_url_may_have_a_path() -> None:
         ({"headers": "a=hush"}, "endpoint"),
         ({"headers_file": "hush"}, "endpoint"),
         ({"endpoint": HERE, "headers": "a=hush", "headers_file": "f"}, "not both"),
-        ({"endpoint": HERE, "tiers": ["gpu"]}, "tiers"),
     ],
 )
 def test_what_makes_no_sense_together_is_a_mistake(section: dict[str, Any], word: str) -> None:

@@ -175,7 +175,7 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
     tree["http"] |= {"otlp_port": otlp, "metrics_port": metrics}
     tree["alerts"]["evaluation_seconds"] = 1
     tree["state"] = {
-        "path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "dead.jsonl")
+        "path": str(tmp_path / "s.sqlite")
     }  # fmt: skip
     rules = tmp_path / "rules.yaml"  # one that fires at once, so that receivers are tried
     rules.write_text(

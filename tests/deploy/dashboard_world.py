@@ -107,7 +107,7 @@ def settings(folder: Path, judge: str, ports: tuple[int, int]) -> Path:
     tree = {
         "segments": ["model"],
         "http": {"otlp_port": ports[0], "metrics_port": ports[1]},
-        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
+        "state": {"path": str(folder / "s.sqlite")},
         "judge": {
             "base_url": judge,
             "model": "stub",

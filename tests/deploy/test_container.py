@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 
 from deploy.supply.audit import locked
 from deploy.supply.sbom import VARIANTS, requirements

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 
 from tests.deploy.charts import pod, render
 from tests.patched import running

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 
 from tests.deploy.charts import NEWEST, Object, container, helm, one, render, wrong
 from tests.deploy.tools import ROOT

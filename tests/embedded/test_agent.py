@@ -18,7 +18,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.errors import QueueFull, StateError, StateUnavailable
@@ -58,7 +58,7 @@ class Clock:
 
 
 def settings(folder: Path, **limits: Any) -> Settings:
-    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+    paths = {"path": str(folder / "s.sqlite")}
     tree = {"state": paths, "segments": ["model"], "limits": limits}
     return load_settings(environ={}, overrides=tree)
 
@@ -331,7 +331,7 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
     started.start()
     started.wait_idle()
     started.stop(10)
-    (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "s.sqlite.dead-letters.jsonl").read_text().splitlines()
     assert json.loads(line)["raw"] == "{}"
     assert started.windows.count_traces("bot", "", "24h") == 1
 
@@ -358,7 +358,7 @@ def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other
     label = (("reason", "internal_error"),)
     assert counters["ragmeter_dead_letters_total", label] == 1
     assert counters["ragmeter_traces_received_total", (("source", "test"),)] == 25
-    (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "s.sqlite.dead-letters.jsonl").read_text().splitlines()
     assert json.loads(json.loads(line)["raw"])["trace_id"] == "t7"
     with running(tmp_path) as started:
         assert dict(started.counters.items()) == counters
@@ -500,7 +500,7 @@ def test_a_damaged_state_file_stops_the_agent_and_costs_no_trace(
             started.wait_idle()
         assert "damaged" in str(started.fatal)
         assert not started.health().ready
-    assert not (tmp_path / "d.jsonl").exists()
+    assert not (tmp_path / "s.sqlite.dead-letters.jsonl").exists()
     with running(tmp_path) as started:
         started.wait_idle()
         assert started.windows.count_traces("bot", "", "24h") == 1

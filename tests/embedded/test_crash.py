@@ -72,7 +72,7 @@ def kill_at_work(
             assert ended == 0, talk
             assert shorter > 0.01, "it ends before every kill: make the file longer"
             shorter, done = shorter / 2, 0
-            for left in (*folder.glob("s.sqlite*"), *folder.glob("dead.jsonl*")):
+            for left in folder.glob("s.sqlite*"):
                 left.unlink()
 
 

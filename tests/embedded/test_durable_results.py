@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -39,7 +39,7 @@ def test_results_follow_the_commit_that_makes_them_durable(
         events.extend(trace.trace_id for trace, _ in done)
 
     monkeypatch.setattr(SqliteStore, "commit", failing_first)
-    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    paths = {"path": str(tmp_path / "s.sqlite")}
     settings = load_settings(environ={}, overrides={"state": paths})
     agent = EmbeddedAgent(
         settings,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import ImportResult, import_traces
@@ -24,8 +24,8 @@ LIMIT = 100_000
 
 
 @contextmanager
-def running(folder: Path, dead_letters: str = "d.jsonl") -> Iterator[EmbeddedAgent]:
-    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / dead_letters)}
+def running(folder: Path) -> Iterator[EmbeddedAgent]:
+    paths = {"path": str(folder / "s.sqlite")}
     started = EmbeddedAgent(
         load_settings(environ={}, overrides={"state": paths}), [], live=False, parts=PARTS
     )
@@ -110,7 +110,7 @@ def test_a_growing_file_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
         path.write_bytes(b"".join(lines))
         assert import_traces(started, path, LIMIT) == ImportResult(items=10, before=True)
         assert received(started) == 30
-    assert not (tmp_path / "d.jsonl").exists()
+    assert not (tmp_path / "s.sqlite.dead-letters.jsonl").exists()
 
 
 def test_an_empty_file_was_not_counted_before(tmp_path: Path) -> None:
@@ -135,6 +135,7 @@ def test_the_reason_of_a_wait_is_said_at_once_and_not_always(tmp_path: Path) -> 
     path = tmp_path / "traces.jsonl"
     path.write_bytes(b"nonsense\n")
     (tmp_path / "file").touch()
+    (tmp_path / "s.sqlite.dead-letters.jsonl").symlink_to(tmp_path / "file" / "letters")
     reported: list[str] = []
     reported_at: list[float] = []
 
@@ -142,7 +143,7 @@ def test_the_reason_of_a_wait_is_said_at_once_and_not_always(tmp_path: Path) -> 
         reported.append(line)
         reported_at.append(time.monotonic())
 
-    with running(tmp_path, dead_letters="file/d.jsonl") as started:
+    with running(tmp_path) as started:
         done = import_traces(
             started,
             path,
@@ -160,7 +161,7 @@ def test_a_file_is_read_no_further_ahead_than_its_decoded_traces_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_KEPT_TRACES", 2)
-    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    paths = {"path": str(tmp_path / "s.sqlite")}
     started = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [], parts=PARTS)
     started.accept([good(1), good(2)], "file")
     with pytest.raises(QueueFull):

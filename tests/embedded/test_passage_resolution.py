@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import decode_trace
@@ -50,7 +50,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 def running(folder: Path, *, sources: bool = True, **more: Any) -> Iterator[EmbeddedAgent]:
     source = {"name": "kb", "url": "http://h/{id}", "timeout_seconds": 30}
     resolvers = {"sources": [source] if sources else [], **more.pop("resolvers", {})}
-    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+    paths = {"path": str(folder / "s.sqlite")}
     tree = {"state": paths, "resolvers": resolvers, **more}
     agent = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], parts=PARTS)
     agent.start()

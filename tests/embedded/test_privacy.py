@@ -15,7 +15,8 @@ import httpx
 import pytest
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import ConfigError, dump_settings, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError, dump_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodeFailure, decode_trace
@@ -30,7 +31,7 @@ QUOTE = "the albatross circled"
 
 
 def settings(folder: Path, **privacy: Any) -> Settings:
-    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+    paths = {"path": str(folder / "s.sqlite")}
     ports = {"otlp_port": 0, "metrics_port": 0}
     tree = {"state": paths, "http": ports, "privacy": privacy}
     return load_settings(environ={}, overrides=tree)
@@ -83,7 +84,7 @@ def test_nothing_unredacted_is_ever_written(tmp_path: Path, content: str) -> Non
         replaced = agent.counters.get("ragmeter_redactions_total", (("rule", "email"),))
         assert replaced == 20 * 6
     assert MAIL.encode() not in everything(tmp_path)
-    letter = json.loads((tmp_path / "d.jsonl").read_text())
+    letter = json.loads((tmp_path / "s.sqlite.dead-letters.jsonl").read_text())
     assert letter["not_kept"] == {"bytes": len(broken.raw)}
     assert "raw" not in letter
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.settings import load_settings
 from ragmeter.config.inputs import PrivacySettings
-from ragmeter.config.loader import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.embedded.commands import SettingsReload
 

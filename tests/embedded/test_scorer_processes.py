@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.tiers import Tier, TierScorer
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodedTrace
@@ -90,7 +90,7 @@ def agent(
     live: bool = False,
     **tree: Any,
 ) -> Iterator[EmbeddedAgent]:
-    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
+    paths = {"path": str(folder / "s.sqlite")}
     whole: dict[str, Any] = {"state": paths, "scorers": {"processes": processes}, **tree}
     settings = load_settings(environ={}, overrides=whole)
     rules = load_configured_rules(settings)
@@ -223,7 +223,10 @@ def test_a_trace_that_ends_processes_is_a_dead_letter_and_costs_no_other(
         assert counter(made, "ragmeter_dead_letters_total") == 1
         with made.lock():
             assert made.windows.states("bot", "", "error", "builtin", "1h")["scored"] == 99
-    (letter,) = [json.loads(line) for line in (folder / "dead.jsonl").read_text().splitlines()]
+    (letter,) = [
+        json.loads(line)
+        for line in (folder / "s.sqlite.dead-letters.jsonl").read_text().splitlines()
+    ]
     assert letter["reason"] == "internal_error"
     assert "2 processes ended" in json.dumps(letter)
     assert '"die"' in json.dumps(letter).replace("\\", "")
@@ -261,7 +264,6 @@ def test_ctrl_c_goes_to_the_agent_alone_and_no_process_stays(tmp_path: Path) -> 
             {
                 "state": {
                     "path": str(tmp_path / "s.sqlite"),
-                    "dead_letters": str(tmp_path / "dead.jsonl"),
                 },
                 "http": {"otlp_port": 0, "metrics_port": 0},
                 "scorers": {"processes": 2},

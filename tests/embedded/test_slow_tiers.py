@@ -18,7 +18,7 @@ from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
@@ -63,7 +63,7 @@ class Fake:
 
 def settings(folder: Path, **limits: Any) -> Settings:
     tree = {
-        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")},
+        "state": {"path": str(folder / "s.sqlite")},
         "sampling": {"judge": 1.0, "model": 1.0},
         "limits": limits,
     }
@@ -467,7 +467,7 @@ def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, cont
         return []
 
     tree = {
-        "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+        "state": {"path": str(tmp_path / "s")},
         "sampling": {"model": 1.0},
         "privacy": {"content": content},
     }

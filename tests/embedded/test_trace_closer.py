@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.errors import QueueFull, StateUnavailable
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -45,8 +45,8 @@ class Bench:
     """An agent that does not score, and a closer that is moved by hand."""
 
     def __init__(self, folder: Path, **limits: Any) -> None:
-        paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
-        self.dead = folder / "dead.jsonl"
+        paths = {"path": str(folder / "s.sqlite")}
+        self.dead = folder / "s.sqlite.dead-letters.jsonl"
         self.settings = load_settings(environ={}, overrides={"state": paths, "limits": limits})
         self.at = START
         self.open()

@@ -24,6 +24,7 @@ from typing import Protocol
 
 import httpx
 from kafka.errors import KafkaError
+from ragmeter.app.parts import PARTS
 from ragmeter.kafka.operator.administration import PartitionLag, read_lag
 
 from tests.crash import settings_file, start
@@ -134,7 +135,7 @@ class FileWay(_Embedded):
         return int(sum(map(float, received)))
 
     def dead(self) -> list[tuple[bytes, str]]:
-        path = self.folder / "dead.jsonl"
+        path = self.folder / "s.sqlite.dead-letters.jsonl"
         letters = map(json.loads, path.read_text().splitlines()) if path.exists() else []
         return [(one["raw"].encode(), one["reason"]) for one in letters]
 
@@ -212,7 +213,7 @@ class KafkaWay:
     def _rows(self) -> list[PartitionLag]:
         while True:
             try:
-                return read_lag(self._place.settings)
+                return read_lag(self._place.settings, PARTS)
             except KafkaError as error:  # the group's coordinator is on its way
                 if not error.retriable:
                     raise

@@ -17,7 +17,7 @@ from typing import Any
 
 from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import decode_trace
@@ -76,7 +76,7 @@ def exported() -> dict[str, Any]:
         settings = load_settings(
             environ={},
             overrides={
-                "state": {"path": f"{folder}/s", "dead_letters": f"{folder}/d"},
+                "state": {"path": f"{folder}/s"},
                 "segments": ["tenant", "model"],
                 "sampling": {"people": 0.0},
             },

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ragmeter.core.pacing import Pace
-from ragmeter.ingest.files import STDIN, InputFile
+from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.replay import (
     MAX_NAMED,
     ReplayReporter,
@@ -15,7 +15,6 @@ from ragmeter.ingest.replay import (
     TraceShift,
     latest_timestamp,
     read_traffic,
-    resume_hint,
 )
 
 from tests.offline.hand import Hand
@@ -51,13 +50,6 @@ def test_a_file_of_anything_else_does_not_fill_the_terminal(tmp_path: Path) -> N
     assert read(path, done, reported) == []
     assert done.bad == 500
     assert len(reported) == MAX_NAMED + 1
-
-
-def test_it_goes_on_from_a_position(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl.gz"
-    path.write_bytes(gzip.compress(b"\n".join(trace_line(n) for n in range(5))))
-    whole = read(path, ReplayState(), [])
-    assert read(path, ReplayState(position=whole[1][1]), []) == whole[2:]
 
 
 def test_a_silent_stream_says_that_nothing_comes(tmp_path: Path) -> None:
@@ -101,7 +93,7 @@ def test_a_file_that_is_cut_off_raises(tmp_path: Path) -> None:
         read(path, ReplayState(), [])
 
 
-def test_progress_is_said_now_and_then_with_the_place_to_go_on(tmp_path: Path) -> None:
+def test_progress_is_said_now_and_then(tmp_path: Path) -> None:
     path, hand, reported = tmp_path / "t.jsonl", Hand(), list[str]()
     path.write_bytes(b"x" * 1000)
     done = ReplayState()
@@ -109,11 +101,4 @@ def test_progress_is_said_now_and_then_with_the_place_to_go_on(tmp_path: Path) -
     for second in range(12):
         hand.now, done.sent, done.position = float(second), 10 * second, 50 * second
         telling.report_progress()
-    assert reported == ["50 sent, 10/s, 25 %, at 250", "100 sent, 10/s, 50 %, at 500"]
-
-
-def test_the_hint_names_what_the_next_call_needs() -> None:
-    done = ReplayState(sent=3, position=77)
-    hint = resume_hint(Path("f"), done, TraceShift(60.0, "-b"))
-    assert hint == "3 were sent; --start 77 --shift=60s --id-suffix=-b goes on behind them"
-    assert "--start" not in resume_hint(STDIN, done, TraceShift())
+    assert reported == ["50 sent, 10/s, 25 %", "100 sent, 10/s, 50 %"]

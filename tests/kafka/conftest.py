@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragmeter.app.parts import AgentSettings
 from ragmeter.config.settings import Settings
 
 from tests.kafka.place import Place
@@ -26,7 +27,7 @@ def settings_of(broker: KafkaServer) -> Callable[..., Settings]:
             "topics": {"prefix": f"{name}."},
             "partitions": 2,
         }
-        return Settings.model_validate({"kafka": tree | changes})
+        return AgentSettings.model_validate({"kafka": tree | changes})
 
     return make
 

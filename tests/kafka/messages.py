@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ragmeter.aggregate.outputs import AgentOutputs
-from ragmeter.app.parts import PARTS
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.tiers import MetricScorer
@@ -42,7 +42,7 @@ class Processing:
         judge: Any = None,
         outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or AgentSettings()
         self.judge = judge
         self.ahead = 0
         self.counters = Counters()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.kafka.operator.administration import provision
 from ragmeter.kafka.operator.clients import guarded
 
@@ -42,7 +42,7 @@ class Place:
             **kafka,
         }
         self.partitions: int = self.kafka["partitions"]
-        self.settings = Settings.model_validate({"kafka": self.kafka})
+        self.settings = AgentSettings.model_validate({"kafka": self.kafka})
         self.traces = self.settings.kafka.topics.traces
         self.scores = self.settings.kafka.topics.scores
         if made:
@@ -50,7 +50,7 @@ class Place:
 
     def make(self) -> None:
         with guarded(self.settings.kafka):
-            provision(self.settings)
+            provision(self.settings, PARTS)
 
     def worker(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 
 __all__ = ["settings_of"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.broker_probe import probe_brokers
 from ragmeter.kafka.operator.administration import provision
@@ -18,11 +19,11 @@ pytestmark = pytest.mark.real
 def test_topics_and_their_partitions_are_known(settings_of: Callable[..., Settings]) -> None:
     settings = settings_of(partitions=3)
     assert "there is no topic" in find_topic_problem(
-        settings, asyncio.run(probe_brokers(settings.kafka))
+        settings, PARTS, asyncio.run(probe_brokers(settings.kafka))
     )
     with guarded(settings.kafka):
-        provision(settings)
+        provision(settings, PARTS)
     found = asyncio.run(probe_brokers(settings.kafka))
     assert found[settings.kafka.topics.scores] == 3
     assert found[settings.kafka.topics.dead] == 1
-    assert find_topic_problem(settings, found) == ""
+    assert find_topic_problem(settings, PARTS, found) == ""

@@ -13,6 +13,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.delivery import TracePreparer
+from ragmeter.kafka.state import evidence_rows
 from ragmeter.kafka.state.evidence_rows import EvidenceRows
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state_group import StateGroup
@@ -164,9 +165,11 @@ def test_what_cannot_be_read_now_is_left_alone_for_a_while_and_others_go_on() ->
     assert kept(state, 0)["trace"]["answer"] == WORST["answer"]
 
 
-def test_texts_have_so_much_room_and_more_when_others_have_gone() -> None:
-    settings = settings_of(kafka={"evidence_total_bytes": 1000})
-    state, log = worst_of(5, settings), Log(*lines(5))
+def test_texts_have_so_much_room_and_more_when_others_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence_rows, "TEXT_BYTES", 1000)
+    state, log = worst_of(5), Log(*lines(5))
     fetching = Fetching(log, state, most=1)
     while fetching.turn():
         pass
@@ -209,15 +212,15 @@ def test_secrets_are_redacted_and_texts_kept_as_the_settings_say() -> None:
 
 
 def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
-    kept = EvidenceRows(ContentPolicy(), 10**6)
+    kept = EvidenceRows(ContentPolicy())
     kept.add(("bot", "t1"), record(1))
     kept.save_text(("bot", "t1"), b'{"trace": {}, "results": []}')
     rows: list[tuple[list[Any], bytes]] = [
         (["bot", "t1"], data) for data in kept.changes.values() if data
     ]
     same, stricter = (
-        EvidenceRows(ContentPolicy(), 10**6),
-        EvidenceRows(ContentPolicy(PrivacySettings(content="none")), 10**6),
+        EvidenceRows(ContentPolicy()),
+        EvidenceRows(ContentPolicy(PrivacySettings(content="none"))),
     )
     same.load(rows, "full")
     assert same.get(("bot", "t1"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ragmeter.config.inputs import FeedbackSettings
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.kafka.topics import (
     ActualTopic,
     TopicSpec,
@@ -16,11 +15,12 @@ from ragmeter.kafka.topics import (
     match_partitions,
     required_topics,
 )
+from ragmeter.parts.labels.settings import FeedbackSettings
 
 
 def topic(what: str, **kafka: object) -> TopicSpec:
-    settings = Settings.model_validate({"kafka": kafka})
-    (found,) = [one for one in required_topics(settings) if one.what == what]
+    settings = AgentSettings.model_validate({"kafka": kafka})
+    (found,) = [one for one in required_topics(settings, PARTS) if one.what == what]
     return found
 
 
@@ -30,7 +30,8 @@ def as_wanted(one: TopicSpec) -> ActualTopic:
 
 def test_the_names_of_the_states_begin_with_the_group() -> None:
     names = [
-        one.name for one in required_topics(Settings.model_validate({"kafka": {"group": "g"}}))
+        one.name
+        for one in required_topics(AgentSettings.model_validate({"kafka": {"group": "g"}}), PARTS)
     ]
     assert names[-1] == "g-aggregates"
     assert names[:3] == ["rag.traces", "rag.spans", "g-open-spans"]
@@ -38,20 +39,25 @@ def test_the_names_of_the_states_begin_with_the_group() -> None:
 
 
 def test_without_otlp_there_are_no_topics_for_spans() -> None:
-    settings = Settings.model_validate({"kafka": {"traces_encoding": "native"}})
-    assert not [one.name for one in required_topics(settings) if "spans" in one.name]
-    assert consumed_topics(settings) == ("rag.traces", "rag.scores", "rag.feedback")
+    settings = AgentSettings.model_validate({"kafka": {"traces_encoding": "native"}})
+    assert not [one.name for one in required_topics(settings, PARTS) if "spans" in one.name]
+    assert consumed_topics(settings, PARTS) == ("rag.traces", "rag.scores", "rag.feedback")
 
 
 def test_what_the_workers_read() -> None:
-    assert consumed_topics(Settings()) == ("rag.traces", "rag.spans", "rag.scores", "rag.feedback")
-    none = Settings.model_validate({"feedback": {"traces": 0}})
-    assert "rag.feedback" not in consumed_topics(none)
+    assert consumed_topics(AgentSettings(), PARTS) == (
+        "rag.traces",
+        "rag.spans",
+        "rag.scores",
+        "rag.feedback",
+    )
+    none = AgentSettings.model_validate({"feedback": {"traces": 0}})
+    assert "rag.feedback" not in consumed_topics(none, PARTS)
 
 
 def test_the_largest_trace_fits_into_its_topics() -> None:
-    settings = Settings.model_validate({"limits": {"trace_bytes": 5_000_000}})
-    for one in required_topics(settings):
+    settings = AgentSettings.model_validate({"limits": {"trace_bytes": 5_000_000}})
+    for one in required_topics(settings, PARTS):
         if one.what in ("traces in", "spans", "open spans", "dead letters"):
             assert int(one.configs["max.message.bytes"]) > 5_000_000
 
@@ -115,7 +121,7 @@ def test_replication_is_not_ours_to_change() -> None:
 
 
 def test_the_state_has_the_partitions_of_the_scores_that_are_there() -> None:
-    topics = required_topics(Settings())
+    topics = required_topics(AgentSettings(), PARTS)
     parts = {
         one.what: one.partitions
         for one in match_partitions(topics, {"rag.scores": ActualTopic(3, 1)})
@@ -126,27 +132,27 @@ def test_the_state_has_the_partitions_of_the_scores_that_are_there() -> None:
 
 
 def test_a_worker_is_told_what_is_missing_or_divided_otherwise() -> None:
-    settings = Settings.model_validate({"kafka": {"group": "g", "partitions": 4}})
-    there = {one.name: one.partitions for one in required_topics(settings)}
-    assert find_topic_problem(settings, there) == ""
+    settings = AgentSettings.model_validate({"kafka": {"group": "g", "partitions": 4}})
+    there = {one.name: one.partitions for one in required_topics(settings, PARTS)}
+    assert find_topic_problem(settings, PARTS, there) == ""
     # nothing of these is needed, or hangs on the number
     more = there | {"rag.traces": 7, "rag.dead": 3}
     more["rag.feedback"] = 5
-    assert find_topic_problem(settings, more) == ""
+    assert find_topic_problem(settings, PARTS, more) == ""
     del more["rag.feedback"]
-    assert "no topic rag.feedback" in find_topic_problem(settings, more)
+    assert "no topic rag.feedback" in find_topic_problem(settings, PARTS, more)
     assert (
         find_topic_problem(
-            settings.model_copy(update={"feedback": FeedbackSettings(traces=0)}), more
+            settings.model_copy(update={"feedback": FeedbackSettings(traces=0)}), PARTS, more
         )
         == ""
     )
     gone = {name: many for name, many in there.items() if name not in ("rag.scores", "rag.dead")}
-    assert find_topic_problem(settings, gone) == (
+    assert find_topic_problem(settings, PARTS, gone) == (
         "there is no topic rag.scores, rag.dead; make it with `ragmeter kafka init`"
     )
     for name in ("rag.scores", "g-aggregates"):
-        assert find_topic_problem(settings, there | {name: 6}) == (
+        assert find_topic_problem(settings, PARTS, there | {name: 6}) == (
             f"{name} has 6 partitions, kafka.partitions is 4;"
             " `ragmeter kafka init` says what can be done"
         )

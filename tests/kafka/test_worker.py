@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
-from ragmeter.app.parts import PARTS
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter_exporters.prometheus import PrometheusExporter
@@ -29,8 +28,8 @@ STOP_SECONDS = 10.0  # of a worker that has nothing to finish
 def embedded(folder: Path, lines: list[bytes]) -> dict[str, float]:
     """What the embedded agent exports for the same traces."""
     folder.mkdir(exist_ok=True)
-    state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
-    settings = Settings.model_validate({**SETTINGS, "state": state})
+    state = {"path": str(folder / "state.db")}
+    settings = AgentSettings.model_validate({**SETTINGS, "state": state})
     items = [decode_trace(line, 2**20) for line in lines]
     running = EmbeddedAgent(settings, load_configured_rules(settings), live=False, parts=PARTS)
     running.start()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.aggregate.commands import UnknownService
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import AgentSettings
 from ragmeter.core.counters import Counters
 from ragmeter.core.errors import StateUnavailable
 from ragmeter.kafka.state.partition import PartitionState
@@ -19,7 +19,7 @@ from tests.kafka.state.partition import Owned, apply, record, state_of
 from tests.traces import START
 from tests.waiting import until_async
 
-SETTINGS = Settings.model_validate({})
+SETTINGS = AgentSettings.model_validate({})
 
 
 def watched(service: str = "bot") -> PartitionState:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
+from ragmeter.app.parts import PARTS
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.kafka.operator.administration import read_lag
 from ragmeter.kafka.operator.clients import guarded
@@ -88,7 +89,7 @@ def assert_counted_once(all_: Sequence[Worker], sent: int) -> None:
 def read_partitions(place: Place) -> set[int]:
     """The partitions of the traces of which the workers have committed something."""
     with guarded(place.settings.kafka):
-        rows = read_lag(place.settings)
+        rows = read_lag(place.settings, PARTS)
     return {row.partition for row in rows if row.topic == place.traces and row.committed}
 
 

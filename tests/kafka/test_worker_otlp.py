@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 from ragmeter.alerts.rule_sets import load_configured_rules
-from ragmeter.app.parts import PARTS
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.spans import Span
@@ -67,8 +66,8 @@ def natives(place: Place) -> list[Trace]:
 
 def embedded(folder: Path, spans: Sequence[Span]) -> dict[str, float]:
     """What the embedded agent exports for the same spans."""
-    state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
-    settings = Settings.model_validate({**TREE, "otlp": {"grace_seconds": 0}, "state": state})
+    state = {"path": str(folder / "state.db")}
+    settings = AgentSettings.model_validate({**TREE, "otlp": {"grace_seconds": 0}, "state": state})
     running = EmbeddedAgent(settings, load_configured_rules(settings), live=False, parts=PARTS)
     running.assembly.accept([SpanBatch("traces", serialise_spans(spans, Counter()))])
     running.start()

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ragmeter.app.parts import PARTS
 from ragmeter.kafka.operator.administration import read_lag
 from ragmeter.kafka.operator.clients import guarded
 
@@ -79,7 +80,7 @@ def test_what_was_begun_is_finished_before_the_end(place: Place) -> None:
         assert terminated(worker) < DRAIN + SLACK
         assert "did not finish in" not in worker.log
     with guarded(place.settings.kafka):
-        rows = read_lag(place.settings)
+        rows = read_lag(place.settings, PARTS)
     scored = sum(row.committed or 0 for row in rows if row.topic == place.traces)
     assert scored >= 4, "what was begun was committed"
     sound = place.worker("b")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import decode_scored_line
 from ragmeter.windows.estimators import wilson_interval

@@ -14,7 +14,7 @@ import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule, parse_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.files import InputFile
@@ -53,7 +53,7 @@ SHORT = ["5m", "1h"]  # across a gap without traces every step of the longest wi
 def settings(folder: Path | None = None, **more: Any) -> Settings:
     tree: dict[str, Any] = {"segments": ["model"], **more}
     if folder is not None:
-        names = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+        names = {"path": str(folder / "s.sqlite")}
         tree["state"] = names
     return load_settings(environ={}, overrides=tree)
 

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.offline.score_file import score_file

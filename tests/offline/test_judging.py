@@ -264,6 +264,6 @@ def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     judge = "base_url: 'http://127.0.0.1:9/v1', model: m, metrics: [facts]"
     state = f"state: {{path: {tmp_path / 'state'}}}"
     replay = ("run", "--replay", traces, "--exit-after-replay")
-    reported = notified(f"judge: {{{judge}, second: {{model: n}}, retries: 0}}\n{state}", *replay)
+    reported = notified(f"judge: {{{judge}, second: {{model: n}}}}\n{state}", *replay)
     assert "judge.second.model: nothing of judge.metrics can be compared" in reported
     assert "judge.metrics:" not in reported

@@ -26,7 +26,7 @@ def folder(part: type[Part[Any]]) -> Path:
 
 
 def names(part: type[Part[Any]]) -> Iterator[str]:
-    """How other code could name a part: its package, classes, families and path."""
+    """How other code could name a part: its package, classes, families and paths."""
     yield part.package
     for path in folder(part).rglob("*.py"):
         for node in ast.parse(path.read_text("utf-8")).body:
@@ -37,6 +37,15 @@ def names(part: type[Part[Any]]) -> Iterator[str]:
     if part.documents is not None:
         yield part.documents.path
         yield part.documents.schema_prefix
+    yield from (path.partition("{")[0] for path in part.form_paths)
+
+
+def attributes(part: type[Part[Any]]) -> Iterator[str]:
+    """How other code could read the settings of a part, or the name of its topic."""
+    if part.documents is not None and part.documents.topic:
+        yield f"topics.{part.documents.topic}"
+    if part.settings is not None:
+        yield from (f"settings.{field}" for field in part.settings.model_fields)
 
 
 def test_names_are_distinct() -> None:
@@ -51,7 +60,14 @@ def test_a_part_lies_in_a_folder_of_its_name(part: type[Part[Any]]) -> None:
 
 @each_part
 def test_few_files_outside_its_folder_name_a_part(part: type[Part[Any]]) -> None:
-    words = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}(?!\w)" for name in names(part)))
+    words = re.compile(
+        "|".join(
+            [
+                *(rf"(?<![\w.]){re.escape(name)}(?!\w)" for name in names(part)),
+                *(rf"{re.escape(name)}(?!\w)" for name in attributes(part)),
+            ]
+        )
+    )
     users = [
         str(path.relative_to(ROOT))
         for top in SOURCES

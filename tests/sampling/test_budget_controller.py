@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings, JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_controller import (

@@ -5,7 +5,7 @@ import math
 import statistics
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_controller import MAX_SERVICES, BudgetController

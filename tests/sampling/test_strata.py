@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.arithmetic import VALUE_ONE
 from ragmeter.core.score import Score, ScoreState

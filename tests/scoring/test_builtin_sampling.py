@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import metric_specs

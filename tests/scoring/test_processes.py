@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import ScoreState
 from ragmeter.ingest.native import DecodeFailure
@@ -239,7 +239,7 @@ def test_a_closed_pool_leaves_no_process_and_cancels_what_waits(own_metric: Path
 PARENT = """
 import sys, time
 from ragmeter.metrics.merged_labels import ranked_passage_keys
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.scoring.processes import ScorerPool, ScoringPlan
 from tests.traces import trace_line
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.sampling.budget_controller import BudgetController

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.hhem.workers import NICENESS
@@ -39,7 +39,7 @@ def running(
     folder: Path, stub: StubProcess, *, live: bool = False, **judge: Any
 ) -> Iterator[EmbeddedAgent]:
     tree = {
-        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")},
+        "state": {"path": str(folder / "s.sqlite")},
         "sampling": {"judge": 1.0},
         "judge": {
             "base_url": stub.base_url,
@@ -207,9 +207,6 @@ def test_an_upstream_probability_counts_once(tmp_path: Path) -> None:
 def test_mistakes_in_the_settings_are_named() -> None:
     with pytest.raises(ModelError):
         ConfiguredTiers(load_settings(environ={}, overrides={"hhem": {"path": "/nowhere"}}))
-    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "probes": {"file": "/nowhere"}}
-    with pytest.raises(ConfigError, match=r"judge\.probes\.file"):
-        ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -318,7 +315,7 @@ def test_a_folder_of_your_own_scores_in_the_agent_within_its_share_of_a_core(
     tmp_path: Path,
 ) -> None:
     tree = {
-        "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+        "state": {"path": str(tmp_path / "s")},
         "sampling": {"model": 1.0},
         "models": {"path": str(write_folder(tmp_path / "m", "tokens")), "cpu_share": 0.1},
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
 from ragmeter_exporters.web import metrics_app

@@ -9,10 +9,9 @@ from typing import Any
 
 import httpx
 from aiohttp import web
-from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
-from ragmeter.config.settings import Settings
-from ragmeter.parts.collection import document_kinds
+from ragmeter.app.parts import PARTS, AgentSettings
+from ragmeter.app.settings import load_settings
+from ragmeter.parts.collection import document_kinds, part_form_paths
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
 
@@ -23,7 +22,8 @@ Loop = Callable[[], asyncio.AbstractEventLoop] | None
 
 STREAMS = ("/v1/inspect", "/v1/results")
 
-DOCUMENT_PATHS = [kind.path for kind in document_kinds(PARTS, Settings()).values()]
+DOCUMENT_PATHS = [kind.path for kind in document_kinds(PARTS, AgentSettings()).values()]
+FORM_PATHS = part_form_paths(PARTS)
 
 POSTS = [
     "/v1/traces",
@@ -92,7 +92,15 @@ async def port(connections: int = 400, host: str = "127.0.0.1", **http: Any) -> 
     settings = load_settings(environ={}, overrides={"http": {"host": host, **http}})
     access = AccessPolicy(settings)
     async with (
-        listen(_app(), host, 0, access, connections=connections, send_paths=DOCUMENT_PATHS) as url,
+        listen(
+            _app(),
+            host,
+            0,
+            access,
+            connections=connections,
+            send_paths=DOCUMENT_PATHS,
+            form_paths=FORM_PATHS,
+        ) as url,
         httpx.AsyncClient(trust_env=False) as client,
     ):
         yield Port(url.replace("0.0.0.0", "127.0.0.1"), access, client)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError
 from ragmeter.server.access import AccessPolicy, is_loopback, is_own_name
 
 TOKEN = "a-token-of-some-length"

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.server import listener
@@ -71,7 +71,7 @@ def guarded(tmp_path: Path) -> Settings:
         environ={},
         overrides={
             "http": {"otlp_port": 0, "metrics_port": 0, "token": TOKEN},
-            "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+            "state": {"path": str(tmp_path / "s")},
         },
     )
 

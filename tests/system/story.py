@@ -88,10 +88,7 @@ def configured(folder: Path, **alerts: Any) -> Path:
     slos = (ROOT / "deploy/prometheus/objectives.yaml").read_text()
     own = {
         "http": {"otlp_port": free_port(), "metrics_port": alerts.pop("port")},
-        "state": {
-            "path": str(folder / "state.sqlite"),
-            "dead_letters": str(folder / "dead.jsonl"),
-        },
+        "state": {"path": str(folder / "state.sqlite")},
         # a minute, not 15 s: most of what the calm hours cost is asking rules
         "alerts": {"rules": str(rules), "evaluation_seconds": 60, **alerts},
     }

@@ -27,7 +27,13 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.file_import import ImportResult, import_documents, import_traces
 from ragmeter.ingest.files import InputFile
-from ragmeter.parts.collection import document_kinds, file_documents, part_routes
+from ragmeter.parts.collection import (
+    document_kinds,
+    file_documents,
+    part_form_paths,
+    part_links,
+    part_routes,
+)
 from ragmeter.scoring.processes import with_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
@@ -100,7 +106,7 @@ async def serve_agent(
     page = metrics_app(
         agent,
         refused=access.refused,
-        labels=settings.draws_labels,
+        links=part_links(agent.part_kinds, settings),
         routes=partial(part_routes, agent.part_kinds, settings, agent),
         trace_url=settings.alerts.trace_template,
     )
@@ -133,6 +139,7 @@ async def serve_agent(
                     access,
                     connections=limits.connections,
                     send_paths=document_paths,
+                    form_paths=part_form_paths(agent.part_kinds),
                 )
             )
             taken = await stack.enter_async_context(

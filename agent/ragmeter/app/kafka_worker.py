@@ -39,7 +39,7 @@ from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.transactions import PASSING
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
-from ragmeter.parts.collection import part_routes
+from ragmeter.parts.collection import part_form_paths, part_links, part_routes
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
@@ -123,7 +123,7 @@ async def run_worker(
         page = metrics_app(
             view,
             refused=access.refused,
-            labels=settings.draws_labels,
+            links=part_links(PARTS, settings),
             trace_url=trace_url,
             routes=partial(part_routes, PARTS, settings, view),
         )
@@ -133,7 +133,14 @@ async def run_worker(
         http = settings.http
         await stack.enter_async_context(access.watch_files())
         connections = settings.limits.connections
-        listener = listen(page, http.host, http.metrics_port, access, connections=connections)
+        listener = listen(
+            page,
+            http.host,
+            http.metrics_port,
+            access,
+            connections=connections,
+            form_paths=part_form_paths(PARTS),
+        )
         url = await stack.enter_async_context(listener)
         client = await stack.enter_async_context(httpx.AsyncClient())
         senders.start(client, view)
@@ -188,7 +195,7 @@ class _WorkerProcess:
         while not self.stop.is_set():
             try:
                 topics = await probe_brokers(self._settings.kafka)
-                problem = find_topic_problem(self._settings, topics)
+                problem = find_topic_problem(self._settings, PARTS, topics)
             except BrokersUnreachable as error:
                 problem = str(error)
             self.problem = problem or None

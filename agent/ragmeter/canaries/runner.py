@@ -1,6 +1,6 @@
 """The canary runner: it asks every question of a suite on a schedule.
 
-The service is in production, so the rate and the number of questions at a time are bounded. A
+The service is in production, so it is asked one question at a time, at a bounded rate. A
 failed question is not retried, as a retry would hide the failure that canaries measure; only a
 service that sends Retry-After is asked once more.
 """
@@ -35,12 +35,10 @@ class CanarySchedule:
 
     Args:
         every: Seconds from the start of a round to the start of the next; None for one round.
-        concurrency: The most questions under way at a time.
         per_minute: The most questions a minute, including those asked again.
     """
 
     every: float | None
-    concurrency: int = 1
     per_minute: float = 60.0
     rng: random.Random = field(default_factory=random.Random)
 
@@ -95,7 +93,6 @@ class CanaryRunner:
         self._measure = measure
         self._stopped = asyncio.Event()
         self._questions = Pace(schedule.per_minute / 60)
-        self._lock = asyncio.Lock()
 
     def stop(self) -> None:
         """Ask no more; what is under way is finished and handed over."""
@@ -120,22 +117,12 @@ class CanaryRunner:
 
     async def _round(self) -> CanaryRound:
         done = CanaryRound(len(self.suite.questions))
-        todo = iter(list(self.suite.questions))
-
-        async def work() -> None:
-            for question in todo:
-                verdict = await self._ask_question(question)
-                if verdict is None:
-                    return
-                done.verdicts.append(verdict)
-                self._on_verdict(verdict)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._schedule.concurrency):
-                    group.create_task(work())
-        except ExceptionGroup as failures:  # callers expect the error itself
-            raise failures.exceptions[0] from None
+        for question in self.suite.questions:
+            verdict = await self._ask_question(question)
+            if verdict is None:
+                break
+            done.verdicts.append(verdict)
+            self._on_verdict(verdict)
         return done
 
     async def _ask_question(self, question: CanaryQuestion) -> CanaryVerdict | None:
@@ -156,11 +143,10 @@ class CanaryRunner:
 
     async def _wait_for_turn(self) -> bool:
         """Wait for the rate limit, pauses included, and return False if stopped."""
-        async with self._lock:
-            while (seconds := self._questions.delay()) > 0:
-                if not await self._wait_until(time.monotonic() + seconds):
-                    return False
-            self._questions.begin()
+        while (seconds := self._questions.delay()) > 0:
+            if not await self._wait_until(time.monotonic() + seconds):
+                return False
+        self._questions.begin()
         return not self._stopped.is_set()
 
     async def _wait_until(self, due: float) -> bool:

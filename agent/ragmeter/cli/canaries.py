@@ -101,9 +101,6 @@ def run(
         ),
     ] = None,
     service: ServiceOption = None,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=64, help="The most questions at a time.")
-    ] = 1,
     per_minute: Annotated[
         float, typer.Option(min=0.1, max=6000, help="The most questions a minute.")
     ] = 60,
@@ -149,7 +146,7 @@ def run(
         suite,
         client,
         delivery,
-        CanarySchedule(seconds, concurrency, per_minute),
+        CanarySchedule(seconds, per_minute),
         score=scoring.score,
         on_verdict=_print_verdict,
         on_round=partial(_print_summary, suite),

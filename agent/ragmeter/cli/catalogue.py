@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -18,7 +16,6 @@ from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.alerts.rules import AlertRule
-    from ragmeter.core.metric_specs import MetricSpec
 
 METRICS_WIDTH = 160  # columns where stdout is no terminal
 
@@ -26,7 +23,7 @@ metrics_app = typer.Typer(help="List and describe the metrics.", no_args_is_help
 
 
 @metrics_app.command("list")
-def metrics_list(as_json: options.JsonOption = False) -> None:
+def metrics_list() -> None:
     """Print every metric: its tier, scorers, range, needs, and default rule.
 
     Metrics of installed packages are included (docs/python.md).
@@ -35,9 +32,6 @@ def metrics_list(as_json: options.JsonOption = False) -> None:
 
     specs = list(metric_specs().values())
     rules = _default_rules()
-    if as_json:
-        typer.echo(json.dumps([_metric_entry(spec, rules) for spec in specs], indent=2))
-        return
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("metric", "tier", "scorers", "range", "better", "needs", "default rule"):
         table.add_column(name, overflow="fold", no_wrap=name == "metric")
@@ -97,14 +91,6 @@ def _default_rules() -> dict[str, list[AlertRule]]:
             if rule.metric is not None:
                 by_metric.setdefault(base_name(rule.metric), []).append(rule)
     return by_metric
-
-
-def _metric_entry(spec: MetricSpec, rules: dict[str, list[AlertRule]]) -> dict[str, Any]:
-    default_rules = [
-        rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        for rule in rules.get(spec.name, ())
-    ]
-    return {**asdict(spec), "gauge": spec.gauge, "default_rules": default_rules}
 
 
 rules_app = typer.Typer(help="The alert rules, for other programs.", no_args_is_help=True)

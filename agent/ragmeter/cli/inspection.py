@@ -37,9 +37,6 @@ def inspect(
             help="table; json: with the spans that gave each field; jsonl: the native traces.",
         ),
     ] = "table",
-    count: Annotated[
-        int | None, typer.Option(min=1, help="With --live: end after this many requests.")
-    ] = None,
     url: Annotated[
         str | None, typer.Option(help="With --live: base URL of the metrics port.")
     ] = None,
@@ -62,11 +59,8 @@ def inspect(
     settings = options.load_or_exit(config)
     out = options.stdout_console(120)
     if live:
-        shown = 0
         for item in options.stream_agent(settings, url, "/v1/inspect"):
-            shown += _show_item(item, form, out)
-            if shown == count:
-                return
+            _show_item(item, form, out)
     with options.exit_on_error():
         inspection = inspect_files(files or [], settings.otlp)
     if form == "json":
@@ -81,8 +75,8 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _show_item(item: dict[str, Any], form: InspectFormat, out: Console) -> bool:
-    """Show what an agent sent and return whether it was a request."""
+def _show_item(item: dict[str, Any], form: InspectFormat, out: Console) -> None:
+    """Show what an agent sent."""
     from ragmeter.ingest.requests.extraction import FieldOrigin
     from ragmeter.offline.inspection import print_request
 
@@ -90,18 +84,17 @@ def _show_item(item: dict[str, Any], form: InspectFormat, out: Console) -> bool:
         if "trace" not in item:
             for name, value in item.items():
                 print_message(f"{name.replace('_', ' ')}: {value}")
-            return False
+            return
         trace = Trace.model_validate(item["trace"])
         origins = {
             name: [FieldOrigin(**span) for span in spans] for name, spans in item["from"].items()
         }
     except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
         print_message(options.UNREADABLE_LINE)
-        return False
+        return
     if form == "table":
         print_request(trace, origins, dict(item["grades"]), out)
     elif form == "json":
         typer.echo(escape_json(json.dumps(item, ensure_ascii=False)))
     else:
         typer.echo(escape_json(trace.model_dump_json(exclude_none=True)))
-    return True

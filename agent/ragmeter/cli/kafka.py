@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -67,25 +66,14 @@ def worker(config: options.ConfigOption = None) -> None:
 
 
 @dlq_app.command("list")
-def dlq_list(
-    reason: ReasonOption = None,
-    config: options.ConfigOption = None,
-    form: FormatOption = "table",
-) -> None:
-    """List dead letters: offset, time (UTC), reason, where they were read, bytes, if sent again.
-
-    As a table the newest 50, as JSON all.
-    """
+def dlq_list(reason: ReasonOption = None, config: options.ConfigOption = None) -> None:
+    """List the newest 50 dead letters: offset, time (UTC), reason, place, bytes, if sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
 
     with options.connected_settings(config) as settings:
         contents = read_letters(settings.kafka)
     letters = [one for one in contents.letters if reason in (None, one.reason)]
     sent = contents.sent
-    if form == "json":
-        rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters]
-        typer.echo(json.dumps(rows, indent=2))
-        return
     for one in letters[-_LISTED:]:
         again = "  sent again" if one.offset in sent else ""
         attempt = f"  attempt {one.attempt}" if one.attempt > 1 else ""
@@ -120,10 +108,6 @@ def dlq_show(
 @dlq_app.command("redrive")
 def dlq_redrive(
     reason: ReasonOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The oldest so many.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be sent.")
-    ] = False,
     config: options.ConfigOption = None,
 ) -> None:
     """Send dead letters to the topic of the traces or the feedback again, after a fix; each once.
@@ -133,16 +117,12 @@ def dlq_redrive(
     from ragmeter.kafka.operator.dead_letters import redrive
 
     with options.connected_settings(config) as settings:
-        result = redrive(settings, print_message, reason=reason, limit=limit, dry_run=dry_run)
+        result = redrive(settings, print_message, reason=reason)
     for name, count in sorted(result.reasons.items()):
         typer.echo(options.escape_line(f"{name}: {count}"))
     for why, count in sorted(result.left.items()):
         typer.echo(options.escape_line(f"not sent, {why}: {count}"))
-    left = f"{result.left.total()} cannot be"
-    if dry_run:
-        print_message(f"{result.reasons.total()} would be sent, {left}")
-        return
-    print_message(f"{result.sent} sent, {left}")
+    print_message(f"{result.sent} sent, {result.left.total()} cannot be")
 
 
 @kafka_app.command("init")
@@ -159,10 +139,11 @@ def init(
 
     Exit 3 where something differs from the settings (or, with --dry-run, is missing).
     """
+    from ragmeter.app.parts import PARTS
     from ragmeter.kafka.operator.administration import provision
 
     with options.connected_settings(config) as settings:
-        result = provision(settings, apply=apply, dry_run=dry_run)
+        result = provision(settings, PARTS, apply=apply, dry_run=dry_run)
     for outcome, topics in (
         ("is as it should be", result.sound),
         ("was created", result.created),
@@ -187,10 +168,11 @@ def rebuild(config: options.ConfigOption = None) -> None:
 
     Deletes what is left of the state; all workers must be stopped.
     """
+    from ragmeter.app.parts import PARTS
     from ragmeter.kafka.operator import administration
 
     with options.connected_settings(config) as settings:
-        waiting = administration.rebuild(settings)
+        waiting = administration.rebuild(settings, PARTS)
     print_message(f"up to {waiting} messages of the scores will be counted anew; start the workers")
 
 
@@ -201,10 +183,11 @@ def lag(config: options.ConfigOption = None, form: FormatOption = "table") -> No
     `age`: seconds since the oldest record that waits was written. `lost`: records that the
     retention deleted before they were counted.
     """
+    from ragmeter.app.parts import PARTS
     from ragmeter.kafka.operator.administration import read_lag
 
     with options.connected_settings(config) as settings:
-        rows = read_lag(settings)
+        rows = read_lag(settings, PARTS)
     if form == "json":
         document = {
             "group": settings.kafka.group,

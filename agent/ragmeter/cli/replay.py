@@ -29,10 +29,6 @@ def replay(
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Traces a second; none: as fast as possible.")
     ] = None,
-    start: Annotated[
-        int,
-        typer.Option(min=0, help="Position to go on from, as an interrupted replay printed."),
-    ] = 0,
     shift: Annotated[
         str | None,
         typer.Option(
@@ -41,10 +37,6 @@ def replay(
             " the same, the latest to now; or by a duration (30d). None: leave them.",
         ),
     ] = None,
-    id_suffix: Annotated[
-        str,
-        typer.Option(help="Append this to each trace id, so that a file counts as new traces."),
-    ] = "",
     url: Annotated[
         str | None,
         typer.Option(help="With http: the agent's port for traces; none: as the settings say."),
@@ -56,7 +48,7 @@ def replay(
     A trace id that was counted before is not counted again. While the agent is full or restarts,
     the command waits; it drops no trace and does not catch up with a burst.
     """
-    run = _ReplayRun(file, start, shift, id_suffix)
+    run = _ReplayRun(file, shift)
     if to == "http":
         _replay_to_agent(run, rate, url, config)
         return
@@ -102,7 +94,7 @@ def _replay_to_agent(
 class _ReplayRun:
     """A replay from opening its file to the last line printed, however it ends."""
 
-    def __init__(self, file: Path, start: int, shift: str | None, suffix: str) -> None:
+    def __init__(self, file: Path, shift: str | None) -> None:
         # late: other commands need neither
         from ragmeter.ingest.files import InputFile
         from ragmeter.ingest.replay import SHIFT_TO_LAST, ReplayState, TraceShift, parse_shift
@@ -113,15 +105,13 @@ class _ReplayRun:
             raise exit_error(f"--shift: {error}; or `sent`, or `last`", 2) from None
         with options.exit_on_error():
             self.source = InputFile(file)
-        once = self.source.identity is None
-        if once and (start or moved == SHIFT_TO_LAST):
-            what = "--start" if start else "--shift last"
-            raise exit_error(f"{what} needs a file; {self.source.name} can be read only once", 2)
-        if self.source.size is not None and start > self.source.size:
-            raise exit_error(f"--start: {self.source.name} ends at {self.source.size}", 2)
-        self.done = ReplayState(position=start)
         self._last = moved == SHIFT_TO_LAST
-        self.moving = TraceShift(moved if isinstance(moved, float) else None, suffix)
+        if self._last and self.source.identity is None:
+            raise exit_error(
+                f"--shift last needs a file; {self.source.name} can be read only once", 2
+            )
+        self.done = ReplayState()
+        self.moving = TraceShift(moved if isinstance(moved, float) else None)
 
     def move(self, settings: Settings) -> None:
         """Read the file for `--shift last`. Raises OSError."""
@@ -130,21 +120,19 @@ class _ReplayRun:
         if not self._last:
             return
         newest = latest_timestamp(self.source, settings.limits.trace_bytes)
-        # whole seconds, as they are printed to resume with, and never in the future
+        # never in the future
         seconds = 0.0 if newest is None else float(math.floor(time.time() - newest))
-        self.moving = TraceShift(seconds, self.moving.suffix)
+        self.moving = TraceShift(seconds)
         print_message(f"times are moved by {seconds:.0f}s")
 
     def __enter__(self) -> _ReplayRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        from ragmeter.ingest.replay import resume_hint
-
         done = self.done
         if not done.finished:
             if done.sent or done.bad:
-                print_message(f"interrupted: {resume_hint(self.source.path, done, self.moving)}")
+                print_message(f"interrupted: {done.sent} traces were sent")
             return
         known = f" ({done.known} of them were known)" if done.known else ""
         refused = f", {done.refused} refused" if done.refused else ""

@@ -147,10 +147,6 @@ def segments(
             " it is now. None: before, if there is a past."
         ),
     ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(help="With files: a tag to divide by, instead of those of the settings."),
-    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every metric and segment, not only findings.")
     ] = False,
@@ -165,11 +161,9 @@ def segments(
     """
     if files and (url or window):
         raise exit_error("--url and --window apply to a running agent, but files were given", 2)
-    if tag and not files:
-        raise exit_error("--tag needs files; a running agent has the setting `segments`", 2)
     if files and len(files) > 2:
         raise exit_error("give one file, or two: before and now", 2)
-    settings = options.load_or_exit(config, {"segments": tag} if tag else None)
+    settings = options.load_or_exit(config)
     if files:
         document = _segments_of_files(files, settings, service, BreakdownOptions(metric, against))
     else:
@@ -185,8 +179,7 @@ def segments(
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     if not document["segments"]:
-        how = "give --tag model, or" if files else "set"
-        raise exit_error(f"there are no segments; {how} `segments: [model]` in the settings")
+        raise exit_error("there are no segments; set `segments: [model]` in the settings")
     if not document["services"]:
         raise exit_error(
             f"nothing is known of {service!r}" if service else "no trace is in any window"

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Group
@@ -40,13 +40,13 @@ _SEVERITIES = ("critical", "warning", "info")
 
 def watch(
     service: options.ServiceOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
 ) -> None:
     """Watch services, estimates and alerts of a running agent or worker until Ctrl-C.
 
     The service with the worst alert comes first. With `--service` every metric of it is shown.
+    Into a pipe or file one look is printed.
     """
     settings = options.load_or_exit(config)
     out = options.stdout_console(120)
@@ -60,7 +60,7 @@ def watch(
         except (ValueError, TypeError, AttributeError, KeyError):
             raise exit_error("the agent is of another version") from None
 
-    if once or not sys.stdout.isatty():
+    if not sys.stdout.isatty():
         out.print(look())
         return
     with Live(look(), console=out, screen=True, auto_refresh=False) as live:
@@ -129,7 +129,6 @@ def _add_service(
 
 def tail(
     service: options.ServiceOption = None,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many traces.")] = None,
     as_json: options.JsonOption = False,
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
@@ -139,7 +138,6 @@ def tail(
     Scores of a judge or model come later, in a line of their own that begins with a plus sign.
     """
     settings = options.load_or_exit(config)
-    shown = 0
     for item in options.stream_agent(settings, url, "/v1/results"):
         try:
             if "missed" in item:
@@ -147,11 +145,8 @@ def tail(
             elif service in (None, item["service"]):
                 line = json.dumps(item, ensure_ascii=False) if as_json else _describe(item)
                 typer.echo(escape_json(line))
-                shown += 1
         except (ValueError, TypeError, AttributeError, KeyError):
             print_message(options.UNREADABLE_LINE)
-        if shown == count:
-            return
 
 
 def _describe(item: Mapping[str, Any]) -> str:
@@ -210,7 +205,6 @@ def show(
     service: options.ServiceOption = None,
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Every series, as JSON.")] = False,
 ) -> None:
     """Print each service's baseline: its version, the time it was learned from, and its age."""
     settings = options.load_or_exit(config)
@@ -218,9 +212,6 @@ def show(
         settings, url, "/v1/baselines", "baselines", seconds=_BASELINE_SECONDS
     )
     rows = [row for row in document["baselines"] if service in (None, row["service"])]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
-        return
     for line in _baseline_lines(rows):
         typer.echo(escape_control(line))
     if not rows:

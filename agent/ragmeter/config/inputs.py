@@ -1,4 +1,4 @@
-"""Settings of inputs: HTTP ports, OTLP, feedback, resolvers and privacy."""
+"""Settings of inputs: HTTP ports, OTLP, resolvers and privacy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
@@ -25,16 +24,10 @@ from ragmeter.config.base import (
     parse_headers,
     split_names,
 )
-from ragmeter.core.durations import parse_window
 from ragmeter.core.redaction_rules import BUILTIN_RULES, compile_pattern
 
 ID_PLACEHOLDER = "{id}"
 _PortNumber = Annotated[int, Field(ge=0, le=65535)]
-
-
-def _check_window(value: str) -> str:
-    parse_window(value)
-    return value
 
 
 class TlsSettings(SettingsSection):
@@ -159,43 +152,6 @@ class OtlpSettings(SettingsSection):
     def remember_seconds(self) -> float:
         """How long a closed trace is known: spans that come later are late."""
         return max(3600.0, 2 * self.max_age_seconds)
-
-
-class FeedbackSettings(SettingsSection):
-    """Joining of feedback to traces."""
-
-    horizon: Annotated[str, AfterValidator(_check_window)] | None = Field(
-        None,
-        description=(
-            "how long a trace waits for labels, and labels for their trace; none, and at most: "
-            "the longest window, for later ones would have none to enter"
-        ),
-    )
-    traces: int = Field(
-        100_000,
-        ge=0,
-        description=(
-            "traces remembered for their labels, some 300 bytes each; beyond it the oldest are "
-            "forgotten. On Kafka each partition has an equal part. 0: no feedback"
-        ),
-    )
-    waiting: int = Field(
-        10_000,
-        ge=1,
-        description=(
-            "feedback waiting for its trace; beyond it the oldest is shed. On Kafka each "
-            "partition has an equal part"
-        ),
-    )
-    scorers: int = Field(
-        8, ge=1, description="names of scorers in feedback with series of their own"
-    )
-    reserved: NameList = Field(
-        [],
-        description=(
-            "names of scorers that always have them, besides `feedback.scorers`; `human` has"
-        ),
-    )
 
 
 class ResolverSource(SettingsSection):

@@ -50,6 +50,11 @@ class KafkaTopics(SettingsSection):
     _check = field_validator(*_NAMED_TOPICS)(_check_topic)
 
     @property
+    def written_by_others(self) -> tuple[str, ...]:
+        """The topics in which the messages of others arrive."""
+        return tuple(getattr(self, kind) for kind in _NAMED_TOPICS)
+
+    @property
     def spans(self) -> str:
         """The topic of the parts of traces that came as OTLP, by trace id."""
         return f"{self.prefix}spans"
@@ -185,14 +190,6 @@ class KafkaSettings(SettingsSection):
         description=(
             "a worker that was killed is replaced after so long; one whose process hangs for "
             "longer is put out of the group"
-        ),
-    )
-    evidence_total_bytes: int = Field(
-        32 * 2**20,
-        ge=0,
-        description=(
-            "texts of the worst traces, and of those to label, that a partition of the state "
-            "keeps, compressed; beyond it scores only"
         ),
     )
     security: KafkaSecurity = KafkaSecurity()

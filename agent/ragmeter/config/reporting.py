@@ -1,4 +1,4 @@
-"""Settings of reporting: alerts, drift and the export of results."""
+"""Settings of reporting: alerts and the export of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ragmeter.config.base import (
     BaseUrl,
     SecretUrl,
     SettingsSection,
-    SplitList,
     check_exclusive,
 )
 
@@ -77,27 +76,6 @@ class AlertSettings(SettingsSection):
         return value
 
 
-class DriftDetectionSettings(SettingsSection):
-    """Detection of drift."""
-
-    enabled: bool = Field(True, description="watch every series for drift")
-    false_alarm_days: float = Field(
-        30,
-        gt=0,
-        description="days with one false alarm, over all services and their series together",
-    )
-    baseline_days: float = Field(
-        14,
-        ge=0.25,
-        le=28,
-        description=(
-            "days a baseline is learned from: of a day or more by hour of the day, of a week or "
-            "more by hour of the week"
-        ),
-    )
-    max_series: int = Field(5_000, ge=1, description="series watched; those beyond it are not")
-
-
 class ResultsExportSettings(SettingsSection):
     """Export of results to an OTLP receiver."""
 
@@ -113,9 +91,6 @@ class ResultsExportSettings(SettingsSection):
     )
     headers_file: Path | None = Field(
         None, description="file of `name: value` lines, read anew for each request"
-    )
-    tiers: SplitList[Literal["cheap", "model", "judge"]] = Field(
-        [], description="only the scores of these tiers; empty: all"
     )
 
     @field_validator("endpoint")

@@ -160,7 +160,6 @@ class SecondJudgeSettings(ModelEndpoint):
 class JudgeProbeSettings(SettingsSection):
     """The frozen probe set that shows changes of the judge."""
 
-    file: Path | None = Field(None, description="JSON lines of probes in place of the bundled ones")
     enabled: bool = Field(True, description="judge the probe set while a judge is configured")
 
 
@@ -188,7 +187,6 @@ class JudgeSettings(ModelEndpoint):
             "most calls in flight; the client begins with 16 and looks for what the judge takes"
         ),
     )
-    retries: int = Field(3, ge=0, le=10, description="most retries of one call that failed")
     input_usd_per_million: float = Field(0, ge=0, description="price of a million tokens in")
     output_usd_per_million: float = Field(0, ge=0, description="price of a million tokens out")
     cache: JudgeCacheSettings = JudgeCacheSettings()

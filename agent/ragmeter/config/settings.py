@@ -12,7 +12,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ragmeter.config.base import NameList, SettingsSection, check_distinct
 from ragmeter.config.inputs import (
-    FeedbackSettings,
     HttpSettings,
     OtlpSettings,
     PrivacySettings,
@@ -21,7 +20,6 @@ from ragmeter.config.inputs import (
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.reporting import (
     AlertSettings,
-    DriftDetectionSettings,
     ResultsExportSettings,
 )
 from ragmeter.config.scoring import (
@@ -35,14 +33,23 @@ from ragmeter.core.durations import parse_window
 
 
 class StateSettings(SettingsSection):
-    """The files that outlive the process."""
+    """What outlives the process."""
 
     path: Path = Field(
-        Path(".ragmeter/state.sqlite"), description="SQLite file of queue, windows and progress"
+        Path(".ragmeter/state.sqlite"),
+        description=(
+            "SQLite file of queue, windows and progress; what could not be read lies "
+            "beside it, under its name with `.dead-letters.jsonl` after it"
+        ),
     )
-    dead_letters: Path = Field(
-        Path(".ragmeter/dead-letters.jsonl"), description="file for what could not be read"
-    )
+
+    @property
+    def dead_letters(self) -> Path:
+        """The file for what could not be read, beside the state file and named after it.
+
+        It tells what was written before a crash, so no two agents may share it.
+        """
+        return Path(f"{self.path}.dead-letters.jsonl")
 
 
 class LimitSettings(SettingsSection):
@@ -115,7 +122,6 @@ class Settings(SettingsSection, BaseSettings):
     scorers: ScorerSettings = ScorerSettings()
     http: HttpSettings = HttpSettings()
     otlp: OtlpSettings = OtlpSettings()
-    feedback: FeedbackSettings = FeedbackSettings()
     state: StateSettings = StateSettings()
     privacy: PrivacySettings = PrivacySettings()
     resolvers: ResolverSettings = ResolverSettings()
@@ -124,15 +130,9 @@ class Settings(SettingsSection, BaseSettings):
     hhem: HhemSettings = HhemSettings()
     models: ModelSettings = ModelSettings()
     alerts: AlertSettings = AlertSettings()
-    drift: DriftDetectionSettings = DriftDetectionSettings()
     kafka: KafkaSettings = KafkaSettings()
     results_export: ResultsExportSettings = ResultsExportSettings()
     limits: LimitSettings = LimitSettings()
-
-    @property
-    def draws_labels(self) -> bool:
-        """Whether people are asked to label traces."""
-        return self.sampling.draws_people and self.feedback.traces > 0
 
     @classmethod
     def settings_customise_sources(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import queue
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.pacing import Pace
-from ragmeter.ingest.files import STDIN, InputFile, ReadAhead
+from ragmeter.ingest.files import InputFile, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 
 SHIFT_TO_SENT = "sent"
@@ -42,36 +40,22 @@ class TraceShift:
 
     Args:
         seconds: Seconds to add to the time of each trace; None sets it to the time of sending.
-        suffix: Text to append to each trace id.
     """
 
     seconds: float | None = 0.0
-    suffix: str = ""
 
     def __call__(self, item: DecodedTrace, now: float, limit: int) -> DecodedTrace | DecodeFailure:
         """Return the trace to send instead."""
-        if self.seconds == 0 and not self.suffix:
+        if self.seconds == 0:
             return item
         trace = item.trace
         if self.seconds is None:
             timestamp = datetime.fromtimestamp(now, UTC)
         else:
             timestamp = trace.timestamp + timedelta(seconds=self.seconds)
-        changes = {"timestamp": timestamp, "trace_id": trace.trace_id + self.suffix}
-        body = trace.model_copy(update=changes).model_dump_json(exclude_none=True).encode()
-        # validate again: the id may be too long now, the time out of range
-        return decode_trace(body, limit)
-
-    def command_options(self) -> str:
-        """Return the options that repeat this shift in another call."""
-        shift = suffix = ""
-        if self.seconds is None:
-            shift = f" --shift={SHIFT_TO_SENT}"
-        elif self.seconds:
-            shift = f" --shift={self.seconds:.0f}s"
-        if self.suffix:
-            suffix = f" --id-suffix={shlex.quote(self.suffix)}"
-        return shift + suffix
+        moved = trace.model_copy(update={"timestamp": timestamp})
+        body = moved.model_dump_json(exclude_none=True).encode()
+        return decode_trace(body, limit)  # validated again: the time may be out of range
 
 
 @dataclass(slots=True)
@@ -131,9 +115,7 @@ class ReplayReporter:
         done = self._done
         size = self._source.size
         share = f", {100 * done.position / size:.0f} %" if size else ""
-        # if the process is killed, this line has the position to resume from
-        at = f", at {done.position}" if self._source.identity is not None else ""
-        self.say(f"{done.sent} sent, {done.sent / (now - self._started):.0f}/s{share}{at}")
+        self.say(f"{done.sent} sent, {done.sent / (now - self._started):.0f}/s{share}")
 
 
 def read_traffic(
@@ -146,12 +128,12 @@ def read_traffic(
     moving: TraceShift,
     wall: Callable[[], float] = time.time,
 ) -> Iterator[tuple[DecodedTrace, int] | None]:
-    """Yield the traces to send now, with the position behind each, from `done.position` on.
+    """Yield the traces to send now, with the position behind each.
 
     Yields None if no item comes for a while, so that an incomplete batch can be sent. Raises
     OSError if the file cannot be read.
     """
-    reader = ReadAhead(source, limit, done.position)
+    reader = ReadAhead(source, limit)
     try:
         while True:
             try:
@@ -185,11 +167,3 @@ def latest_timestamp(source: InputFile, limit: int) -> float | None:
     )
     newest = max(times, default=None)
     return None if newest is None else newest.timestamp()
-
-
-def resume_hint(path: Path, done: ReplayState, moving: TraceShift) -> str:
-    """Describe how to resume a replay that ended early."""
-    if path == STDIN:
-        return f"{done.sent} were sent"
-    options = f"--start {done.position}{moving.command_options()}"
-    return f"{done.sent} were sent; {options} goes on behind them"

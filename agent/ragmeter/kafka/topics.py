@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ragmeter.config.settings import Settings
-from ragmeter.ingest.feedback_files import MAX_BYTES as FEEDBACK_BYTES
+from ragmeter.parts.collection import PartKinds, document_topics
 
 _HOUR_MS = 3_600_000
 _OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
@@ -21,14 +21,13 @@ _COMPACTION_LAG_MS = 10 * 60_000
 _DELETED_MS = _HOUR_MS
 # Two weeks for a person to look at dead letters and send them again.
 _DEAD_HOURS = 336.0
-# Labels of two weeks are read again by a group that counts everything anew.
-_FEEDBACK_HOURS = 336.0
+# Documents of two weeks are read again by a group that counts everything anew.
+_DOCUMENT_HOURS = 336.0
 SCORED = "scored traces"
 SPANS = "spans"
 STATE = "state"
 _OPEN_SPANS = "open spans"
 _STATE_OF = {STATE: SCORED, _OPEN_SPANS: SPANS}
-_FEEDBACK = "feedback"
 _PARTITIONS_COST = {
     STATE: "it must have those of the scores; delete it with all workers stopped, and the state"
     " (windows, alerts, what was counted) begins anew",
@@ -75,7 +74,7 @@ class TopicDifference:
         return f"{self.topic}: {self.key} is {self.actual}, not {self.wanted}: {self.cost}"
 
 
-def required_topics(settings: Settings) -> list[TopicSpec]:
+def required_topics(settings: Settings, parts: PartKinds) -> list[TopicSpec]:
     """Return every topic: the workers create none."""
     kafka = settings.kafka
     names = kafka.topics
@@ -85,7 +84,6 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
     large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + _OVERHEAD)}
     # a producer whose clock is wrong must not move event time on with its traces
     arrival = {"message.timestamp.type": "LogAppendTime"}
-    feedback = {"max.message.bytes": str(FEEDBACK_BYTES + _OVERHEAD)} | arrival
     compact = {
         "cleanup.policy": "compact",
         "segment.ms": str(_SEGMENT_MS),
@@ -98,13 +96,26 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
         (names.spans, SPANS, many, kept | large, False),
         (open_spans_topic(settings), _OPEN_SPANS, many, compact | large, False),
     )
+    documents = [
+        (
+            getattr(names, kind.topic),
+            kind.topic,
+            many,
+            _kept(_DOCUMENT_HOURS)
+            | {"max.message.bytes": str(kind.max_bytes + _OVERHEAD)}
+            | arrival,
+            True,
+        )
+        for part in parts
+        if (kind := part.documents) is not None and kind.topic
+    ]
     rows = [
         (names.traces, "traces in", many, kept | large | arrival, True),
         *(spans if kafka.traces_encoding != "native" else ()),
         (names.scores, SCORED, many, kept, False),
         # one partition: an offset alone then names a dead letter
         (names.dead, "dead letters", 1, _kept(_DEAD_HOURS) | large, False),
-        (names.feedback, _FEEDBACK, many, _kept(_FEEDBACK_HOURS) | feedback, True),
+        *documents,
         (names.control, "control", 1, compact, False),
         (state_topic(settings), STATE, many, compact, False),
     ]
@@ -133,10 +144,9 @@ def open_spans_topic(settings: Settings) -> str:
     return f"{settings.kafka.group}-open-spans"
 
 
-def consumed_topics(settings: Settings) -> tuple[str, ...]:
+def consumed_topics(settings: Settings, parts: PartKinds) -> tuple[str, ...]:
     """Return the topics that the workers read and commit."""
-    feedback = (settings.kafka.topics.feedback,) if settings.feedback.traces else ()
-    return (*settings.kafka.counted_topics, *feedback)
+    return (*settings.kafka.counted_topics, *document_topics(parts, settings))
 
 
 def _kept(hours: float) -> dict[str, str]:
@@ -154,14 +164,14 @@ def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) ->
     ]
 
 
-def find_topic_problem(settings: Settings, actual: Mapping[str, int]) -> str:
+def find_topic_problem(settings: Settings, parts: PartKinds, actual: Mapping[str, int]) -> str:
     """Return why a worker cannot start, given the partitions of the cluster's topics, or ""."""
-    optional = () if settings.feedback.traces else (_FEEDBACK,)
-    needed = [topic for topic in required_topics(settings) if topic.what not in optional]
+    unread = set(settings.kafka.topics.written_by_others) - set(consumed_topics(settings, parts))
+    needed = [topic for topic in required_topics(settings, parts) if topic.name not in unread]
     missing = [topic.name for topic in needed if topic.name not in actual]
     if missing:
         return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
-    # of traces, feedback and dead letters any number will do: no state depends on it
+    # of traces, documents and dead letters any number will do: no state depends on it
     wrong = [
         f"{topic.name} has {actual[topic.name]} partitions"
         for topic in needed

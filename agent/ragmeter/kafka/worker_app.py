@@ -34,7 +34,7 @@ from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state_group import StateGroup
 from ragmeter.kafka.transactions import PartitionOwner
-from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.collection import PartKinds, document_topics
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class WorkerApp:
         self.state = StateGroup(settings, agents, datadir, self._state_owner, counters, self.fail)
         self.faust = self.state.app
 
-        read = [topics.traces, *((topics.feedback,) if settings.feedback.traces else ())]
+        read = [topics.traces, *document_topics(parts, settings)]
         owner = partial(ScoreOwner, processor)
         self.score = ScoreGroup(settings, read, owner, counters, self.fail)
         reader = TraceTopicReader(kafka, topics.traces)

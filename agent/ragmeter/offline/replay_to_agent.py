@@ -1,4 +1,4 @@
-"""Send a replay to a running agent, and go on where it stopped."""
+"""Send a replay to a running agent."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def replay_to_agent(
     """Send the traces of a file to a running agent.
 
     `base` is the base URL of the agent's port for traces, `rate` in traces a second (None: as fast
-    as possible). `done` says where to start; it is updated all the time, so that an interrupted
-    replay can resume.
+    as possible). `done` is updated all the time, for a caller that is interrupted.
 
     Raises:
         AgentAway: The agent cannot be reached.

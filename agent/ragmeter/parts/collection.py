@@ -23,6 +23,7 @@ from ragmeter.parts.contract import (
     PartHome,
     PartPages,
     ScoredBatch,
+    ServiceLink,
     TraceName,
 )
 
@@ -202,6 +203,23 @@ def file_documents(kinds: PartKinds, settings: Settings) -> str | None:
     """Return the name of the part whose documents files may have, None if there is none."""
     read = document_kinds(kinds, settings)
     return next((name for name, kind in read.items() if kind.read_file is not None), None)
+
+
+def document_topics(kinds: PartKinds, settings: Settings) -> dict[str, str]:
+    """Return the names of the parts that have topics of Kafka for their documents, by topic."""
+    topics = settings.kafka.topics
+    read = document_kinds(kinds, settings)
+    return {getattr(topics, kind.topic): name for name, kind in read.items() if kind.topic}
+
+
+def part_links(kinds: PartKinds, settings: Settings) -> list[ServiceLink]:
+    """Return the pages of parts to which that of a service leads."""
+    return [link for kind in kinds for link in kind.links(settings)]
+
+
+def part_form_paths(kinds: PartKinds) -> list[str]:
+    """Return the paths that forms on pages of parts post to."""
+    return [path for kind in kinds for path in kind.form_paths]
 
 
 def part_routes(

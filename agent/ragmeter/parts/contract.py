@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -39,8 +40,10 @@ SectionT = TypeVar("SectionT", bound=SettingsSection)
 
 
 def section_of(settings: Settings, kind: type[SectionT]) -> SectionT:
-    """Return the settings that a part has brought, or their defaults where they hold none of it."""
-    return settings if isinstance(settings, kind) else kind()
+    """Return the settings that a part has brought: `ragmeter.app.settings` loads them all."""
+    if not isinstance(settings, kind):
+        raise TypeError(f"these settings hold no {kind.__name__}")
+    return settings
 
 
 class Document(Protocol):
@@ -92,10 +95,17 @@ class DocumentKind:
         """How the `schema` of every version begins."""
         return self.schema.partition("/")[0] + "/"
 
+    @cached_property
+    def _mark(self) -> bytes:
+        return self.schema_prefix.encode()
+
+    def may_match(self, value: bytes) -> bool:
+        """Return whether a message may be a document of this kind, without parsing it."""
+        return self._mark in value and len(value) <= self.max_bytes
+
     def matches(self, value: bytes) -> bool:
         """Return whether a message is a document of this kind, of any version of its schema."""
-        # the search in the bytes spares every trace a second parsing
-        if self.schema_prefix.encode() not in value or len(value) > self.max_bytes:
+        if not self.may_match(value):
             return False
         try:
             document = from_json(value)
@@ -153,6 +163,13 @@ class PrometheusAlert(NamedTuple):
     severity: Severity
     condition: str
     keep: float
+
+
+class ServiceLink(NamedTuple):
+    """A page about a service: its path, in which `{service}` stands for the name, and its title."""
+
+    path: str
+    title: str
 
 
 TraceName = tuple[str, str]
@@ -241,6 +258,8 @@ class Part(ABC, Generic[StateT]):
         state: The type of a row of its state: what pydantic can validate and dump.
         documents: The kind of documents that it reads, None if it reads none.
         prometheus_alerts: The alerts among its rules for Prometheus, each once.
+        form_paths: Those of its routes that a form on a page of its own posts to. The handler must
+            check a token that only the page has.
     """
 
     name: ClassVar[str]
@@ -249,6 +268,7 @@ class Part(ABC, Generic[StateT]):
     state: ClassVar[Any]
     documents: ClassVar[DocumentKind | None] = None
     prometheus_alerts: ClassVar[Sequence[PrometheusAlert]] = ()
+    form_paths: ClassVar[Collection[str]] = ()
 
     @classmethod
     @abstractmethod
@@ -348,6 +368,11 @@ class Part(ABC, Generic[StateT]):
     @classmethod
     def routes(cls, settings: Settings, home: PartHome, pages: PartPages) -> Iterable[Any]:
         """Return the routes (`aiohttp.web.RouteDef`) that it adds to the metrics port."""
+        return ()
+
+    @classmethod
+    def links(cls, settings: Settings) -> Sequence[ServiceLink]:
+        """Return the pages among its routes to which that of a service leads."""
         return ()
 
     @classmethod

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from ragmeter.config.loader import ConfigError
 from ragmeter.config.scoring import HhemSettings, JudgeSettings, SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
@@ -289,7 +288,6 @@ class ConfiguredTiers:
 
     Raises:
         ragmeter.scorers.hhem.model.ModelError: The model cannot be loaded.
-        ConfigError: The file of probes is broken.
     """
 
     def __init__(
@@ -364,13 +362,9 @@ class ConfiguredTiers:
             "endpoint": client.endpoint,
             "prompts": [prompt.hash for prompt in _prompts() if prompt.name in _PROBE_PROMPTS],
         }
-        try:
-            probes = load_probes(settings.probes.file)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"judge.probes.file: {error}") from None
         runner = ProbeRunner(
             JudgeTier(client, settings),
-            probes,
+            load_probes(),
             hours=PROBE_HOURS,
             instrument=json.dumps(instrument),
             clock=time.time,

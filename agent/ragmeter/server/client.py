@@ -25,9 +25,9 @@ def service_path(service: str) -> str:
     return f"/service/{_quote_segment(service)}"
 
 
-def label_path(service: str) -> str:
-    """Return the path of the page on which people label the traces of a service."""
-    return f"/label/{_quote_segment(service)}"
+def fill_path(template: str, service: str) -> str:
+    """Return the path of a page about a service, whose name stands for `{service}`."""
+    return template.replace("{service}", _quote_segment(service))
 
 
 def trace_path(service: str, trace_id: str) -> str:

@@ -42,10 +42,6 @@ PATH_SCOPES: dict[str, AccessScope] = {
     "/v1/rag/traces": "send",
 }  # the scope of all other paths is `read`, but for those that `listen` is given
 
-# Paths that a form on a page of our own posts to; every other POST comes from programs. The handler
-# checks a token that only the page has.
-FORM_PATHS = frozenset(("/label/{service}",))
-
 # Of every response that does not set them itself.
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -78,6 +74,7 @@ async def listen(
     name: str = "metrics",
     connections: int = 400,
     send_paths: Iterable[str] = (),
+    form_paths: Iterable[str] = (),
 ) -> AsyncIterator[str]:
     """Serve `app` to permitted clients inside the block, and yield the base URL.
 
@@ -89,12 +86,22 @@ async def listen(
         name: That of the port in counters and logs.
         connections: Open connections; beyond it the idlest one is closed.
         send_paths: Paths beside `PATH_SCOPES` that are for sending.
+        form_paths: Paths that a form on a page of our own posts to; every other POST comes from
+            programs. The handler checks a token that only the page has.
 
     Raises:
         ListenError: The address is in use or invalid.
     """
     limiter = ConnectionLimiter(f"{name} port", connections, access.refusals(name))
-    RequestGuard(access, host, name, limiter, send_paths=send_paths).add_to(app)
+    guard = RequestGuard(
+        access,
+        host,
+        name,
+        limiter,
+        send_paths=send_paths,
+        form_paths=form_paths,
+    )
+    guard.add_to(app)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -143,7 +150,9 @@ class RequestGuard:
         limiter: ConnectionLimiter,
         *,
         send_paths: Iterable[str],
+        form_paths: Iterable[str],
     ) -> None:
+        self._form_paths = frozenset(form_paths)
         self._scopes = {**PATH_SCOPES, **dict.fromkeys(send_paths, _SEND)}
         self._access = access
         self._open_to_all = access.is_open_to_all(host)
@@ -165,7 +174,7 @@ class RequestGuard:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
         scope = self._scopes.get(path, "read")
-        problem = self._find_problem(request, scope, form=path in FORM_PATHS)
+        problem = self._find_problem(request, scope, form=path in self._form_paths)
         if path in OPEN_PATHS:
             response = await handler(request)
             # the reason for not being ready names paths and addresses: only for permitted clients

@@ -61,7 +61,7 @@ class ResultsExporter:
         self._settings = settings
         self._limits = limits
         self._clock = clock
-        self._selection = ResultSelection(settings.tiers, texts=texts)
+        self._selection = ResultSelection(texts=texts)
         self._headers = ReceiverHeaders(settings.headers, settings.headers_file)
         self._agent: _CountersOwner | None = None
         self._pipeline: LogPipeline | None = None

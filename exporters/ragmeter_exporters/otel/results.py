@@ -8,46 +8,34 @@ receiver can tell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
 from ragmeter.aggregate.evidence import CUT_MARK
-from ragmeter.core.metric_specs import MetricTier, find_spec
-from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
+from ragmeter.core.metric_specs import find_spec
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.ingest.spans import replace_surrogates
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Trace
 
-# Scorers of the model tier. By name: their module needs an extra that may not be installed.
-MODEL_SCORERS = frozenset(("hhem", "hhem_fulltext", "mini"))
 # What was sampled out or shed has been judged by nobody; what does not apply says nothing new.
 EXPORTED_STATES = frozenset((ScoreState.SCORED, ScoreState.UNSCORED))
 MAX_EXPLANATION = 500  # characters: a sentence or two; the whole is on the page of the trace
 
 
-def tier_of_scorer(scorer: str) -> MetricTier:
-    """Return the tier that a scorer belongs to."""
-    if scorer == BUILTIN_SCORER:
-        return "cheap"
-    return "model" if scorer in MODEL_SCORERS else "judge"
-
-
 class ResultSelection:
-    """The scores of the wanted tiers; none is all of them.
+    """The scores that are exported.
 
     Without `texts` no explanations are sent, which quote the trace.
     """
 
-    def __init__(self, tiers: Sequence[MetricTier], *, texts: bool = True) -> None:
-        self._tiers = frozenset(tiers)
+    def __init__(self, *, texts: bool = True) -> None:
         self._texts = texts
 
     def wants(self, score: Score) -> bool:
         """Return whether a score is exported."""
-        if score.state not in EXPORTED_STATES:
-            return False
-        return not self._tiers or tier_of_scorer(score.scorer) in self._tiers
+        return score.state in EXPORTED_STATES
 
     def attributes(self, trace: Trace, scored: ScoredTrace) -> Iterator[dict[str, str | float]]:
         """Yield the attributes of each exported score of a trace."""

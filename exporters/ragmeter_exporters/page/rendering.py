@@ -21,7 +21,7 @@ from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, PartPage
-from ragmeter.server.client import label_path, quote_text, service_path, trace_path
+from ragmeter.server.client import fill_path, quote_text, service_path, trace_path
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
@@ -123,7 +123,7 @@ def make_environment() -> Environment:
         "seconds_interval": numbers.format_seconds_interval,
         "segment_name": tables.segment_name,
         "service_path": service_path,
-        "label_path": label_path,
+        "fill_path": fill_path,
         "make_plot": plot,
         "time_ticks": svg.time_ticks,
         "spec_of": metric_specs().__getitem__,

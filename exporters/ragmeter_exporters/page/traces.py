@@ -50,7 +50,7 @@ EXCERPT_PASSAGE = 320
 CONTENT_NOTES = {
     "gone": "The topic of the traces has it no more (kafka.retention_hours): scores only.",
     "pending": "Its texts are being read from the topic of the traces: look again in a moment.",
-    "crowded": "There is no room for more texts of worst traces (kafka.evidence_total_bytes).",
+    "crowded": "There is no room for more texts of worst traces.",
     "none": "Texts are not kept (privacy.content): only ids, numbers and scores.",
     "hash": "Texts are not kept (privacy.content): only hashes, ids, numbers and scores.",
 }

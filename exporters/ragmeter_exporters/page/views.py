@@ -29,6 +29,7 @@ from ragmeter.core.series import is_overflow_series
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
+from ragmeter.parts.contract import ServiceLink
 from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -65,13 +66,13 @@ class PageOptions:
     """What the pages show that is no part of the agent.
 
     Args:
-        labels: Whether people can label answers.
+        links: The pages of parts to which that of a service leads.
         trace_url: Template of the address of a trace in the tracing backend; empty: none.
         clock: Returns Unix seconds, for the age of the data.
         started: When the agent started, by the clock; None if it is not known.
     """
 
-    labels: bool = False
+    links: Sequence[ServiceLink] = ()
     trace_url: str = ""
     clock: Callable[[], float] = time.time
     started: float | None = None

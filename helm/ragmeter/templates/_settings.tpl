@@ -38,7 +38,7 @@
 {{- define "ragmeter.settings" -}}
 {{- $own := dict
   "http" (dict "host" "0.0.0.0" "otlp_port" 4318 "metrics_port" 9464 "names" (include "ragmeter.serviceNames" . | fromJsonArray))
-  "state" (dict "path" "/var/lib/ragmeter/state.sqlite" "dead_letters" "/var/lib/ragmeter/dead-letters.jsonl")
+  "state" (dict "path" "/var/lib/ragmeter/state.sqlite")
 -}}
 {{- if eq .Values.mode "sidecar" -}}
 {{- /* the application is in the same Pod; probes and Prometheus are not */ -}}

@@ -45,7 +45,7 @@ class Fake:
 
 def export(folder: Path, lines: Sequence[bytes], rate: float, **settings: Any) -> dict[str, float]:
     """Of an agent in this process that has read the lines and judged so many of them."""
-    state = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
+    state = {"path": str(folder / "s.sqlite")}
     tree = {
         "windows": ["24h"],
         "state": state,

@@ -41,7 +41,6 @@ JUDGE_SETTINGS: dict[str, Any] = {
     "model": "stub-1",
     "metrics": ["relevance", "answered"],
     "timeout_seconds": 5,
-    "retries": 1,
     "concurrency": 8,
     # found out by trying, it could be found out while the judge talks nonsense: that would be
     # another series
@@ -62,7 +61,7 @@ def tree(folder: Path, judged_by: str, **changes: Any) -> dict[str, Any]:
     return {
         "windows": ["5m", "24h"],
         "segments": ["model"],
-        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
+        "state": {"path": str(folder / "s.sqlite")},
         "otlp": OTLP_SETTINGS,
         "slos": [
             {"name": "availability", "bad": "failed"},
@@ -316,7 +315,7 @@ class EmbeddedRun(ChaosRun):
         file = folder / "taken.jsonl"
         file.write_bytes(b"".join(line + b"\n" for line in lines))
         settings = tree(folder, asked.base_url, sampling={"judge": 1.0})
-        settings["judge"] |= {"timeout_seconds": 60, "retries": 3}
+        settings["judge"] |= {"timeout_seconds": 60}
         agent = Agent(folder, settings, [file], self.say)
         try:
             agent.start()
@@ -392,7 +391,7 @@ def idle(found: dict[str, float]) -> bool:
 
 def dead_of(folder: Path) -> list[int]:
     """Positions of the dead letters of the file."""
-    path = folder / "dead.jsonl"
+    path = folder / "s.sqlite.dead-letters.jsonl"
     found = []
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:

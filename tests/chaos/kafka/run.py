@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.administration import provision, read_lag
@@ -79,7 +80,7 @@ class KafkaRun(ChaosRun):
 
     def make_topics(self, settings: Settings) -> None:
         with guarded(settings.kafka):
-            provision(settings)
+            provision(settings, PARTS)
         # small segments, so that the cleaner is at work on the state while it is written and read
         small = {"segment.bytes": str(2**20), "min.cleanable.dirty.ratio": "0.05"}
         resource = ConfigResource("topic", f"{GROUP}-aggregates", small)
@@ -97,7 +98,7 @@ class KafkaRun(ChaosRun):
             kafka_server(self.folder / "kafka", nodes=todo.nodes) as server,
         ):
             tree = self.tree(server, received.url)
-            settings = Settings.model_validate(tree)
+            settings = AgentSettings.model_validate(tree)
             oracle = aside.submit(embedded, todo.traces, todo.seed, tree)
             self.make_topics(settings)
             pool = Pool(lambda name: self.worker(server, name, tree), server, self.say)
@@ -233,7 +234,7 @@ class KafkaRun(ChaosRun):
 
         def behind() -> int:
             with guarded(settings.kafka):
-                return sum(row.lag for row in read_lag(settings))
+                return sum(row.lag for row in read_lag(settings, PARTS))
 
         end = time.monotonic() + 60
         while left := behind():

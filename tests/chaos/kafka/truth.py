@@ -16,8 +16,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rule_sets import load_configured_rules
-from ragmeter.app.parts import PARTS
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter_exporters.prometheus import PrometheusExporter
@@ -70,8 +69,8 @@ class Log:
 def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
     """A replay of the same traffic without Kafka. Its outbox is read and never sent."""
     with tempfile.TemporaryDirectory() as folder:
-        state = {"path": f"{folder}/state.db", "dead_letters": f"{folder}/dead.jsonl"}
-        parsed = Settings.model_validate({**settings, "state": state})
+        state = {"path": f"{folder}/state.db"}
+        parsed = AgentSettings.model_validate({**settings, "state": state})
         senders = AlertSenders(parsed.alerts)
         running = EmbeddedAgent(
             parsed,

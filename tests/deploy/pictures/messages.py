@@ -74,7 +74,7 @@ async def collect(folder: Path) -> dict[str, Any]:
             tree = {
                 "segments": ["model"],
                 "http": {"otlp_port": free_port(), "metrics_port": free_port()},
-                "state": {"path": str(folder / "s"), "dead_letters": str(folder / "d")},
+                "state": {"path": str(folder / "s")},
                 "sampling": {"model": 0.1},
                 "alerts": {"alertmanager_url": url, "page_url": PAGE},
             }

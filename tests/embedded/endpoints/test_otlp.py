@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.errors import StateUnavailable
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import otlp, request_bodies
@@ -78,7 +78,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(tmp_path: Path) -> AsyncIterator[Server]:
-    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    paths = {"path": str(tmp_path / "s.sqlite")}
     agent = EmbeddedAgent(load_settings(environ={}, overrides={"state": paths}), [], parts=PARTS)
     endpoint = OtlpEndpoint(agent.assembly, BodyReader(BODY_LIMIT, 5))
     app = web.Application()

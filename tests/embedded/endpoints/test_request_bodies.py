@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.errors import QueueFull
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints import json_items, request_bodies
@@ -276,7 +276,7 @@ def test_decoding_leaves_the_event_loop_its_turns(
     """Counted in time of processors, of all threads: it is the same on a machine that is busy."""
     monkeypatch.setattr("tests.system.hostile_senders._SIZE", size)
     path, kind, body = BODIES[name]()
-    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    paths = {"path": str(tmp_path / "s.sqlite")}
     ports = {"otlp_port": 0, "metrics_port": 0}
     settings = load_settings(environ={}, overrides={"state": paths, "http": ports})
     agent = EmbeddedAgent(settings, [], parts=PARTS)

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import TracesEndpoint
 from ragmeter.embedded.endpoints.request_bodies import BodyReader
@@ -44,7 +44,7 @@ class Server:
 async def serving(
     tmp_path: Path, queue: int = 100, body_limit: int = BODY_LIMIT, read_seconds: float = 30
 ) -> AsyncIterator[Server]:
-    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    paths = {"path": str(tmp_path / "s.sqlite")}
     settings = load_settings(environ={}, overrides={"state": paths, "limits": {"queue": queue}})
     running = EmbeddedAgent(settings, [], parts=PARTS)
     endpoint = TracesEndpoint(running, BodyReader(body_limit, read_seconds), TRACE_LIMIT)

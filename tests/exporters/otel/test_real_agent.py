@@ -108,12 +108,10 @@ async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path
         environ = {
             **os.environ,
             "RAGMETER_STATE__PATH": str(tmp_path / "s.sqlite"),
-            "RAGMETER_STATE__DEAD_LETTERS": str(tmp_path / "d.jsonl"),
             "RAGMETER_HTTP__OTLP_PORT": "0",
             "RAGMETER_HTTP__METRICS_PORT": "0",
             "RAGMETER_OTLP__GRACE_SECONDS": "0.1",
             "RAGMETER_RESULTS_EXPORT__ENDPOINT": found.url,
-            "RAGMETER_RESULTS_EXPORT__TIERS": "cheap",
         }
         command = (sys.executable, "-m", "ragmeter", "run")
         agent = await asyncio.create_subprocess_exec(

@@ -7,11 +7,8 @@ import asyncio
 import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from ragmeter import __version__
-from ragmeter.core.metric_specs import MetricTier
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.scorers.hhem import tier
-from ragmeter.scorers.mini.model import BUNDLED_FOLDER, read_manifest
-from ragmeter_exporters.otel.results import MODEL_SCORERS, ResultSelection, tier_of_scorer
+from ragmeter_exporters.otel.results import ResultSelection
 
 from tests.exporters.otel.collector import Collector, plain, serve
 from tests.exporters.otel.running import exporting
@@ -123,31 +120,14 @@ SCORES = [
 ]
 
 
-def chosen(*tiers: MetricTier) -> list[tuple[str, str]]:
-    selection = ResultSelection(tiers)
-    return [(one.metric, one.scorer) for one in SCORES if selection.wants(one)]
-
-
 def test_every_score_goes_out_and_nothing_that_is_none() -> None:
     """What was sampled out or shed has been judged by nobody."""
-    assert chosen() == [(one.metric, one.scorer) for one in SCORES[:5]]
-
-
-@pytest.mark.parametrize(
-    ("tiers", "which"),
-    [
-        (("cheap",), [0, 4]),
-        (("model",), [1]),
-        (("judge",), [2, 3]),
-        (("model", "judge"), [1, 2, 3]),
-    ],
-)
-def test_tiers_narrow_it(tiers: tuple[MetricTier, ...], which: list[int]) -> None:
-    assert chosen(*tiers) == [(SCORES[n].metric, SCORES[n].scorer) for n in which]
+    selection = ResultSelection()
+    assert [one for one in SCORES if selection.wants(one)] == SCORES[:5]
 
 
 def explained(one: Score, *, texts: bool) -> str | float | None:
-    selection = ResultSelection((), texts=texts)
+    selection = ResultSelection(texts=texts)
     (attributes,) = selection.attributes(*done(one)[0])
     return attributes.get("gen_ai.evaluation.explanation")
 
@@ -156,13 +136,3 @@ def test_an_explanation_is_bounded_and_stays_here_where_texts_are_not_kept() -> 
     long = score(detail={"nuggets": ["€" * 1000] * 20})
     assert explained(long, texts=True) == '{"nuggets":["' + "€" * 487 + " … [cut]"
     assert explained(long, texts=False) is None
-
-
-def test_the_scorers_of_the_model_tier_are_those() -> None:
-    mini = read_manifest(BUNDLED_FOLDER).name
-    assert {tier.HHEM, tier.FULLTEXT, mini} == MODEL_SCORERS
-    assert (tier_of_scorer("builtin"), tier_of_scorer("hhem"), tier_of_scorer("judge")) == (
-        "cheap",
-        "model",
-        "judge",
-    )

@@ -16,8 +16,8 @@ from ragmeter.alerts.rule_sets import (
 )
 from ragmeter.alerts.rules import default_documents, load_rules
 from ragmeter.app.parts import PARTS
+from ragmeter.app.settings import load_settings
 from ragmeter.cli.main import app
-from ragmeter.config.loader import load_settings
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.drift.alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter_exporters.families import all_families

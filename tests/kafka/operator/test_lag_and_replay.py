@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from kafka import TopicPartition
 from kafka.errors import NoError, RetriableError
 from kafka.structs import OffsetAndMetadata
+from ragmeter.app.parts import PARTS
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.cli.main import app
 from ragmeter.config.settings import Settings
@@ -46,7 +48,7 @@ def traces(count: int) -> str:
 
 def prepared(settings: Settings, tmp_path: Path) -> Path:
     with guarded(settings.kafka):
-        provision(settings)
+        provision(settings, PARTS)
     config = tmp_path / "c.yaml"
     config.write_text(yaml.safe_dump(settings.model_dump(mode="json", include={"kafka"})))
     return config
@@ -120,28 +122,23 @@ def test_a_file_is_sent_keyed_by_trace_id_and_the_lag_says_so(
     assert "47 records wait" in table.output
 
 
-def test_a_replay_goes_on_where_it_ended_and_keeps_its_rate(
-    settings_of: Callable[..., Settings], tmp_path: Path
-) -> None:
+def test_a_replay_keeps_its_rate(settings_of: Callable[..., Settings], tmp_path: Path) -> None:
     settings = settings_of()
     prepared(settings, tmp_path)
     file = tmp_path / "traces.jsonl"
     file.write_text(traces(10))
-    start = len(traces(4))
     began = time.monotonic()
     with guarded(settings.kafka):
-        done = send_traces(
-            InputFile(file), settings, lambda _: None, rate=10, done=ReplayState(position=start)
-        )
-    assert done == ReplayState(6, 0, len(traces(10)), True)
+        done = send_traces(InputFile(file), settings, lambda _: None, rate=10)
+    assert done == ReplayState(10, 0, len(traces(10)), True)
     assert time.monotonic() - began > 0.4
     assert {key for key, _ in read(settings, settings.kafka.topics.traces)} == {
-        f"t{n}".encode() for n in range(4, 10)
+        f"t{n}".encode() for n in range(10)
     }
 
 
 @pytest.mark.usefixtures("swept")  # an interrupted producer leaves its thread until it is freed
-def test_an_interrupted_replay_says_where_it_goes_on(
+def test_an_interrupted_replay_says_how_far_it_came(
     settings_of: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of()
@@ -161,10 +158,9 @@ def test_an_interrupted_replay_says_where_it_goes_on(
     monkeypatch.setattr("ragmeter.kafka.operator.clients.time", clock)
     done = CliRunner().invoke(app, ["replay", str(file), *TO_KAFKA, str(config), "--rate", "8"])
     assert done.exit_code != 0
-    assert "--start" in done.output, done.output
-    start = int(done.output.split("--start ")[1].split()[0])
+    assert re.search(r"interrupted: [1-9] traces were sent", done.output), done.output
     monkeypatch.undo()
-    again = ["replay", str(file), *TO_KAFKA, str(config), "--start", str(start)]
+    again = ["replay", str(file), *TO_KAFKA, str(config)]
     assert CliRunner().invoke(app, again).exit_code == 0
     keys = [key for key, _ in read(settings, settings.kafka.topics.traces)]
     assert {f"t{n}".encode() for n in range(10)} == set(keys)

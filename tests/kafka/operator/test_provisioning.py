@@ -11,6 +11,7 @@ import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource
 from kafka.errors import UnknownBrokerIdError
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator import administration
@@ -26,12 +27,12 @@ pytestmark = pytest.mark.real
 def with_changes(settings: Settings, **kafka: object) -> Settings:
     tree = settings.model_dump(mode="json")
     tree["kafka"] |= kafka
-    return Settings.model_validate(tree)
+    return AgentSettings.model_validate(tree)
 
 
 def run(settings: Settings, **how: bool) -> ProvisionResult:
     with guarded(settings.kafka):
-        return provision(settings, **how)
+        return provision(settings, PARTS, **how)
 
 
 def test_init_makes_all_topics_once(settings_of: Callable[..., Settings]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from ragmeter.app.parts import PARTS
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator import dead_letters as module
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 def settings(settings_of: Callable[..., Settings]) -> Settings:
     found = settings_of()
     with guarded(found.kafka):
-        provision(found)
+        provision(found, PARTS)
     return found
 
 
@@ -99,9 +99,6 @@ def test_letters_are_listed_shown_and_sent_again_once(
     assert none.exit_code == 1
     assert "it has 0 to 2" in none.output
 
-    dry = call("dlq", "redrive", "--dry-run")
-    assert "3 would be sent" in dry.output, dry.output
-    assert sent(settings) == []
     assert "1 sent" in call("dlq", "redrive", "--reason", "too_large").output
     (first,) = sent(settings)
     assert (first.key, first.value) == (b"k0", b"three")
@@ -110,13 +107,11 @@ def test_letters_are_listed_shown_and_sent_again_once(
         "origin": f"{settings.kafka.topics.traces}/1/0".encode(),
         "letter": b"2",
     }
-    assert "1 sent" in call("dlq", "redrive", "--limit", "1").output
-    assert "1 sent" in call("dlq", "redrive").output
+    assert "2 sent" in call("dlq", "redrive").output
     assert "0 sent" in call("dlq", "redrive").output
     found = Counter(record.value for record in sent(settings))
     assert found == {b"three": 1, b"\x1b[31mred\n": 1, b"\xff\x00two": 1}
-    rows = json.loads(call("dlq", "list", "-f", "json").output)
-    assert [row["sent_again"] for row in rows] == [True] * 3
+    assert call("dlq", "list").output.count("sent again  ") == 3
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import AgentSettings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, without_body
@@ -15,7 +15,7 @@ from tests.kafka.messages import message
 
 
 def bury(value: bytes, **privacy: Any) -> OutRecord:
-    settings, counters = Settings.model_validate({"privacy": privacy}), Counters()
+    settings, counters = AgentSettings.model_validate({"privacy": privacy}), Counters()
     dead = DeadLetterTopic("rag.dead", TracePreparer(settings, counters), counters)
     letter = dead.of_message(
         message(value, 17, key=None), DecodeFailure.of_whole("not_json", "no", value)

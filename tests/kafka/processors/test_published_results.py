@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError
 from ragmeter.aggregate.outputs import AgentOutputs
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import AgentSettings
 from ragmeter.core.counters import Counters
 from ragmeter.kafka import transactions
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
@@ -31,7 +31,7 @@ def test_scores_are_handed_on_after_their_commit(monkeypatch: pytest.MonkeyPatch
     )
 
     async def run() -> None:
-        settings, counters = Settings(), Counters()
+        settings, counters = AgentSettings(), Counters()
         async with (
             TracePreparer(settings, counters) as preparer,
             InlineTiers(settings, counters) as tiers,

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ragmeter.app.parts import PARTS
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor, arrival_time
 from ragmeter.kafka.score_records import ScoreRecord, decode_scores
@@ -43,7 +42,7 @@ def test_processes_score_as_the_worker_does(judged: bool) -> None:
     messages[7].value = b"{"
     messages[9].value = b"{" + b"x" * 3_000_000
     messages[11].value = None
-    every = document_kinds(PARTS, Settings()).values()
+    every = document_kinds(PARTS, AgentSettings()).values()
     kinds = [kind for kind in every if not kind.topic]  # those that come among the traces
     for number, kind in enumerate(kinds, 12):  # no document is sent to a process
         messages[number].value = json.dumps({"schema": kind.schema, "service": 3}).encode()

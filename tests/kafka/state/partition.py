@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.app.parts import PARTS
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.scores_topic import decode_scores_message
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 SCORER = Scorer()
-KINDS = document_kinds(PARTS, Settings())
+KINDS = document_kinds(PARTS, AgentSettings())
 S = TypeVar("S")
 
 

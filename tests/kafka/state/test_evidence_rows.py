@@ -31,7 +31,7 @@ def largest(extra: int = 0) -> ScoreRecord:
 
 @pytest.mark.real
 def test_the_largest_row_is_taken_by_a_topic_as_kafka_makes_it(broker: KafkaServer) -> None:
-    kept = EvidenceRows(ContentPolicy(), 10**6)
+    kept = EvidenceRows(ContentPolicy())
     kept.add((WIDE, WIDE), largest())
     ((key, value),) = kept.changes.items()
     assert len(value or b"") > MAX_BYTES
@@ -48,7 +48,7 @@ def test_the_largest_row_is_taken_by_a_topic_as_kafka_makes_it(broker: KafkaServ
 
 def test_a_record_that_is_too_large_for_a_row_is_left_out() -> None:
     record = largest(extra=1)
-    kept = EvidenceRows(ContentPolicy(), 10**6)
+    kept = EvidenceRows(ContentPolicy())
     kept.add((WIDE, WIDE), record)
     assert not kept.changes
     assert kept.get((WIDE, WIDE)) is None

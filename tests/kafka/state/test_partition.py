@@ -14,7 +14,8 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, MalformedState, row_key
 from ragmeter.kafka.state.seen_ids import SeenIdRows
-from ragmeter.parts.contract import Arrival
+from ragmeter.parts.contract import Arrival, section_of
+from ragmeter.parts.drift.settings import DriftPartSettings
 
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.state.partition import (
@@ -205,9 +206,10 @@ def test_probes_count_at_the_time_reached_and_once() -> None:
 
 
 def test_partitions_share_the_allowance_of_false_drift_alarms() -> None:
-    state, days = state_of(), settings_of(Path("unused")).drift.false_alarm_days
+    state, settings = state_of(), settings_of(Path("unused"))
+    days = section_of(settings, DriftPartSettings).drift.false_alarm_days
     shared = drift_of(state.aggregator).monitor.settings.seconds_per_alarm
-    assert shared == days * 86400 * settings_of(Path("unused")).kafka.partitions
+    assert shared == days * 86400 * settings.kafka.partitions
 
 
 def test_time_moves_on_while_nothing_arrives() -> None:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 import pytest
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.scores_topic import DocumentRecord
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
+from ragmeter.parts.labels import join
 from ragmeter.parts.labels.documents import LabelDocument
 
 from tests.parts.labels.samples import reported
@@ -121,12 +122,14 @@ def each(one: PartitionState, records: Sequence[ScoresRecord]) -> None:
         (2, {"segments": []}),
         (3, {"windows": ["1h", "24h"], "segments": []}),
         (4, {"limits": {"services": 1}}),
-        (5, {"feedback": {"traces": 300, "waiting": 20}, "alerts": {"evaluation_seconds": 7}}),
+        (5, {"feedback": {"traces": 300}, "alerts": {"evaluation_seconds": 7}}),
     ],
 )
 def test_the_traces_of_a_record_count_together_as_each_alone(
-    seed: int, overrides: dict[str, object]
+    seed: int, overrides: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "feedback" in overrides:
+        monkeypatch.setattr(join, "MOST_WAITING", 20)
     together = rows_after(state(**overrides), messages(seed), PartitionState.apply_all)
     alone = rows_after(state(**overrides), messages(seed), each)
     assert any(b'"joined"' in (value or b"") for rows in alone for value in rows.values())

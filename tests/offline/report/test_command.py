@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ragmeter.app.exports import render_report
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import UsageError
 from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report

@@ -14,7 +14,7 @@ from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.parts.drift.score_histograms import _SCORE_GRAIN, _SCORE_SLOTS

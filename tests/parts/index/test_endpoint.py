@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.json_items import MAX_REJECTED
 
@@ -49,7 +49,7 @@ def run(
         environ={},
         overrides={
             "http": {"otlp_port": 0, "metrics_port": 0},
-            "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+            "state": {"path": str(tmp_path / "s")},
             **changes,
         },
     )

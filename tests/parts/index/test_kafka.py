@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ragmeter.app.parts import PARTS
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.kafka.score_records import decode_score, encode_score
 from ragmeter.kafka.scores_topic import DocumentRecord, decode_scores_message, encode_document
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
@@ -23,7 +22,7 @@ from tests.parts.index.samples import event, event_line
 from tests.traces import trace_line
 from tests.waiting import until
 
-KINDS = document_kinds(PARTS, Settings())
+KINDS = document_kinds(PARTS, AgentSettings())
 
 
 def read(value: bytes, arrived: float | None = None) -> tuple[bytes | None, Any]:

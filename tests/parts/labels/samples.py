@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ragmeter.aggregate.service_state import ServiceState
-from ragmeter.app.parts import PARTS
-from ragmeter.config.settings import Settings
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.kafka.scores_topic import decode_scores_message, encode_document
@@ -17,7 +16,7 @@ from ragmeter.parts.labels.part import LabelsPart
 
 from tests.traces import START
 
-KINDS = document_kinds(PARTS, Settings())
+KINDS = document_kinds(PARTS, AgentSettings())
 
 
 def reported(number: int, at: float = 0, **fields: Any) -> Feedback:

@@ -20,7 +20,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.parts.labels.desk import LabelDesk, label_routes
 from ragmeter.parts.labels.pool import PoolTrace
@@ -51,7 +51,7 @@ async def labelling(
                 "metrics_port": 0,
                 **({"token": TOKEN} if http is None else http),
             },
-            "state": {"path": str(folder / "s"), "dead_letters": str(folder / "d")},
+            "state": {"path": str(folder / "s")},
             "sampling": {"people": 1},
             "models": {"cpu_share": 1},
         },

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from ragmeter.app.embedded_agent import serve_agent
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.store.sqlite import SqliteStore
 
@@ -35,7 +35,7 @@ class Server:
 async def serving(tmp_path: Path) -> AsyncIterator[Server]:
     tree = {
         "http": {"otlp_port": 0, "metrics_port": 0},
-        "state": {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")},
+        "state": {"path": str(tmp_path / "s.sqlite")},
         "limits": {"body_bytes": 10_000},
     }
     settings = load_settings(environ={}, overrides=tree)

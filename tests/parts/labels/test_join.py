@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.clocks import Clocks
 from ragmeter.core.feedback import HUMAN
 from ragmeter.embedded.agent import EmbeddedAgent
@@ -24,10 +24,13 @@ from tests.waiting import stop_agent
 
 
 @contextmanager
-def agent(folder: Path, start: bool = True, **feedback: Any) -> Iterator[EmbeddedAgent]:
-    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+def agent(
+    folder: Path, start: bool = True, windows: Sequence[str] = ("5m", "1h", "24h"), **feedback: Any
+) -> Iterator[EmbeddedAgent]:
+    paths = {"path": str(folder / "s.sqlite")}
     tree = {
         "state": paths,
+        "windows": windows,
         "segments": ["model"],
         "feedback": feedback,
         "limits": {"min_samples": 1},
@@ -53,10 +56,14 @@ def outcomes(running: EmbeddedAgent) -> dict[str, float]:
 
 
 def value(
-    running: EmbeddedAgent, metric: str, scorer: str = HUMAN, segment: str = ""
+    running: EmbeddedAgent,
+    metric: str,
+    scorer: str = HUMAN,
+    segment: str = "",
+    window: str = "24h",
 ) -> float | None:
     with running.lock():
-        found = running.windows.estimate("bot", segment, metric, scorer, "24h")
+        found = running.windows.estimate("bot", segment, metric, scorer, window)
     return None if found is None else found.value
 
 
@@ -171,7 +178,7 @@ def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path
 
 
 def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> None:
-    with agent(tmp_path, horizon="1h") as one:
+    with agent(tmp_path, windows=["5m", "1h"]) as one:
         feed(one, 1)
         send(one, [reported(404)])
         feed(one, 3_000)
@@ -182,12 +189,15 @@ def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> 
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
         feed(one, 9_000)
         assert outcomes(one) == {"unmatched": 2}
-        assert value(one, "helpfulness") is None
+        assert value(one, "helpfulness", window="1h") is None
         assert balanced(one)
 
 
-def test_scorers_are_kept_apart_and_bounded(tmp_path: Path) -> None:
-    with agent(tmp_path, scorers=1) as one:  # and `human`, which always has a place
+def test_scorers_are_kept_apart_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "MOST_SCORERS", 1)  # and `human`, which always has a place
+    with agent(tmp_path) as one:
         feed(one, 1)
         send(one, [reported(1, answer={"helpful": True})])
         send(one, [reported(1, answer={"helpful": False}, scorer="tickets")])
@@ -234,8 +244,11 @@ def test_canaries_and_late_traces_wait_for_no_labels(tmp_path: Path) -> None:
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 1
 
 
-def test_the_oldest_traces_and_labels_give_way(tmp_path: Path) -> None:
-    with agent(tmp_path, traces=2, waiting=3) as one:
+def test_the_oldest_traces_and_labels_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "MOST_WAITING", 3)
+    with agent(tmp_path, traces=2) as one:
         feed(one, 5, 1, 3)
         assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
         with one.lock():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import Feedback
@@ -114,7 +114,7 @@ def test_a_repetition_is_counted_once_and_a_correction_in_its_place() -> None:
 
 
 def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
-    tree = {"feedback": {"horizon": "1h"}}
+    tree = {"windows": ["5m", "1h"]}
     state, rows = state_of(settings_of(**tree)), dict[bytes, bytes]()
     apply(state, [decode(one) for one in (trace(1), label(1, reported(7)))])
     commit(state, rows)
@@ -131,7 +131,7 @@ def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
 
 
 def test_a_trace_is_forgotten_after_its_horizon_and_for_want_of_room() -> None:
-    tree = {"feedback": {"horizon": "1h", "traces": 2}}
+    tree = {"windows": ["5m", "1h"], "feedback": {"traces": 2}}
     state = applied(*(trace(n, timestamp=START + n) for n in (1, 2, 3)), **tree)
     apply(state, [decode(label(n, reported(n))) for n in (1, 2, 3)])
     assert (counted(state), waiting(state)) == ({"joined": 2}, 1)
@@ -192,7 +192,8 @@ def story() -> tuple[list[tuple[str, Any]], list[bytes]]:
     return came, log
 
 
-TIGHT: dict[str, dict[str, Any]] = {"feedback": {"horizon": "30m", "traces": 30, "waiting": 20}}
+TIGHT: dict[str, Any] = {"windows": ["5m", "30m"], "feedback": {"traces": 30}}
+FEW_WAITING = 20
 
 
 def content(rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -211,7 +212,10 @@ def _names(rows: dict[bytes, bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_crashes_and_redeliveries_leave_no_trace(seed: int) -> None:
+def test_crashes_and_redeliveries_leave_no_trace(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "MOST_WAITING", FEW_WAITING)
     _, records = story()
     settings = settings_of(**TIGHT)
     state, rows = state_of(settings), dict[bytes, bytes]()
@@ -230,10 +234,13 @@ def test_crashes_and_redeliveries_leave_no_trace(seed: int) -> None:
     assert sorted(key for key in ours if ours[key] != theirs[key]) == []
 
 
-def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
+def test_it_counts_what_the_embedded_agent_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "MOST_WAITING", FEW_WAITING)
     came, log = story()
     state = applied(*log, **TIGHT)
-    with agent(tmp_path, **TIGHT["feedback"]) as one:
+    with agent(tmp_path, windows=TIGHT["windows"], **TIGHT["feedback"]) as one:
         for kind, item in came:
             if kind == "trace":
                 one.accept([(item, 0)], "test")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 from ragmeter.app.parts import PARTS
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.feedback import PEOPLE, Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -120,7 +120,7 @@ class Local:
 @contextmanager
 def running(folder: Path, **sampling: float) -> Iterator[EmbeddedAgent]:
     tree = {
-        "state": {"path": str(folder / "s"), "dead_letters": str(folder / "d")},
+        "state": {"path": str(folder / "s")},
         "sampling": sampling,
         "segments": ["model"],
     }
@@ -266,7 +266,7 @@ def test_a_row_of_a_trace_keeps_the_score() -> None:
 
 def test_no_model_no_change(tmp_path: Path) -> None:
     tree: dict[str, Any] = {
-        "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+        "state": {"path": str(tmp_path / "s")},
         "sampling": {"people": 1},
         "models": {"cpu_share": 0},
     }

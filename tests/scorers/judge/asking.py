@@ -13,7 +13,7 @@ import httpx
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt
-from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.client import MOST_RETRIES, JudgeClient
 from ragmeter.scorers.llm.exchange import ClientTiming
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion
 from ragmeter.scorers.llm.served_model import ServedModel
@@ -84,6 +84,7 @@ class Asked:
         *,
         state: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        retries: int = MOST_RETRIES,
         **settings: Any,
     ):
         self.bodies: list[dict[str, Any]] = []
@@ -111,6 +112,7 @@ class Asked:
             observe=self.attempts.append,
             on_change=lambda old, new: self.changes.append((old, new)),
             timing=ClientTiming(self.clock, self.clock, self.clock.sleep, random.Random(1)),
+            retries=retries,
         )
 
     @property

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragmeter.config.loader import load_settings
+from ragmeter.app.settings import load_settings
 from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.claims import HIGHEST_RUBRIC, faithfulness

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from ragmeter.scorers.judge.probes import (
     ProbeRunner,
     load_probes,
     probe_settings,
+    read_probes,
 )
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
@@ -125,23 +125,18 @@ def one_probe(expected: dict[str, Any]) -> str:
         ("", "empty"),
     ],
 )
-def test_a_mistake_in_a_file_of_probes_is_named(tmp_path: Path, line: str, message: str) -> None:
-    file = tmp_path / "probes.jsonl"
-    file.write_text(line + "\n")
+def test_a_mistake_in_a_file_of_probes_is_named(line: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_probes(file)
+        read_probes(f"{line}\n".encode())
 
 
-def test_a_file_of_your_own(tmp_path: Path) -> None:
-    file = tmp_path / "probes.jsonl"
+def test_a_changed_file_has_another_version() -> None:
     one = one_probe({"grade:0": 0}) + "\n"
-    file.write_text(one + "\n")
-    found = load_probes(file)
+    found = read_probes(f"{one}\n".encode())
     assert len(found.probes) == 1
     assert found.version != load_probes().version
-    file.write_text(one * 2)
     with pytest.raises(ValueError, match="twice"):
-        load_probes(file)
+        read_probes((one * 2).encode())
 
 
 # Runs ---------------------------------------------------------------------------------------------

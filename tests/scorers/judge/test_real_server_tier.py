@@ -193,7 +193,7 @@ def test_a_server_that_is_gone_gives_no_metric_a_value(
 ) -> None:
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 0.0)
     gone = server.base_url.replace(str(server.port), "9")  # the port of `discard`: no one listens
-    found, heard, _ = judged(gone, [trace(n) for n in range(3)], retries=0)
+    found, heard, _ = judged(gone, [trace(n) for n in range(3)])
     for scores, reported in zip(found, heard, strict=True):
         assert not reported.verdicts
         for name, score in scores.items():

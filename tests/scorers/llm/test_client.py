@@ -179,7 +179,7 @@ def test_the_fingerprint_tells_instruments_apart() -> None:
         assert len({first, *others}) == 1 + len(others)
         same = [
             await mark(question("Another question")),
-            await mark(timeout_seconds=3, retries=1, concurrency=2, api_key="sk-2"),
+            await mark(timeout_seconds=3, concurrency=2, api_key="sk-2"),
             await mark(question(max_output_tokens=9), input_usd_per_million=3),
             await mark(structured="schema"),
         ]

@@ -273,11 +273,9 @@ def test_other_errors_are_not_tried_again(status: int) -> None:
 def test_a_late_reply_is_a_timeout_and_its_prompt_is_paid_for() -> None:
     async def main() -> None:
         async with StubJudge(script=["hang"]) as stub:
-            settings = JudgeSettings(
-                model="asked-1", base_url=stub.base_url, timeout_seconds=0.1, retries=0
-            )
+            settings = JudgeSettings(model="asked-1", base_url=stub.base_url, timeout_seconds=0.1)
             attempts: list[Any] = []
-            client = JudgeClient(settings, observe=attempts.append)
+            client = JudgeClient(settings, observe=attempts.append, retries=0)
             with pytest.raises(Exception, match="no reply within") as caught:
                 await client.ask(question(), ScoringCost())
             assert caught.value.reason == "judge_timeout"  # type: ignore[attr-defined]
@@ -294,10 +292,8 @@ def test_the_time_is_for_the_whole_reply() -> None:
 
     async def main() -> None:
         async with StubJudge(script=["trickle"]) as stub:
-            settings = JudgeSettings(
-                model="asked-1", base_url=stub.base_url, timeout_seconds=0.3, retries=0
-            )
-            client = JudgeClient(settings)
+            settings = JudgeSettings(model="asked-1", base_url=stub.base_url, timeout_seconds=0.3)
+            client = JudgeClient(settings, retries=0)
             begun = asyncio.get_running_loop().time()
             with pytest.raises(Exception, match="timeout"):
                 await client.ask(question(), ScoringCost())

@@ -14,7 +14,7 @@ import pytest
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt
-from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.client import MOST_RETRIES, JudgeClient
 from ragmeter.scorers.llm.exchange import ClientTiming
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 from ragmeter.scorers.llm.served_model import ServedModel
@@ -51,7 +51,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
 class Asked:
     """A client with what it did: attempts in order, changes of who serves, and the cost."""
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic, **judge: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], float] = time.monotonic,
+        retries: int = MOST_RETRIES,
+        **judge: Any,
+    ) -> None:
         self.attempts: list[Attempt] = []
         self.changes: list[tuple[ServedModel, ServedModel]] = []
         self.cost = ScoringCost()
@@ -63,6 +69,7 @@ class Asked:
             observe=self.attempts.append,
             on_change=lambda *change: self.changes.append(change),
             timing=ClientTiming(monotonic=clock, rng=random.Random(1)),
+            retries=retries,
         )
 
     @property

@@ -150,7 +150,7 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
             await client.aclose()
             monkeypatch.setenv("no_proxy", "judge.invalid")
             client = JudgeClient(
-                JudgeSettings(base_url="http://judge.invalid/v1", model="asked-1", retries=0)
+                JudgeSettings(base_url="http://judge.invalid/v1", model="asked-1"), retries=0
             )
             with pytest.raises(JudgeFailed):
                 await client.ask(question(), ScoringCost())

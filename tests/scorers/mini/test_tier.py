@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer

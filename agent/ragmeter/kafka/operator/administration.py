@@ -29,6 +29,7 @@ from ragmeter.kafka.topics import (
     required_topics,
     state_topic,
 )
+from ragmeter.parts.collection import PartKinds
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -48,19 +49,21 @@ class ProvisionResult:
     sound: list[TopicSpec] = field(default_factory=list)
 
 
-def provision(settings: Settings, *, apply: bool = False, dry_run: bool = False) -> ProvisionResult:
+def provision(
+    settings: Settings, parts: PartKinds, *, apply: bool = False, dry_run: bool = False
+) -> ProvisionResult:
     """Create missing topics and, with `apply`, change what can be changed without harm."""
     return ask(
         settings.kafka,
-        lambda client: _provision(client, settings, apply=apply, dry_run=dry_run),
+        lambda client: _provision(client, settings, parts, apply=apply, dry_run=dry_run),
     )
 
 
 def _provision(
-    client: KafkaAdminClient, settings: Settings, *, apply: bool, dry_run: bool
+    client: KafkaAdminClient, settings: Settings, parts: PartKinds, *, apply: bool, dry_run: bool
 ) -> ProvisionResult:
     result = ProvisionResult()
-    topics = required_topics(settings)
+    topics = required_topics(settings, parts)
     actual = _describe_topics(client, topics)
     for topic in match_partitions(topics, actual):
         if topic.name not in actual:
@@ -126,7 +129,7 @@ def _apply(client: KafkaAdminClient, row: TopicDifference) -> None:
         client.alter_configs([ConfigResource("topic", row.topic, {row.key: row.wanted})])
 
 
-def rebuild(settings: Settings) -> int:
+def rebuild(settings: Settings, parts: PartKinds) -> int:
     """Delete the state of the scores topic and its offsets, so that it is counted anew.
 
     Returns:
@@ -154,7 +157,7 @@ def rebuild(settings: Settings) -> int:
             time.sleep(RETRY_SECONDS)
         with contextlib.suppress(GroupIdNotFoundError):  # nothing was ever committed
             client.delete_group_offsets(kafka.group, scores)
-    provision(settings)
+    provision(settings, parts)
     return sum(end[part] - first[part] for part in scores)
 
 
@@ -191,7 +194,7 @@ class PartitionLag:
         return {**fields, "lag": self.lag, "lost": self.lost, "age_seconds": rounded}
 
 
-def read_lag(settings: Settings) -> list[PartitionLag]:
+def read_lag(settings: Settings, parts: PartKinds) -> list[PartitionLag]:
     """Return the lag of every partition that the workers read.
 
     Reads offsets only, and one record of each partition that lags.
@@ -206,7 +209,7 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
         },
     )
     with consumer(kafka) as reader:
-        partitions = partitions_of(reader, consumed_topics(settings))
+        partitions = partitions_of(reader, consumed_topics(settings, parts))
         # after the committed offsets: a record that comes in between must not make a lag negative
         first = reader.beginning_offsets(partitions)
         end = reader.end_offsets(partitions)

@@ -205,8 +205,8 @@ def send_traces(
         settings: Brokers, topic and size limit.
         say: Prints a line of progress.
         rate: Traces a second; None sends as fast as the brokers take them.
-        moving: The shift of the traces' times and ids.
-        done: Where to begin (`done.position`); kept up to date, for a caller that is interrupted.
+        moving: The shift of the traces' times.
+        done: Kept up to date, for a caller that is interrupted.
     """
     done = done or ReplayState()
     reporter = ReplayReporter(source, done, say)

@@ -166,40 +166,27 @@ def redrive(
     say: Callable[[str], None],
     *,
     reason: str | None = None,
-    limit: int | None = None,
-    dry_run: bool = False,
 ) -> RedriveResult:
     """Send letters that were not sent yet to their source topic, oldest first.
 
-    `say` prints a line of progress; `reason` and `limit` select letters; a dry run only counts.
-    Raises `KafkaCommandError` if another redrive begins meanwhile, `KafkaFailed` if the topic
-    cannot be read.
+    Args:
+        settings: Brokers and topics.
+        say: Prints a line of progress.
+        reason: Of the letters to send; None for all.
+
+    Raises:
+        KafkaCommandError: Another redrive began meanwhile.
+        KafkaFailed: The topic cannot be read.
     """
     from kafka.errors import KafkaError
 
     kafka = settings.kafka
     result = RedriveResult()
-    if dry_run:
-        for letter in _pending(
-            settings=settings,
-            contents=read_letters(kafka),
-            result=result,
-            reason=reason,
-            limit=limit,
-        ):
-            result.reasons[letter.reason] += 1
-        return result
     own = {"transactional_id": f"{kafka.group}-redrive", "transaction_timeout_ms": _TRANSACTION_MS}
     with producer(kafka, settings.limits.trace_bytes, **own) as client:
         try:
             client.init_transactions()
-            pending = _pending(
-                settings=settings,
-                contents=read_letters(kafka),
-                result=result,
-                reason=reason,
-                limit=limit,
-            )
+            pending = _pending(settings, read_letters(kafka), result, reason)
             for batch in _batches(pending):
                 _send(settings, client, batch, result)
                 say(f"{result.sent} of {len(pending)} sent")
@@ -227,7 +214,6 @@ def _pending(
     contents: DeadLetterContents,
     result: RedriveResult,
     reason: str | None,
-    limit: int | None,
 ) -> list[DeadLetter]:
     pending = []
     for letter in contents.letters:
@@ -237,7 +223,7 @@ def _pending(
             result.left[obstacle] += 1
         else:
             pending.append(letter)
-    return pending[:limit]
+    return pending
 
 
 def _obstacle(letter: DeadLetter, topics: KafkaTopics) -> str:
@@ -246,7 +232,7 @@ def _obstacle(letter: DeadLetter, topics: KafkaTopics) -> str:
         return "only their place is known (truncated)"
     if letter.topic == topics.spans:
         return "spans: their trace was closed without them; the sender has to send them again"
-    if letter.topic not in (topics.traces, topics.feedback, topics.scores):
+    if letter.topic not in (*topics.written_by_others, topics.scores):
         return "of a topic that is not one of these settings"
     return ""
 

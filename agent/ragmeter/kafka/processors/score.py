@@ -39,7 +39,7 @@ from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
 from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.metrics.builtin import PreparedTrace
-from ragmeter.parts.collection import PartKinds, document_kinds
+from ragmeter.parts.collection import PartKinds, document_kinds, document_topics
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import ScoredBody
 from ragmeter.scoring.scorer import CheapScores, TraceScores
@@ -97,10 +97,8 @@ class MessageProcessor:
     ) -> None:
         self._outputs = outputs
         self._kinds = document_kinds(parts, settings)
-        topics = settings.kafka.topics
-        self._topics = {
-            getattr(topics, kind.topic): name for name, kind in self._kinds.items() if kind.topic
-        }
+        self._mixed = {name: kind for name, kind in self._kinds.items() if not kind.topic}
+        self._topics = document_topics(parts, settings)
         self.scores_topic = settings.kafka.topics.scores
         self.in_flight = settings.kafka.in_flight
         self.dead = dead
@@ -127,7 +125,7 @@ class MessageProcessor:
             message.topic not in self._topics
             and self._encoding(message) is MessageEncoding.NATIVE
             and len(value) <= self._settings.limits.trace_bytes
-            and self._document_part(value) is None
+            and not any(kind.may_match(value) for kind in self._mixed.values())
         )
 
     def _encoding(self, message: Any) -> MessageEncoding:
@@ -228,8 +226,7 @@ class MessageProcessor:
 
     def _document_part(self, value: bytes) -> str | None:
         """Return the name of the part that reads a message, None for a trace."""
-        mixed = ((name, kind) for name, kind in self._kinds.items() if not kind.topic)
-        return next((name for name, kind in mixed if kind.matches(value)), None)
+        return next((name for name, kind in self._mixed.items() if kind.matches(value)), None)
 
     def _forward_document(self, message: Any, part: str) -> Outcome:
         """Send on a document; its part counts it once wherever it was read."""

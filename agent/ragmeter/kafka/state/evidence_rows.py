@@ -23,18 +23,21 @@ _RECORD = b"r"  # the scores alone
 _TEXT = b"z"  # the text as well, compressed
 _LEVEL = 1  # English passages shrink to 36 %; at the default 6 to 34 %
 
+# Compressed texts that a partition keeps, of the worst traces and of those to label. All of it is
+# in memory, and in the table of the state once more; a service has some 300 worst traces by
+# default, of 2 kB each when they are short.
+TEXT_BYTES = 32 * 2**20
+
 
 class EvidenceRows:
     """The worst traces, by (bounded service name, trace id).
 
-    At most about `room` bytes of texts are kept: a service has some 300 worst traces by default,
-    and all of this is in memory, and in the table of the state once more. `changes` are the rows
-    that have changed since whoever writes them took them.
+    At most about `TEXT_BYTES` of texts are kept. `changes` are the rows that have changed since
+    whoever writes them took them.
     """
 
-    def __init__(self, content: ContentPolicy, room: int) -> None:
+    def __init__(self, content: ContentPolicy) -> None:
         self._content = content
-        self._room = room
         self._bytes = 0
         self._bodies: dict[EvidenceKey, bytes] = {}
         self.changes: Rows = {}
@@ -72,7 +75,7 @@ class EvidenceRows:
 
         There are none while there is no room. Their records tell where the text can be read.
         """
-        if self._bytes >= self._room:
+        if self._bytes >= TEXT_BYTES:
             return []
         waiting = (
             (key, data)
@@ -99,7 +102,7 @@ class EvidenceRows:
             return None
         if data[:1] == _TEXT:
             return zlib.decompress(data[1:])
-        why = _PENDING if self._bytes < self._room else _CROWDED
+        why = _PENDING if self._bytes < TEXT_BYTES else _CROWDED
         return json.dumps(self._without_text(key, data, why)).encode()
 
     def _without_text(self, key: EvidenceKey, data: bytes, why: str) -> dict[str, Any]:

@@ -91,9 +91,7 @@ class PartitionState(ServiceState):
         self._ids = SeenIdRows(dedupe)
         self._rows = CommitRows()
         self._commands = self._stepped = self._durable = 0  # so far, in a step, committed
-        self.evidence = EvidenceRows(
-            ContentPolicy(settings.privacy), settings.kafka.evidence_total_bytes
-        )
+        self.evidence = EvidenceRows(ContentPolicy(settings.privacy))
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
         self._counted: list[tuple[ScoredTrace, ScoreRecord]] = []  # as counted, since the last step

@@ -36,6 +36,11 @@ _RETENTION = HOUR
 STATE_VERSION = 1
 
 
+# Series watched; those beyond it are not. It bounds memory and the work of a minute where services
+# and judges multiply: 100 services with 50 series each.
+MAX_SERIES = 5000
+
+
 @dataclass(frozen=True, slots=True)
 class DriftSettings:
     """Settings of the monitor; times are seconds.
@@ -48,7 +53,7 @@ class DriftSettings:
     seconds_per_alarm: float = 30 * DAY
     share: float = 1.0
     milestones: tuple[tuple[float, int], ...] = MILESTONES
-    max_series: int = 5000
+    max_series: int = MAX_SERIES
     finest: int = 10
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ragmeter.alerts.alert import MAX_ALERTS, Alert
-from ragmeter.config.reporting import DriftDetectionSettings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.durations import parse_window
 from ragmeter.core.score import JUDGE_SCORER
@@ -32,6 +31,7 @@ from ragmeter.parts.drift.saved import LastTime
 from ragmeter.parts.drift.score_histograms import ScoreRow
 from ragmeter.parts.drift.series import milestones_for
 from ragmeter.parts.drift.series_monitors import SavedMonitor
+from ragmeter.parts.drift.settings import DriftDetectionSettings, DriftPartSettings
 from ragmeter.parts.drift.watched_series import WatchedSeries
 from ragmeter.parts.views import BaselineKeeper
 from ragmeter.windows.bucket_width import bucket_seconds
@@ -96,6 +96,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
 
     name = "drift"
     package = __package__
+    settings = DriftPartSettings
     state: ClassVar[Any] = DriftState
 
     def __init__(
@@ -112,7 +113,6 @@ class DriftPart(Part[DriftState], BaselineKeeper):
             DriftSettings(
                 seconds_per_alarm=settings.false_alarm_days * DAY / share,
                 share=share,
-                max_series=settings.max_series,
                 milestones=milestones_for(settings.baseline_days),
                 finest=10 if 10 % grain == 0 else MINUTE,
             ),
@@ -135,7 +135,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
     def build(cls, context: PartContext) -> Self:
         """Build the part, which watches nothing yet."""
         return cls(
-            settings=context.settings.drift,
+            settings=context.section(DriftPartSettings).drift,
             windows=context.windows,
             alerts=DriftAlerts(MAX_ALERTS),
             counters=context.counters,

@@ -27,7 +27,7 @@ from ragmeter.metrics.labelled import PEOPLE_PAIRS
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.contract import Part, PartHome, PartPages
 from ragmeter.parts.labels.documents import LabelDocument
-from ragmeter.parts.labels.places import choose_place
+from ragmeter.parts.labels.places import LABEL_PAGE, choose_place
 from ragmeter.parts.labels.pool import LabelPool, PoolTrace
 from ragmeter.server.client import read_segment
 from ragmeter.windows.people_agreement import ScorerAgreement
@@ -36,7 +36,7 @@ from ragmeter.windows.series import Estimate
 _T = TypeVar("_T")
 
 _NAME = "labels"  # of the part
-LABEL_PATH = "/label/{service:[^/]+}"
+_LABEL_ROUTE = LABEL_PAGE.replace("}", ":[^/]+}")  # the default pattern excludes braces
 _MAX_QUOTED = 100  # characters of names in an error
 _NO_LABELS = (
     "No traces are drawn here: sampling.people or feedback.traces was 0 at the start. Set it, or"
@@ -53,10 +53,10 @@ _CHOICES = {"yes": True, "no": False, "cannot_tell": CANNOT_TELL}
 def label_routes(desk: LabelDesk | None) -> list[web.RouteDef]:
     """Return the routes of the desk; without one they say why there is none."""
     if desk is None:
-        return [web.get(LABEL_PATH, _refuse_labels), web.post("/v1/labels", _refuse_labels)]
+        return [web.get(_LABEL_ROUTE, _refuse_labels), web.post("/v1/labels", _refuse_labels)]
     return [
-        web.get(LABEL_PATH, desk.show),
-        web.post(LABEL_PATH, desk.take),
+        web.get(_LABEL_ROUTE, desk.show),
+        web.post(_LABEL_ROUTE, desk.take),
         web.post("/v1/labels", desk.questions),
     ]
 
@@ -328,7 +328,7 @@ class LabelDesk:
         return {
             "questions": questions,
             "window": window,
-            "note": "texts of drawn traces are read first (kafka.evidence_total_bytes): ask again"
+            "note": "texts of drawn traces are read first: ask again"
             if self._left(service)
             else "no trace waits to be labelled: traces enter with the share of sampling.people,"
             " and each is drawn once at most",

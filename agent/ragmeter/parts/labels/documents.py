@@ -40,8 +40,8 @@ OUTCOMES = {
     "late": "its trace has left the longest window",
     "ambiguous": "several services have a trace of this id, and it names none",
     "no_such_passage": "it labels passages only, and none of its trace's",
-    "too_many_scorers": "there is no room for one scorer more (feedback.scorers)",
-    "shed": "too much feedback was waiting (feedback.waiting)",
+    "too_many_scorers": "there is no room for one scorer more (feedback.reserved)",
+    "shed": "too much feedback was waiting",
     "internal_error": "counting it failed",
 }
 WAITING = "waiting"  # for its trace: what becomes of it is not known yet

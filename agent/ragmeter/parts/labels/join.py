@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ragmeter.config.inputs import FeedbackSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.durations import parse_window
@@ -34,8 +33,9 @@ from ragmeter.metrics.labelled import (
     unlabelled_results,
 )
 from ragmeter.metrics.merged_labels import GivenLabels, effective_labels, trace_key
-from ragmeter.parts.contract import Arrival, CountedResults
+from ragmeter.parts.contract import Arrival, CountedResults, section_of
 from ragmeter.parts.labels.documents import WAITING
+from ragmeter.parts.labels.settings import LabelsSettings
 from ragmeter.parts.labels.traces import (
     ModelSample,
     RememberedTrace,
@@ -55,6 +55,15 @@ log = logging.getLogger(__name__)
 # not on when the process started.
 _MINUTE = 60.0
 
+# Labels that wait for their trace, of all states together. They are few: feedback comes after its
+# trace, but for a sender that is ahead of its own traces. Labels of traces that never come are
+# bounded by it.
+MOST_WAITING = 10_000
+
+# Names of scorers with series at a time: each adds its own to every service. A house with more of
+# them reserves their names.
+MOST_SCORERS = 8
+
 
 class _Amendment(NamedTuple):
     """The labels of a scorer as they are counted from now on, and the results that change."""
@@ -71,7 +80,10 @@ class LabelJoin:
         settings: The settings of the agent.
         counted: The windows that the results of labels enter.
         counters: Where outcomes are counted.
-        states: How many such objects share the limits of the settings.
+        states: How many such objects share the limits.
+
+    Attributes:
+        horizon: For how many seconds of event time a trace waits for labels, and they for it.
     """
 
     def __init__(
@@ -79,14 +91,16 @@ class LabelJoin:
     ) -> None:
         self._counted = counted
         self._counters = counters
-        self._max_traces = -(-settings.feedback.traces // states)
-        self._max_waiting = -(-settings.feedback.waiting // states)
+        section = section_of(settings, LabelsSettings).feedback
+        self._max_traces = -(-section.traces // states)
+        self._max_waiting = -(-MOST_WAITING // states)
         self._ks = sorted(set(settings.judge.k))
-        self.horizon = label_horizon(settings)
+        # later labels would have no window to enter
+        self.horizon = float(max(map(parse_window, settings.windows)))
         self._traces = RememberedTraces()
         self._waiting = WaitingRoom()
         self._searched = -math.inf
-        self._scorers = _ScorerAdmission(settings.feedback, self._ks)
+        self._scorers = _ScorerAdmission(section.reserved, self._ks)
 
     @property
     def _now(self) -> float | None:
@@ -285,13 +299,6 @@ class LabelJoin:
         self._counted.amend(old, new, trace.segments)
 
 
-def label_horizon(settings: Settings) -> float:
-    """Return for how many seconds of event time a trace waits for labels, and they for it."""
-    longest = max(map(parse_window, settings.windows))
-    wanted = settings.feedback.horizon
-    return float(min(longest, parse_window(wanted)) if wanted else longest)
-
-
 def _partial(trace: RememberedTrace, results: list[Score]) -> ScoredTrace:
     """Return a trace with results to be added to what was counted of it."""
     return ScoredTrace(
@@ -319,8 +326,8 @@ class _ScorerAdmission:
     The agent's own names for people, and those of the settings, always have a place.
     """
 
-    def __init__(self, settings: FeedbackSettings, ks: Sequence[int]) -> None:
-        self._names = NameAdmission(settings.scorers, [HUMAN, PEOPLE, *settings.reserved])
+    def __init__(self, reserved: Sequence[str], ks: Sequence[int]) -> None:
+        self._names = NameAdmission(MOST_SCORERS, [HUMAN, PEOPLE, *reserved])
         self._labelled = set(map(base_name, labelled_metric_names(ks)))
 
     def admit(self, scorer: str, windows: Windows) -> bool:

@@ -21,12 +21,15 @@ from ragmeter.parts.contract import (
     PartHome,
     PartPages,
     ScoredBatch,
+    ServiceLink,
     TraceName,
+    section_of,
 )
 from ragmeter.parts.labels.documents import DOCUMENTS, LabelDocument
 from ragmeter.parts.labels.join import LabelJoin
-from ragmeter.parts.labels.places import choose_place
+from ragmeter.parts.labels.places import LABEL_PAGE, choose_place
 from ragmeter.parts.labels.pool import LabelPool, PoolState
+from ragmeter.parts.labels.settings import LabelsSettings, draws_labels
 from ragmeter.parts.labels.traces import TracesState
 from ragmeter.windows.people_agreement import Results
 
@@ -43,8 +46,10 @@ class LabelsPart(Part[LabelsState]):
 
     name = "labels"
     package = __package__
+    settings = LabelsSettings
     state: ClassVar[Any] = LabelsState
     documents = DOCUMENTS
+    form_paths = (LABEL_PAGE,)
 
     def __init__(
         self,
@@ -78,7 +83,8 @@ class LabelsPart(Part[LabelsState]):
     @classmethod
     def accepts(cls, settings: Settings) -> DocumentKind | None:
         """Return the kind of the labels, None where no trace is remembered."""
-        return cls.documents if settings.feedback.traces else None
+        remembered = section_of(settings, LabelsSettings).feedback.traces
+        return cls.documents if remembered else None
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Remember traces, join the labels that wait for them, and fill the pool."""
@@ -142,7 +148,12 @@ class LabelsPart(Part[LabelsState]):
         """Return the routes of the desk, or those that say why there is none."""
         from ragmeter.parts.labels.desk import LabelDesk, label_routes  # late: it needs aiohttp
 
-        return label_routes(LabelDesk(home, pages) if settings.draws_labels else None)
+        return label_routes(LabelDesk(home, pages) if draws_labels(settings) else None)
+
+    @classmethod
+    def links(cls, settings: Settings) -> Sequence[ServiceLink]:
+        """Return the page on which people label traces, if any are drawn."""
+        return (ServiceLink(LABEL_PAGE, "label answers"),) if draws_labels(settings) else ()
 
     @classmethod
     def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:

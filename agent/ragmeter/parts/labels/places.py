@@ -1,4 +1,4 @@
-"""Which of several states of services has the labels of a service."""
+"""The page on which people label, and which state of services has the labels of a service."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from ragmeter.parts.labels.pool import LabelPool
+
+LABEL_PAGE = "/label/{service}"
 
 
 class LabelPlace(Protocol):

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -91,15 +90,19 @@ class ProbeSet:
 PROBE_HOURS = 24.0
 
 
-def load_probes(path: Path | None = None) -> ProbeSet:
-    """Read the probes of a file of JSON lines, or the bundled ones.
+def load_probes() -> ProbeSet:
+    """Return the bundled probes."""
+    return read_probes(
+        resources.files("ragmeter.scorers.judge").joinpath("probes.jsonl").read_bytes()
+    )
+
+
+def read_probes(content: bytes) -> ProbeSet:
+    """Read the probes of a file of JSON lines.
 
     Raises:
-        OSError: The file cannot be read.
         ValueError: A line is broken, which the text names, or there is none.
     """
-    source = path or resources.files("ragmeter.scorers.judge") / "probes.jsonl"
-    content = source.read_bytes()
     probes: dict[str, Probe] = {}
     for number, text in enumerate(content.decode("utf-8").splitlines(), 1):
         if not text.strip():

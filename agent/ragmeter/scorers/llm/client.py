@@ -67,6 +67,11 @@ _FAILURE_REASONS: Mapping[AttemptOutcome, JudgeFailureReason] = {
 }
 
 
+# Of one call that failed: what has not passed after pauses of 3.5 s is an outage, for which calls
+# wait behind the breaker, and the budget for retries bounds all of them together.
+MOST_RETRIES = 3
+
+
 @dataclass(slots=True)
 class _Call(Generic[T]):
     """One question and the attempts at it so far."""
@@ -102,6 +107,7 @@ class JudgeClient:
         http: Client of the caller's, which `aclose` leaves open; None: a client of its own.
         state: Result of `state` before a restart.
         on_change: Called with the old and the new identity where a new series begins.
+        retries: Most retries of one call that failed.
 
     Raises:
         ValueError: The settings have no `base_url`.
@@ -117,10 +123,11 @@ class JudgeClient:
         observe: Callable[[Attempt], None] = _ignore,
         on_change: Callable[[ServedModel, ServedModel], None] = _ignore,
         timing: ClientTiming | None = None,
+        retries: int = MOST_RETRIES,
     ) -> None:
         timing = timing or ClientTiming()
         self.name = name
-        self._retries = settings.retries
+        self._retries = retries
         self._timing = timing
         self._server = ServerConnection(settings, "/chat/completions", http, timing)
         self._billing = AttemptBilling(
