@@ -239,15 +239,19 @@ def class_parameters(module: str, node: ast.ClassDef) -> list[str] | None:
 def positional_calls(module: str) -> Iterator[tuple[ast.Call, list[str]]]:
     """Calls of the product's own with too many arguments by position, and the callee's names."""
     scope = _scope(module)
-    methods = {
-        call: method
-        for owner in ast.walk(tree(modules()[module]))
-        if isinstance(owner, ast.ClassDef)
-        for method in owner.body
-        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-        for call in ast.walk(owner)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"self.{method.name}"
-    }
+    methods = {}
+    for owner in ast.walk(tree(modules()[module])):
+        if isinstance(owner, ast.ClassDef):
+            own = {
+                f"self.{method.name}": method
+                for method in owner.body
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+            for call in ast.walk(owner):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    method = own.get(ast.unparse(call.func))
+                    if method is not None:
+                        methods[call] = method
     for node in ast.walk(tree(modules()[module])):
         if not isinstance(node, ast.Call) or len(node.args) <= MAX_POSITIONAL:
             continue

@@ -24,7 +24,11 @@ HOUR = 3600.0
 BEGIN = 1_760_000_400.0
 CHANGE = 13 * HOUR
 EVERY = 15.0  # seconds between two traces
-SETTINGS = {"segments": ["task"], "drift": {"baseline_days": 0.25}}
+SETTINGS = {
+    "segments": ["task"],
+    "drift": {"baseline_days": 0.25},
+    "alerts": {"evaluation_seconds": 60},  # as often as drift is looked at
+}
 
 Draw = Callable[[random.Random, bool], dict[str, Any]]
 

@@ -105,15 +105,24 @@ def pace(
     traces: Iterable[tuple[float, dict[str, Any]]],
     factor: float,
     began: float,
-) -> None:
-    """Send each trace when its time has come; `began` is the clock's time of second 0."""
+) -> float:
+    """Send each trace when its time has come; `began` is the clock's time of second 0.
+
+    Returns:
+        By how many seconds of the story a trace was sent late at most, from second 0 on: a busy
+        machine wakes nobody in time, and an agent that does not keep up lets us wait.
+    """
     waiting = iter(traces)
     held = next(waiting, None)
+    behind = 0.0
     while held is not None:
         now = (time.time() - began) * factor
+        if held[0] >= 0:
+            behind = max(behind, now - held[0])
         burst = []
         while held is not None and held[0] <= now:
             burst.append(held)
             held = next(waiting, None)
         to.write(burst)
         time.sleep(STEP)
+    return behind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
@@ -101,18 +102,26 @@ def test_the_statistic_less_the_time_is_a_supermartingale_on_any_two_point_null(
     """Each step has n equal scores of one of two values around the mean, other ones at each step;
     all n count as one. The expectation over all paths is computed, not simulated."""
 
-    def expect(esr: EsrDetector, rest: list[tuple[float, float]]) -> float:
+    def outcomes(low: float, high: float) -> list[tuple[float, list[float]]]:
+        """The probability of each of the two values, and what each bet gains by it."""
+        found = []
+        for y, p in ((low, (high - mean) / (high - low)), (high, (mean - low) / (high - low))):
+            found.append((p, [gain / n for gain in rise_gains([part([y] * n)], mean)]))
+        return found
+
+    steps = [outcomes(mean * low, mean + (1 - mean) * high) for low, high in points]
+
+    def expect(esr: EsrDetector, rest: list[list[tuple[float, list[float]]]]) -> float:
         if not rest:
             return esr.statistic
-        low, high = mean * rest[0][0], mean + (1 - mean) * rest[0][1]
         total = 0.0
-        for y, p in ((low, (high - mean) / (high - low)), (high, (mean - low) / (high - low))):
-            path = copied(esr)
-            path.update(60, [[gain / n for gain in rise_gains([part([y] * n)], mean)]])
+        for p, gains in rest[0]:
+            path = deepcopy(esr)
+            path.update(60, [gains])
             total += p * expect(path, rest[1:])
         return total
 
-    assert expect(EsrDetector(), points) <= 60 * len(points) * (1 + 1e-9)
+    assert expect(EsrDetector(), steps) <= 60 * len(points) * (1 + 1e-9)
 
 
 def test_false_alarms_on_a_skewed_null_stay_within_the_promise() -> None:

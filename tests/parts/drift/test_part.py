@@ -77,7 +77,9 @@ def story(
 
 
 def fresh(**changes: Any) -> Aggregator:
-    settings = load_settings(environ={}, overrides={"segments": ["model"], **changes})
+    # rules are asked as often as drift is looked at
+    tree: dict[str, Any] = {"segments": ["model"], "alerts": {"evaluation_seconds": 60}}
+    settings = load_settings(environ={}, overrides={**tree, **changes})
     rules = [rule for rule in load_configured_rules(settings) if rule.name == "RagJudgeDrift"]
     return Aggregator(settings, rules, [], parts=PARTS)
 
