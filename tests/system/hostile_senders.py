@@ -28,7 +28,7 @@ from tests.ports import free_port
 
 MB = 2**20
 PATIENCE = 120.0
-STORM = 16  # bodies
+STORM = 8  # bodies, two rounds of four at a time
 
 
 def resident_mb(pid: int) -> float:

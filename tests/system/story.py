@@ -41,10 +41,10 @@ __all__ = ["FACTOR", "GROUNDING_LOW", "Told", "configured", "play", "rules_for_p
 FACTOR = 100.0
 """How many seconds of the story are told in one: 135 minutes in 81 s. Prometheus scrapes every
 minute and asks its rules every 30 s, which are 600 and 300 ms then: a scrape that takes longer
-fails. Where the machine is too busy for that, the story is told anew, at half the pace."""
+fails. Where the machine is too busy for that, the story is told anew, at a quarter of the pace."""
 
-SLOWEST = 12.5
-"""In 11 minutes: a machine that does not answer within 5 s does nothing else in time either."""
+SLOWEST = 6.25
+"""In 22 minutes: a machine that does not answer within 10 s does nothing else in time either."""
 
 SCRAPED, ASKED = "1m", "30s"
 BEHIND = 5 * 60.0
@@ -221,14 +221,14 @@ def watched(
 
 
 async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
-    """Tell the story, and anew at half the pace where the machine was too busy for it; `folder` is
-    for what the parts write."""
+    """Tell the story, and anew at a quarter of the pace where the machine was too busy for it;
+    `folder` is for what the parts write."""
     while True:
         noted = await tell(folder, factor, seed)
         if not noted.hurried or factor <= SLOWEST:
             return noted
         print(f"told anew, {noted.hurried} at {factor:g} times the pace of life")
-        factor /= 2
+        factor /= 4
 
 
 async def tell(folder: Path, factor: float, seed: int) -> Told:

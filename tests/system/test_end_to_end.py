@@ -115,6 +115,7 @@ def judged(notified: Told, arrival: Arrival) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.timeout(3600)  # on a busy machine it is told anew, and slower
 def test_the_story_is_told_on_every_way_and_ends(tmp_path: Path) -> None:
     notified = asyncio.run(play(tmp_path))
     check(notified)
