@@ -23,7 +23,7 @@ from ragmeter.app.parts import PARTS
 from ragmeter.core.files import load_yaml
 from ragmeter.parts.contract import Part
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[2]
 LISTED = Path("agent", "ragmeter", "app", "parts.py")
