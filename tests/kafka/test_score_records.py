@@ -74,6 +74,8 @@ records = st.builds(
         ),
         canary=st.booleans(),
         passages=st.one_of(st.none(), st.lists(st.just("0" * 16), max_size=2).map(tuple)),
+        cluster=st.sampled_from(("", "0a1b2c3d")),
+        tenant=st.sampled_from(("", "0a1b2c3d", "9e8")),
         judging=st.none(),  # defaults of a named tuple are drawn, too
     ),
     st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 2)),

@@ -21,6 +21,8 @@ REFERENCE_SCORER = "reference"  # compares with a canary's reference
 MAX_FINGERPRINT = 64
 MAX_STRATUM = 32
 
+CLUSTER_PATTERN = r"^([0-9a-f]{3,8})?$"  # of `ScoredTrace.cluster` and `tenant`
+
 # Spans of a detail that are read, and characters of their texts: details come from files, too.
 _MAX_SPANS = 10
 _MAX_SPAN_TEXT = 200
@@ -135,6 +137,8 @@ class ScoredTrace(NamedTuple):
         passages: The hashes of its passages in rank order, by which labels name them
             (`ragmeter.metrics.merged_labels`); None: not captured.
         judging: By whom and at what price it was judged; offline only.
+        cluster: A hash that traces of one session, user, tenant or query share; empty: none known.
+        tenant: A hash that traces of one tenant or user share, else `cluster`.
     """
 
     trace_id: str
@@ -154,6 +158,8 @@ class ScoredTrace(NamedTuple):
     guessed: tuple[GuessedField, ...] = ()
     passages: tuple[str, ...] | None = None
     judging: TraceJudging | None = None
+    cluster: str = ""
+    tenant: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line that `ragmeter score` writes, as JSON-able data."""
@@ -175,6 +181,10 @@ class ScoredTrace(NamedTuple):
             out["tags"] = self.tags
         if self.canary:
             out["canary"] = True
+        if self.cluster:
+            out["cluster"] = self.cluster
+        if self.tenant != self.cluster:
+            out["tenant"] = self.tenant
         if self.judging is not None:
             out["judging"] = self.judging.to_dict()
         return out

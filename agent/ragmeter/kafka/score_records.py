@@ -17,6 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import (
+    CLUSTER_PATTERN,
     MAX_FINGERPRINT,
     MAX_STRATUM,
     PendingResult,
@@ -84,6 +85,7 @@ def _check_distinct(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str]
 _Amount = Annotated[float, Field(ge=0, le=1e9)]
 _Probability = Annotated[float, Field(gt=0, le=1)]
 _Natural = Annotated[int, Field(ge=0)]
+_ClusterHash = Annotated[str, Field(pattern=CLUSTER_PATTERN)]
 _Pairs = Annotated[
     tuple[tuple[Name, Name], ...], Field(max_length=256), AfterValidator(_check_distinct)
 ]
@@ -102,6 +104,8 @@ class _RareFields:
         ]
         | None
     ) = None
+    cluster: _ClusterHash = ""
+    tenant: _ClusterHash | None = None  # None: the cluster
 
 
 class _TraceWire(NamedTuple):
@@ -274,6 +278,10 @@ def _rare_fields(record: ScoreRecord) -> list[dict[str, object]]:
         rare["pending"] = scored.pending
     if scored.passages is not None:
         rare["passages"] = scored.passages
+    if scored.cluster:
+        rare["cluster"] = scored.cluster
+    if scored.tenant != scored.cluster:
+        rare["tenant"] = scored.tenant
     return [rare] if rare else []
 
 
@@ -382,5 +390,7 @@ def _read_trace(record: _ScoresWire, row: _TraceWire, results: list[Score]) -> S
         pending=rare.pending,
         guessed=rare.guessed,
         passages=rare.passages,
+        cluster=rare.cluster,
+        tenant=rare.cluster if rare.tenant is None else rare.tenant,
     )
     return ScoreRecord(scored, source)

@@ -20,6 +20,7 @@ from ragmeter.core.label_bounds import OTHER_LABEL, bound_label
 from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cutoff
 from ragmeter.core.score import (
     BUILTIN_SCORER,
+    CLUSTER_PATTERN,
     MAX_FINGERPRINT,
     MAX_STRATUM,
     Score,
@@ -37,6 +38,8 @@ MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 MAX_K = 100  # cut-offs come from a file, and each is a series
 MAX_STRATA = 16  # each has its sums in every bucket; the agent has five
 _MAX_ERROR_CHARS = 200  # characters of a reason shown
+
+_ClusterHash = Annotated[str, Field(pattern=CLUSTER_PATTERN)]
 
 _NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
 _STATES = {str(state): state for state in ScoreState}
@@ -77,6 +80,8 @@ class _ScoredHeader(BaseModel):
     tags: Tags = {}
     canary: bool = False
     judging: Any = None
+    cluster: _ClusterHash = ""
+    tenant: _ClusterHash | None = None  # None: the cluster
 
 
 def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
@@ -106,6 +111,8 @@ def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
             tags=header.tags,
             canary=header.canary,
             judging=None if header.judging is None else read_judging(header.judging),
+            cluster=header.cluster,
+            tenant=header.cluster if header.tenant is None else header.tenant,
         )
     )
     seen: set[tuple[str, str]] = set()

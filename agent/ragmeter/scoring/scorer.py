@@ -36,6 +36,7 @@ from ragmeter.sampling.sampler import (
     StratumClassifier,
     drawn_stratum,
 )
+from ragmeter.scoring.dependence import cluster_hashes
 from ragmeter.trace import Trace
 from ragmeter.windows.sums import upstream_stratum
 
@@ -382,6 +383,7 @@ def summarise_trace(
     if trace.reference is not None and (answerable := trace.tag("answerable")):
         tags["answerable"] = answerable
     usage = trace.usage
+    cluster, tenant = cluster_hashes(trace)
     return ScoredTrace(
         trace.trace_id,
         trace.service,
@@ -395,6 +397,8 @@ def summarise_trace(
         canary=trace.canary,
         passages=ranked_passage_keys(trace),
         guessed=tuple(trace.guessed or ()),
+        cluster=cluster,
+        tenant=tenant,
     )
 
 
