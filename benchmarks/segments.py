@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from ragmeter.breakdown.breakdown import DEFAULT_FDR, adjust_p_values
-from ragmeter.breakdown.contrasts import SeriesKind, estimate_sample, p_values
-from ragmeter.breakdown.segment_rows import (
+from ragmeter.core.arithmetic import VALUE_ONE, weight_units
+from ragmeter.parts.segments.breakdown import DEFAULT_FDR, adjust_p_values
+from ragmeter.parts.segments.segment_rows import (
     SegmentComparison,
     SeriesBreakdown,
     build_series_breakdown,
 )
-from ragmeter.core.arithmetic import VALUE_ONE, weight_units
+from ragmeter.windows.contrasts import SeriesKind, estimate_sample, p_values
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StrataSums, StratumSums
 
 __all__ = ["SHAPES", "Design", "discoveries", "main", "tails", "traffic"]

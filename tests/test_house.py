@@ -21,7 +21,7 @@ FLOORS = {
     **dict.fromkeys(("config", "metrics"), 3),
     **dict.fromkeys(("ingest", "windows", "server"), 4),
     **dict.fromkeys(("alerts", "sampling", "store", "console"), 5),
-    **dict.fromkeys(("breakdown", "scorers"), 6),
+    "scorers": 6,
     "parts": 7,
     "aggregate": 8,
     "scoring": 9,

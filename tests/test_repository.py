@@ -48,7 +48,8 @@ PURE = (
         "agent/ragmeter/parts",
         "agent/ragmeter/sampling",
     ),
-    *("agent/ragmeter/alerts", "agent/ragmeter/breakdown", "agent/ragmeter/aggregate"),
+    "agent/ragmeter/alerts",
+    "agent/ragmeter/aggregate",
     "agent/ragmeter/kafka/state",
 )
 # The module of a part with the handlers of a port, which it loads only where they are mounted.

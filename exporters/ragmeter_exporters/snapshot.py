@@ -13,19 +13,19 @@ from typing import Any, Self
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.alerts.alert import Alert
-from ragmeter.breakdown.breakdown import (
-    DEFAULT_FDR,
-    BreakdownOptions,
-    ComparedWith,
-    NoPastError,
-    build_document,
-)
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.errors import UsageError
 from ragmeter.core.json_values import finite_values
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.segments.breakdown import (
+    DEFAULT_FDR,
+    BreakdownOptions,
+    ComparedWith,
+    NoPastError,
+    build_document,
+)
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows

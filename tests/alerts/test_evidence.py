@@ -9,8 +9,8 @@ import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule, UnscoredCondition, load_rules
-from ragmeter.breakdown.worse import explain_worse
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.segments.worse import explain_worse
 from ragmeter.windows.windows import Windows
 
 from tests.alerts.fakes import rule

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from ragmeter.app.settings import load_settings
-from ragmeter.breakdown.terminal_table import build_segments_table
 from ragmeter.cli.main import app
 from ragmeter.offline.whole_file import fill_windows
+from ragmeter.parts.segments.terminal_table import build_segments_table
 from rich.console import Console
 from typer.testing import CliRunner, Result
 

@@ -22,8 +22,8 @@ from ragmeter.offline.report.tables import agreement_table
 from ragmeter.windows.people_agreement import ScorerAgreement
 from rich.console import Console, RenderableType
 
-from tests.breakdown.traffic import busy
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
+from tests.parts.segments.traffic import busy
 
 HOSTILE = "[/foo] [red]x[/]"
 

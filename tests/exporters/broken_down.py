@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from tests.breakdown.traffic import busy
 from tests.exporters.fakes import FakeAgent, FakeWindows
+from tests.parts.segments.traffic import busy
 
 __all__ = ["fallen"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.breakdown.breakdown import build_document
 from ragmeter.core.counters import Counters
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
+from ragmeter.parts.segments.breakdown import build_document
 from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.page.views import service_breakdown
 from ragmeter_exporters.prometheus import PrometheusExporter

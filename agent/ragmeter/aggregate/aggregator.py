@@ -17,7 +17,6 @@ from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
-from ragmeter.breakdown.worse import explain_worse
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.score import ScoredTrace
@@ -27,6 +26,7 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, Parts
 from ragmeter.parts.contract import Arrival, PartContext, ScoredBatch
+from ragmeter.parts.views import Explainer
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
@@ -106,7 +106,7 @@ class Aggregator:
             rules,
             runbooks=settings.alerts.runbook_base,
             others=self.parts.alerts,
-            explain=explain_worse,
+            explain=self.parts.find(Explainer).explain_worse,
         )
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`

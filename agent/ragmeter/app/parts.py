@@ -12,6 +12,7 @@ from ragmeter.parts.drift.part import DriftPart
 from ragmeter.parts.index.part import IndexPart
 from ragmeter.parts.labels.part import LabelsPart
 from ragmeter.parts.objectives.part import ObjectivesPart
+from ragmeter.parts.segments.part import SegmentsPart
 
 PARTS: PartKinds = [
     CanaryPart,
@@ -20,6 +21,7 @@ PARTS: PartKinds = [
     IndexPart,
     LabelsPart,
     ObjectivesPart,
+    SegmentsPart,
 ]
 
 AgentSettings = compose_settings("AgentSettings", PARTS, __name__)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ragmeter.breakdown.breakdown import BreakdownOptions, ComparedWith
 from ragmeter.cli import options
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 from ragmeter.core.errors import UsageError
+from ragmeter.parts.segments.breakdown import BreakdownOptions, ComparedWith
 
 if TYPE_CHECKING:
     from ragmeter.offline.report.gate import GateOptions
@@ -207,7 +207,7 @@ def _segments_of_files(
 
 
 def _print_segments(document: dict[str, Any], every: bool) -> None:
-    from ragmeter.breakdown.terminal_table import build_segments_table, describe_breakdown
+    from ragmeter.parts.segments.terminal_table import build_segments_table, describe_breakdown
 
     out = options.stdout_console(140)
     for service in document["services"]:

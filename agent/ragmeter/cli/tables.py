@@ -20,8 +20,8 @@ from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentView
-    from ragmeter.breakdown.breakdown import Breakdown
     from ragmeter.config.scoring import JudgeSettings
+    from ragmeter.parts.segments.breakdown import Breakdown
     from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
@@ -188,8 +188,8 @@ def _segment_lines(breakdown: Breakdown, window: str) -> Iterator[Text]:
 
 def service_report(view: AgentView, service: str, width: int) -> Iterator[RenderableType]:
     """Yield what a replay has measured of a service, for a terminal of `width` columns."""
-    from ragmeter.breakdown.breakdown import build_breakdown
-    from ragmeter.breakdown.sources import WindowBreakdownSource
+    from ragmeter.parts.segments.breakdown import build_breakdown
+    from ragmeter.parts.segments.sources import WindowBreakdownSource
 
     windows = view.windows
     seen = windows.count_traces(service, "", windows.names[-1])

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragmeter.breakdown.breakdown import BreakdownOptions, build_breakdown, build_document
-from ragmeter.breakdown.sources import FileBreakdownSource
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
 from ragmeter.core.metric_specs import find_helping_spec
@@ -38,6 +36,8 @@ from ragmeter.metrics.merged_labels import (
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
+from ragmeter.parts.segments.breakdown import BreakdownOptions, build_breakdown, build_document
+from ragmeter.parts.segments.sources import FileBreakdownSource
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import assisted_scorer
 from ragmeter.windows.series import Estimate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
@@ -49,6 +50,7 @@ class Parts:
     """The parts of one state of services, in the order in which they are listed."""
 
     def __init__(self, kinds: PartKinds, context: PartContext) -> None:
+        context = replace(context, find=self.find)
         self._parts = {kind.name: kind.build(context) for kind in kinds}
 
     def __getitem__(self, name: str) -> Part[Any]:

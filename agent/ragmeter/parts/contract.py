@@ -37,6 +37,7 @@ Event = Alert
 
 StateT = TypeVar("StateT")
 SectionT = TypeVar("SectionT", bound=SettingsSection)
+_ViewT = TypeVar("_ViewT")
 
 
 def section_of(settings: Settings, kind: type[SectionT]) -> SectionT:
@@ -129,6 +130,18 @@ class CountedResults(Protocol):
         """Return the bounded name of a service in the windows, `__other__` if it has none."""
 
 
+class FindView(Protocol):
+    """Finds what a part offers to others."""
+
+    def __call__(self, view: type[_ViewT], /) -> _ViewT:
+        """Return the part that offers a view, or what holds without one."""
+
+
+def find_nothing(view: type[_ViewT], /) -> _ViewT:
+    """Return what holds of a view that no part offers."""
+    return view()
+
+
 @dataclass(frozen=True)
 class PartContext:
     """What a part is built with.
@@ -141,6 +154,7 @@ class PartContext:
         stored_scores: Returns the stored scores of a trace, of a bounded service and a trace id.
         windows: The windows of all services, to read.
         share: Part of the installation's services that is expected here.
+        find: Returns what another part offers (`ragmeter.parts.views`), once all are built.
     """
 
     settings: Settings
@@ -150,6 +164,7 @@ class PartContext:
     stored_scores: Callable[[str, str], Sequence[Mapping[str, Any]]] = lambda service, trace_id: ()
     windows: Windows = field(default_factory=Windows)
     share: float = 1.0
+    find: FindView = field(default=find_nothing)
 
     def section(self, kind: type[SectionT]) -> SectionT:
         """Return the settings of the part itself."""

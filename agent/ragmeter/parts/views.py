@@ -6,10 +6,14 @@ what holds where no part offers it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.explanation import Explanation, WorseSeries
 from ragmeter.sampling.control import SamplingControl
+from ragmeter.windows.contrasts import CellPair, SeriesKind
+from ragmeter.windows.windows import Windows
 
 
 class ControlSource:
@@ -42,3 +46,30 @@ class BaselineKeeper:
             version; and the alerts that ended. None if the service is not watched.
         """
         return None
+
+
+class Explainer:
+    """Which segments moved a mean, in words."""
+
+    def explain_worse(self, windows: Windows, series: WorseSeries) -> Explanation:
+        """Explain what moved a series into trouble."""
+        return Explanation()
+
+    def explain_change(
+        self,
+        windows: Windows,
+        service: str,
+        read: Callable[[str], CellPair],
+        kind: SeriesKind,
+        direction: int,
+    ) -> Explanation:
+        """Explain why a mean of a service has changed.
+
+        Args:
+            windows: The windows, for the segments.
+            service: The service.
+            read: Returns the sums of a segment before the change and since.
+            kind: The kind of the series.
+            direction: 1 where the mean went up, -1 where it went down.
+        """
+        return Explanation()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ragmeter.breakdown.breakdown import Breakdown
-from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.segments.breakdown import Breakdown
+from ragmeter.parts.segments.segment_rows import SegmentComparison, SeriesBreakdown
 
 from ragmeter_exporters.page.numbers import THIN, format_share
 

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
 from ragmeter.alerts.alert import Alert
-from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
-from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import (
     METRIC_GROUPS,
@@ -30,6 +28,8 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
 from ragmeter.parts.contract import ServiceLink
+from ragmeter.parts.segments.breakdown import Breakdown, BreakdownOptions, build_breakdown
+from ragmeter.parts.segments.sources import WindowBreakdownSource
 from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from ragmeter.alerts.alert import format_days
 from ragmeter.alerts.explanation import Explanation
-from ragmeter.breakdown.contrasts import Contrast
 from ragmeter.core.arithmetic import WEIGHT_ONE, value_units
 from ragmeter.parts.drift import alerts as drift_alerts
 from ragmeter.parts.drift.alarms import Alarm, with_state
 from ragmeter.parts.drift.alerts import DriftAlerts, expected_cheap_move, has_not_followed
+from ragmeter.parts.views import Explainer
+from ragmeter.windows.contrasts import Contrast
 from ragmeter.windows.sums import NO_SUMS, ScoreSums, StratumSums
 from ragmeter.windows.windows import Windows
 
@@ -58,7 +59,7 @@ class Told:
         self.rules, self.looks = list(rules), list[float]()
         monkeypatch.setattr(drift_alerts, "_find_story", self)
 
-    def __call__(self, alarm: Alarm, windows: Windows, now: float) -> Any:
+    def __call__(self, alarm: Alarm, windows: Windows, now: float, explainer: Explainer) -> Any:
         self.looks.append(now)
         rule = self.rules.pop(0) if len(self.rules) > 1 else self.rules[0]
         text = f"look {len(self.looks)}"

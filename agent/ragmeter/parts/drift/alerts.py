@@ -7,7 +7,7 @@ fires until its alarm is cleared, is explained by another one, or a new baseline
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ragmeter.alerts.alert import (
@@ -19,9 +19,6 @@ from ragmeter.alerts.alert import (
     format_number,
 )
 from ragmeter.alerts.explanation import Explanation
-from ragmeter.breakdown.contrasts import Contrast
-from ragmeter.breakdown.sources import ChangeCells
-from ragmeter.breakdown.story import SEGMENT_LEVEL, explain_change
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.metric_specs import find_helping_spec
 from ragmeter.core.score import BUILTIN_SCORER
@@ -29,7 +26,10 @@ from ragmeter.core.series import split_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.drift.alarms import CHEAP_MOVED, Alarm, AlarmKey
 from ragmeter.parts.drift.baseline import DAY, HOUR
+from ragmeter.parts.drift.change_cells import ChangeCells
 from ragmeter.parts.drift.judge_drift import paired_moments
+from ragmeter.parts.views import Explainer
+from ragmeter.windows.contrasts import SHARE, CellPair, Contrast, estimate_change, series_kind
 from ragmeter.windows.estimators import Z_95
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
@@ -46,6 +46,8 @@ _MAX_SUMMARY = 1_000  # characters, as for the alerts of rules
 _LEAST_MISSING = 0.5
 _Z_LEVEL = 2.33
 
+_CHEAP_LEVEL = 0.01  # p value up to which a cheap score has moved
+
 
 # Seconds after a change up to which it is explained again: windows reach back a day.
 _EXPLAINED = DAY / 2
@@ -58,13 +60,15 @@ class DriftAlerts:
 
     Args:
         max_alerts: How many are held at once, those resolved included.
+        explainer: Returns who explains a change by segments.
 
     Attributes:
         overflow: How many alarms were refused for lack of room.
     """
 
-    def __init__(self, max_alerts: int) -> None:
+    def __init__(self, max_alerts: int, explainer: Callable[[], Explainer] = Explainer) -> None:
         self.overflow = 0
+        self._explainer = explainer
         self._max = max_alerts
         # by key of the alarm and rule: an alarm that is raised again is the same alert
         self._alerts: dict[_AlertKey, Alert] = {}
@@ -125,7 +129,7 @@ class DriftAlerts:
         self, alarm: Alarm, firing: Alert | None, windows: Windows, now: float
     ) -> list[Alert]:
         """Raise the alert of an alarm, or update the one that is `firing`; return what moved."""
-        story = _find_story(alarm, windows, now)
+        story = _find_story(alarm, windows, now, self._explainer())
         moved: list[Alert] = []
         if firing is not None and firing.rule == DRIFT_RULE != story.rule:
             _resolve(firing, story.cause, now)
@@ -237,16 +241,20 @@ class _Story(NamedTuple):
     segments: Explanation
 
 
-def _find_story(alarm: Alarm, windows: Windows, now: float) -> _Story:
+def _find_story(alarm: Alarm, windows: Windows, now: float, explainer: Explainer) -> _Story:
     """Compare the time since a change with the day before it."""
     if alarm.kind == "judge":  # all segments share the judge
         return _Story(JUDGE_CHANGED_RULE, alarm.cause, Explanation())
     cells = ChangeCells(windows, alarm.service, alarm.since, now)
-    if alarm.kind == "latency":
-        series = cells.compare_latencies(alarm.metric, alarm.edge or 0.0)
-    else:
-        series = cells.compare_scores(alarm.metric, alarm.scorer)
-    change = series.whole.change if series else None
+
+    def read(segment: str) -> CellPair:
+        if alarm.kind == "latency":
+            return cells.latencies(segment, alarm.metric, alarm.edge or 0.0)
+        return cells.scores(segment, alarm.metric, alarm.scorer)
+
+    kind = SHARE if alarm.kind == "latency" else series_kind(alarm.metric, alarm.scorer)
+    means = estimate_change(read(""), kind)
+    change = means.change if means else None
     # the share above an edge may rise while the mean, which segments have, falls
     shift = change.value if change and alarm.kind == "distribution" else alarm.after - alarm.before
     direction = 1 if shift > 0 else -1
@@ -255,9 +263,15 @@ def _find_story(alarm: Alarm, windows: Windows, now: float) -> _Story:
     judged = alarm.kind in ("rate", "mean") and alarm.scorer != BUILTIN_SCORER
     if judged and cause != CHEAP_MOVED:
         rule, cause = _compare_with_cheap(alarm, cells, change, direction)
-    if series is None or change is None:
+    if change is None:
         return _Story(rule, cause, Explanation())
-    segment, text = explain_change(series, direction)
+    segment, text = explainer.explain_change(
+        windows=windows,
+        service=alarm.service,
+        read=read,
+        kind=kind,
+        direction=direction,
+    )
     if alarm.kind == "distribution" and text:
         text = f"of its mean: {text}"
     return _Story(rule, cause, Explanation(segment, text))
@@ -269,12 +283,14 @@ def _compare_with_cheap(
     """Return the rule and the cause of an alarm of a judged score, which went in a `direction`."""
     helping = find_helping_spec(metric_specs(), alarm.metric)
     metric = helping.name if helping else alarm.metric
-    cheap = cells.compare_scores(metric, BUILTIN_SCORER, segments=False)
-    if cheap is None or cheap.whole.change is None or not cheap.whole.before or not cheap.whole.now:
+    cheap = estimate_change(
+        cells.scores("", metric, BUILTIN_SCORER), series_kind(metric, BUILTIN_SCORER)
+    )
+    if cheap is None:
         return DRIFT_RULE, alarm.cause
-    change = cheap.whole.change
-    numbers = f"{cheap.whole.before.value:.3g} to {cheap.whole.now.value:.3g}"
-    moved = change.p <= SEGMENT_LEVEL
+    change = cheap.change
+    numbers = f"{cheap.before.value:.3g} to {cheap.now.value:.3g}"
+    moved = change.p <= _CHEAP_LEVEL
     before, _ = cells.scores("", alarm.metric, alarm.scorer)
     expected = expected_cheap_move(before, judged) if before and judged else (0.0, 0.0)
     if has_not_followed(change, expected):

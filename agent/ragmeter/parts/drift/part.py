@@ -33,7 +33,7 @@ from ragmeter.parts.drift.series import milestones_for
 from ragmeter.parts.drift.series_monitors import SavedMonitor
 from ragmeter.parts.drift.settings import DriftDetectionSettings, DriftPartSettings
 from ragmeter.parts.drift.watched_series import WatchedSeries
-from ragmeter.parts.views import BaselineKeeper
+from ragmeter.parts.views import BaselineKeeper, Explainer
 from ragmeter.windows.bucket_width import bucket_seconds
 from ragmeter.windows.windows import Windows
 
@@ -137,7 +137,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         return cls(
             settings=context.section(DriftPartSettings).drift,
             windows=context.windows,
-            alerts=DriftAlerts(MAX_ALERTS),
+            alerts=DriftAlerts(MAX_ALERTS, lambda: context.find(Explainer)),
             counters=context.counters,
             share=context.share,
         )

@@ -6,21 +6,21 @@ import math
 import random
 
 import pytest
-from ragmeter.breakdown.breakdown import (
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.segments.breakdown import (
     BreakdownOptions,
     ComparedWith,
     NoPastError,
     build_breakdown,
     build_document,
 )
-from ragmeter.breakdown.contrasts import SeriesKind, estimate_sample
-from ragmeter.breakdown.sources import FileBreakdownSource, WindowBreakdownSource
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.segments.sources import FileBreakdownSource, WindowBreakdownSource
 from ragmeter.scoring.scorer import Scorer, summarise_trace
 from ragmeter.trace import Trace
+from ragmeter.windows.contrasts import SeriesKind, estimate_sample
 from ragmeter.windows.windows import Windows
 
-from tests.breakdown.traffic import NOW, busy
+from tests.parts.segments.traffic import NOW, busy
 
 KINDS = ["kind=a", "kind=b", "kind="]
 

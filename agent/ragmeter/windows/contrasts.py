@@ -27,13 +27,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.metric_specs import find_spec
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.estimators import (
     Z_95,
     join_limits,
     student_p_value,
     widen_for_missing,
 )
-from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.intervals import estimate_interval, is_assisted
 from ragmeter.windows.sums import ScoreSums
 
 # Effective samples below which a side is not compared. The tests hold from 10 on
@@ -48,6 +50,20 @@ class SeriesKind(NamedTuple):
     low: float | None
     high: float | None
     helped: bool = False
+
+
+SHARE = SeriesKind(True, 0.0, 1.0)
+
+CellPair = tuple[ScoreSums | None, ScoreSums | None]
+"""Sums of traffic (before, now)."""
+
+
+def series_kind(metric: str, scorer: str) -> SeriesKind:
+    """Return the kind of a series; a metric without a spec is an unbounded mean."""
+    spec = find_spec(metric_specs(), metric)
+    if spec is None:
+        return SeriesKind(False, None, None)
+    return SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
 
 
 class MeanSample(NamedTuple):
@@ -121,6 +137,22 @@ class Contrast(NamedTuple):
     lower: float
     upper: float
     p: float
+
+
+class MeanChange(NamedTuple):
+    """The means of one series before and now, and their difference."""
+
+    before: MeanSample
+    now: MeanSample
+    change: Contrast
+
+
+def estimate_change(cells: CellPair, kind: SeriesKind) -> MeanChange | None:
+    """Estimate how a mean has changed; None with too few samples, before or now."""
+    before, now = (estimate_sample(cell, kind) for cell in cells)
+    if before is None or now is None or not (before.enough and now.enough):
+        return None
+    return MeanChange(before, now, compare_means((now, before)))
 
 
 _SamplePair = tuple[MeanSample, MeanSample]

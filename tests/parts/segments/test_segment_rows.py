@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.breakdown.segment_rows import SeriesBreakdown, build_series_breakdown
+from ragmeter.parts.segments.segment_rows import SeriesBreakdown, build_series_breakdown
 
-from tests.breakdown.cells import MEAN, RATE, period, rate
+from tests.parts.segments.cells import MEAN, RATE, period, rate
 
 
 def both(series: SeriesBreakdown | None) -> SeriesBreakdown:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ragmeter.breakdown.contrasts import MeanSample, SeriesKind, estimate_sample
-from ragmeter.breakdown.segment_rows import PeriodSums
 from ragmeter.core.arithmetic import value_units
+from ragmeter.parts.segments.segment_rows import PeriodSums
+from ragmeter.windows.contrasts import MeanSample, SeriesKind, estimate_sample
 from ragmeter.windows.sums import ScoreSums
 
 __all__ = ["MEAN", "RATE", "cell", "period", "rate", "sample"]

@@ -17,19 +17,18 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from ragmeter.breakdown.contrasts import MIN_SAMPLES, Contrast, MeanSample
-from ragmeter.breakdown.segment_rows import (
-    SegmentComparison,
-    SeriesBreakdown,
-    build_series_breakdown,
-    segments_by_tag,
-    series_kind,
-)
-from ragmeter.breakdown.sources import BreakdownSource
 from ragmeter.core.errors import UsageError
 from ragmeter.core.metric_specs import METRIC_GROUPS, MetricSpec, base_name, display_rank, find_spec
 from ragmeter.core.series import series_labels
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.segments.segment_rows import (
+    SegmentComparison,
+    SeriesBreakdown,
+    build_series_breakdown,
+    segments_by_tag,
+)
+from ragmeter.parts.segments.sources import BreakdownSource
+from ragmeter.windows.contrasts import MIN_SAMPLES, Contrast, MeanSample, series_kind
 
 # The expected share of false ones among the findings of a breakdown. Not 0.1: a page that is left
 # open is looked at all day.

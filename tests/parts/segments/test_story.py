@@ -7,11 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 from ragmeter.alerts.explanation import Explanation
-from ragmeter.breakdown.segment_rows import SeriesBreakdown, build_series_breakdown, segments_by_tag
-from ragmeter.breakdown.story import compare_segments, explain_change, share_sums
+from ragmeter.parts.segments.segment_rows import (
+    SeriesBreakdown,
+    build_series_breakdown,
+    segments_by_tag,
+)
+from ragmeter.parts.segments.story import compare_segments, explain_change
+from ragmeter.windows.shares import share_sums
 from ragmeter.windows.sums import ScoreSums
 
-from tests.breakdown.cells import MEAN, RATE, period, rate
+from tests.parts.segments.cells import MEAN, RATE, period, rate
 
 Good = Mapping[str, tuple[int, int]]  # good answers, answers by segment
 

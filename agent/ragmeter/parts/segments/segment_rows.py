@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ragmeter.breakdown.contrasts import (
+from ragmeter.windows.contrasts import (
     Contrast,
     Contribution,
     MeanSample,
@@ -15,9 +15,6 @@ from ragmeter.breakdown.contrasts import (
     contribution_to_level,
     estimate_sample,
 )
-from ragmeter.core.metric_specs import find_spec
-from ragmeter.metrics.registry import metric_specs
-from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.sums import ScoreSums
 
 
@@ -158,14 +155,6 @@ class _PeriodEstimates:
         tagged = [cell for name in segments if (cell := self.cells.get(name)) is not None]
         left = whole.without(ScoreSums.total(tagged)) if whole and tagged else whole
         return replace(self, cells={**self.cells, f"{tag}=": left})
-
-
-def series_kind(metric: str, scorer: str) -> SeriesKind:
-    """Return the kind of a series; a metric without a spec is an unbounded mean."""
-    spec = find_spec(metric_specs(), metric)
-    if spec is None:
-        return SeriesKind(False, None, None)
-    return SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
 
 
 def segments_by_tag(names: Iterable[str]) -> dict[str, list[str]]:

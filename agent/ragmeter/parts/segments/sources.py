@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from math import isfinite
 from typing import Any, Protocol
 
-from ragmeter.breakdown.segment_rows import PeriodSums, SeriesBreakdown, series_kind
-from ragmeter.breakdown.story import (
-    MAX_COMPARED_SEGMENTS,
-    CellPair,
-    compare_segments,
-    share_sums,
-)
 from ragmeter.core.series import is_overflow_series
+from ragmeter.parts.segments.segment_rows import PeriodSums
+from ragmeter.parts.segments.story import MAX_COMPARED_SEGMENTS
 from ragmeter.windows.intervals import assisted_scorer, unassisted_scorer
-from ragmeter.windows.log_histogram import LogHistogram, cell_index
-from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
-
-# Seconds of the longest window's buckets, of which a day is kept, and how long minutes are.
-_COARSE_WIDTH, _FINE_SECONDS = 600, 3600.0
-_DAY = 86400.0
 
 _SeriesKey = tuple[str, str]
 
@@ -157,87 +145,12 @@ class FileBreakdownSource:
         }
 
 
-class ChangeCells:
-    """The traffic of a service on the day before a change and since then, from its buckets.
-
-    Args:
-        windows: The windows; those that reach back a day have the day.
-        since: Time of the change, Unix seconds.
-        at: End of the time since.
-    """
-
-    def __init__(self, windows: Windows, service: str, since: float, at: float) -> None:
-        self._windows = windows
-        self._service = service
-        coarse = since - since % _COARSE_WIDTH
-        # Minutes are kept for an hour. Later the bucket with the change in it counts on no side.
-        late = at - since >= 0.75 * _FINE_SECONDS and since > coarse
-        self._before = list(_bucket_times(coarse - _DAY, coarse))
-        self._since = list(
-            _bucket_times(coarse + _COARSE_WIDTH if late else since - since % 60, at - at % 60)
-        )
-
-    def compare_scores(
-        self, metric: str, scorer: str, segments: bool = True
-    ) -> SeriesBreakdown | None:
-        """Compare a series, by segments or only as a whole."""
-        return compare_segments(
-            self._segments() if segments else (),
-            lambda name: self.scores(name, metric, scorer),
-            series_kind(metric, scorer),
-        )
-
-    def compare_latencies(self, stage: str, edge: float) -> SeriesBreakdown | None:
-        """Compare the shares of a stage's latencies above `edge` (seconds)."""
-        return compare_segments(self._segments(), lambda name: self._latencies(name, stage, edge))
-
-    def _segments(self) -> Sequence[str]:
-        return largest_segments(self._windows, self._service, self._windows.names[-1])
-
-    def scores(self, segment: str, metric: str, scorer: str) -> CellPair:
-        """Return the sums of a series before and since."""
-        read = self._windows.bucket
-        key = (self._service, segment, metric, scorer)
-        before, since = (
-            [cell for time in times if (cell := read(*key, *time))]
-            for times in (self._before, self._since)
-        )
-        return ScoreSums.total(before), ScoreSums.total(since)
-
-    def _latencies(self, segment: str, stage: str, edge: float) -> CellPair:
-        before, since = LogHistogram(), LogHistogram()
-        for whole, times in ((before, self._before), (since, self._since)):
-            for time in times:
-                hist = self._windows.bucket_latency(self._service, segment, stage, *time)
-                if hist is not None:
-                    whole.merge(hist)
-        return share_above(before, edge), share_above(since, edge)
-
-
 def largest_segments(windows: Windows, service: str, window: str) -> list[str]:
     """Return the segments of a service that an alert compares: those with most traffic."""
     return sorted(
         windows.segments(service),
         key=lambda name: (-windows.count_traces(service, name, window), name),
     )[:MAX_COMPARED_SEGMENTS]
-
-
-def share_above(hist: LogHistogram | None, edge: float) -> ScoreSums | None:
-    """Return the share of a histogram's values above `edge` (seconds); None without values."""
-    if hist is None or not hist.n or not isfinite(edge):
-        return None
-    total = sum(hist.counts)
-    above = sum(hist.counts[cell_index(max(edge, 0.0)) + 1 :])
-    return share_sums(above / total, total * total / hist.w2)
-
-
-def _bucket_times(start: float, end: float) -> Iterator[tuple[int, float]]:
-    """Cut a time into (width, start) of coarse buckets, and minutes at its ends."""
-    while start + 60 <= end:
-        coarse = start % _COARSE_WIDTH == 0 and start + _COARSE_WIDTH <= end
-        width = _COARSE_WIDTH if coarse else 60
-        yield width, start
-        start += width
 
 
 def _series(windows: Windows, service: str) -> list[_SeriesKey]:

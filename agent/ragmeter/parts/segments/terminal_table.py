@@ -23,7 +23,7 @@ def describe_breakdown(breakdown: _Json, window: str | None) -> str:
     """Describe in one line what was compared with what, and how often.
 
     Args:
-        breakdown: A document of `ragmeter.breakdown.breakdown.build_document`.
+        breakdown: A document of `ragmeter.parts.segments.breakdown.build_document`.
         window: The window of now; None: a file.
     """
     past = breakdown["past"]

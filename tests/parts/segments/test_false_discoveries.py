@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.breakdown.breakdown import adjust_p_values
+from ragmeter.parts.segments.breakdown import adjust_p_values
 
 BENJAMINI = (
     *(0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344),

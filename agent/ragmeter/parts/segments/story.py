@@ -11,22 +11,23 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from ragmeter.alerts.explanation import Explanation
-from ragmeter.breakdown.contrasts import (
-    Contrast,
-    SeriesKind,
-    compare_means,
-    estimate_sample,
-)
-from ragmeter.breakdown.segment_rows import (
+from ragmeter.parts.segments.segment_rows import (
     SegmentComparison,
     SeriesBreakdown,
     TagBreakdown,
     build_series_breakdown,
     segments_by_tag,
 )
-from ragmeter.core.arithmetic import VALUE_ONE
+from ragmeter.windows.contrasts import (
+    SHARE,
+    CellPair,
+    Contrast,
+    SeriesKind,
+    compare_means,
+    estimate_sample,
+)
 from ragmeter.windows.estimators import join_limits
-from ragmeter.windows.sums import ScoreSums
+from ragmeter.windows.shares import share_sums
 
 # Chance, over all comparisons of an alert, of a claim about a segment that did nothing.
 SEGMENT_LEVEL = 0.01
@@ -38,19 +39,7 @@ MAX_COMPARED_SEGMENTS = 64
 # always move a little, and with much traffic that is beyond chance.
 _LEAST_PART = 0.25
 
-SHARE = SeriesKind(True, 0.0, 1.0)
-
-# Sums (before, now) of a segment; the segment "" is the whole service.
-CellPair = tuple[ScoreSums | None, ScoreSums | None]
-
 _TagRow = tuple[TagBreakdown, SegmentComparison]
-
-
-def share_sums(share: float, n: float) -> ScoreSums:
-    """Return the sums of `n` samples, a `share` (0..1) of them 1: for shares that are no score."""
-    number = round(n)
-    hits = min(number, round(share * n))  # a segment of estimated size may exceed the whole
-    return ScoreSums([0, 0, 0, 0, number, hits * VALUE_ONE, hits * VALUE_ONE * VALUE_ONE], None)
 
 
 def compare_segments(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ragmeter.alerts.explanation import Explanation, WorseSeries
-from ragmeter.breakdown.segment_rows import series_kind
-from ragmeter.breakdown.sources import largest_segments, share_above
-from ragmeter.breakdown.story import SHARE, CellPair, compare_segments, explain_change, share_sums
+from ragmeter.parts.segments.sources import largest_segments
+from ragmeter.parts.segments.story import compare_segments, explain_change
+from ragmeter.windows.contrasts import SHARE, CellPair, series_kind
 from ragmeter.windows.failures import FailedShare
+from ragmeter.windows.shares import share_above, share_sums
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import LATENCY_METRIC

@@ -1,1 +1,0 @@
-"""Breakdown of a service by segment: estimates, differences and findings under one budget."""
