@@ -193,17 +193,23 @@ def _segments_of_files(
 ) -> dict[str, Any]:
     from ragmeter.core.metric_specs import find_spec
     from ragmeter.metrics.registry import metric_specs
-    from ragmeter.offline.whole_file import break_down_files
+    from ragmeter.offline.whole_file import fill_windows
+    from ragmeter.parts.segments.files import break_down_files
 
     if breakdown.metric is not None and find_spec(metric_specs(), breakdown.metric) is None:
         raise exit_error(f"metric {breakdown.metric!r} is not known", 2)
     with options.exit_on_error():
-        document = break_down_files(
-            paths=files, settings=settings, service=service, options=breakdown, say=print_message
+        filled = [fill_windows(path, settings, print_message) for path in files]
+        read = [windows for windows in filled if windows is not None]
+        if len(read) < len(files):
+            raise exit_error("no scored trace could be read")
+        return break_down_files(
+            files=read,
+            tags=settings.segments,
+            service=service,
+            options=breakdown,
+            say=print_message,
         )
-    if document is None:
-        raise exit_error("no scored trace could be read")
-    return document
 
 
 def _print_segments(document: dict[str, Any], every: bool) -> None:

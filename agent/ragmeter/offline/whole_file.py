@@ -1,6 +1,6 @@
-"""What `ragmeter score` and `ragmeter segments` compute over whole files.
+"""What `ragmeter score` and `ragmeter segments` read of whole files.
 
-Feedback is joined, and means are broken down by segment.
+Feedback is joined, and windows are filled.
 Unlike in the running agent nothing expires: there are no windows and no horizon.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
@@ -36,8 +36,6 @@ from ragmeter.metrics.merged_labels import (
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
-from ragmeter.parts.segments.breakdown import BreakdownOptions, build_breakdown, build_document
-from ragmeter.parts.segments.sources import FileBreakdownSource
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import assisted_scorer
 from ragmeter.windows.series import Estimate
@@ -204,49 +202,3 @@ def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> 
     backtest.finish()
     say(f"{path}: {counts.traces} traces, {counts.bad} lines unreadable")
     return backtest.windows if counts.traces else None
-
-
-def break_down_files(
-    paths: Sequence[Path],
-    settings: Settings,
-    service: str | None,
-    options: BreakdownOptions,
-    say: Callable[[str], None],
-) -> dict[str, Any] | None:
-    """Break down the last file against the first, or one file alone.
-
-    Returns:
-        A document in the form of `/api/segments.json`; None if a file holds no readable trace.
-
-    Raises:
-        OSError: A file cannot be read.
-        NoPastError: A service of the last file has no traffic in the first.
-    """
-    filled = [fill_windows(path, settings, say) for path in paths]
-    before, now = (filled[0], filled[-1]) if len(filled) > 1 else (None, filled[-1])
-    if now is None or (len(filled) > 1 and before is None):
-        return None
-    tags = {
-        segment.partition("=")[0]
-        for windows in filled
-        if windows is not None
-        for name in windows.services()
-        for segment in windows.segments(name)
-    }
-    for tag in settings.segments:
-        if tag not in tags:
-            say(f"no trace has {tag}")
-    documents = []
-    for name in now.services():
-        if service in (None, name):
-            source = FileBreakdownSource(before, now, name)
-            for metric, scorer in source.changed():
-                say(f"{name}: {metric} ({scorer}) is of another instrument now: left out")
-            documents.append(build_document(build_breakdown(source, options)))
-    return {
-        "stream_time": None,
-        "window": None,
-        "windows": [],
-        "segments": [tag for tag in settings.segments if tag in tags],
-        "services": documents,
-    }
