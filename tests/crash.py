@@ -99,7 +99,7 @@ def left_behind(folder: Path, width: int | None = None) -> dict[str, Any]:
     return {
         "buckets": buckets,
         "counters": counters,
-        "alerts": meta.get("alerts"),
+        "alerts": {name: row for name, row in meta.items() if name.startswith("incidents/")},
         "queue": queue,
         "waiting": waiting,
         "dead": positions,

@@ -140,7 +140,7 @@ def test_state_survives_dump_and_load() -> None:
     again.restore(saved.buckets, [], saved.meta)
     kept = again.changes().meta
     assert kept == {name: saved.meta[name] for name in kept}
-    assert {"alerts", "labels", "fingerprints", "next_step"} <= kept.keys()
+    assert {"labels", "fingerprints", "next_step"} <= kept.keys()
     assert again.windows.now == one.windows.now
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
 from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.incidents.engine import AlertEngine
 from ragmeter.scoring.scorer import Scorer
 
 from tests.parts.drift.running import drift_of
@@ -97,8 +97,8 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
             moved += one.apply(trace).alerts
         one.settle()
         one.changes()
-        notified += one.engine.take_notifications()
-    held = [alert for alert in one.engine.alerts() if alert.state != "resolved"]
+        notified += one.take_notifications()
+    held = [alert for alert in one.parts.alerts() if alert.state != "resolved"]
     monitor = state_of(drift_of(one).monitor)
     return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
 

@@ -13,9 +13,9 @@ from ragmeter.alerts.alert import (
     render_summary,
     template_values,
 )
-from ragmeter.alerts.engine import AlertEngine
+from ragmeter.parts.incidents.engine import AlertEngine
 
-from tests.alerts.fakes import FakeWindows, around, rule
+from tests.parts.incidents.fakes import FakeWindows, around, rule
 
 
 def fired(service: str = "bot", **changes: object) -> Alert:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.rules import parse_rules
+from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
 from ragmeter.metrics.canary.specs import canary_judge_pairs, is_canary_scorer
@@ -93,7 +94,7 @@ def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
     wanted = {**RULE, "metric": "context_recall", "scorer": "canary/judge"}
     rules = parse_rules([{"rules": [wanted]}], metrics=metric_specs())
     pairs = [("context_recall", "judge")]
-    one = Aggregator(load_settings(environ={}), rules, pairs)
+    one = Aggregator(load_settings(environ={}), rules, pairs, parts=PARTS)
     sampler = Sampler(load_settings(environ={}).sampling)
     half = Scorer(sampler=sampler, tiers={"judge": pairs})
     for number in range(8):
@@ -101,7 +102,7 @@ def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
         low = Score("context_recall", "canary/judge", ScoreState.SCORED, 0.1)
         one.apply(half.add_results(found, "judge", [low]).trace)
     one.advance(START + 60)
-    assert [alert.rule for alert in one.engine.alerts()] == [RULE["name"]]
+    assert [alert.rule for alert in one.parts.alerts()] == [RULE["name"]]
     assert one.windows.count_traces("bot", "", "1h") == 0
 
 

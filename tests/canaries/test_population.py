@@ -131,7 +131,7 @@ def test_canaries_are_measured_counted_and_alerted_on_without_traffic() -> None:
     assert estimate is not None
     assert (estimate.value, estimate.samples) == (0.0, 8)
     assert one.windows.estimate("bot", "category=factual", "canary_failed", REFERENCE_SCORER, "1h")
-    assert [alert.rule for alert in one.engine.alerts()] == ["FactsLow"]
+    assert [alert.rule for alert in one.parts.alerts()] == ["FactsLow"]
     counted = dict(one.counters.items())
     own = ("service", "bot")
     assert ("rag_traces_total", (own, ("status", "ok"))) not in counted

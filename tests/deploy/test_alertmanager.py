@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
+from ragmeter.parts.incidents.engine import AlertEngine
 from ragmeter_exporters.alertmanager import Alertmanager
 
 from tests.exporters.alerts import drifted, make, slow

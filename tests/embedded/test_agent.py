@@ -15,7 +15,6 @@ import pytest
 from ragmeter.aggregate.aggregator import Aggregator, Arriving
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
@@ -26,6 +25,7 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.parts.contract import Arrival
+from ragmeter.parts.incidents.engine import AlertEngine
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 

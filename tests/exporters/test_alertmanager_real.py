@@ -16,12 +16,12 @@ from pathlib import Path
 import httpx
 import pytest
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
+from ragmeter.parts.incidents.engine import AlertEngine
 from ragmeter_exporters.alertmanager import Alertmanager
 
-from tests.alerts.fakes import FakeWindows, Worst, around, rule
 from tests.exporters.real_alertmanager import alertmanager, notified
 from tests.exporters.stub import serve
+from tests.parts.incidents.fakes import FakeWindows, Worst, around, rule
 from tests.real import require
 from tests.waiting import until_async
 

@@ -150,7 +150,7 @@ def test_the_outboxes_are_one(pair: dict[int, PartitionState]) -> None:
 def test_alerts_of_all_partitions_are_shown(pair: dict[int, PartitionState]) -> None:
     found = reading_of(pair).alerts()
     assert {alert.service for alert in found} == {
-        alert.service for state in pair.values() for alert in state.aggregator.engine.alerts()
+        alert.service for state in pair.values() for alert in state.aggregator.parts.alerts()
     }
     assert "wiki" in {alert.service for alert in found}
 

@@ -60,7 +60,7 @@ def play(draw: Draw, hours: float = 4.0, every: float = EVERY) -> Played:
         assert alert.fired_at is not None
         assert alert.fired_at > BEGIN + CHANGE, "nothing had changed yet"
         played.fired.setdefault(f"{alert.scorer} {alert.labels['kind']}", alert)
-    for alert in backtest._aggregator.engine.alerts():
+    for alert in backtest._aggregator.parts.alerts():
         if alert.state == "firing":
             played.late[f"{alert.scorer} {alert.labels['kind']}"] = alert
     for alert in (*played.fired.values(), *played.late.values()):

@@ -157,7 +157,7 @@ class ServicesView(ABC):
 
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""
-        return [alert for state in self.states() for alert in state.aggregator.engine.alerts()]
+        return [alert for state in self.states() for alert in state.aggregator.parts.alerts()]
 
     def baselines(self) -> list[dict[str, Any]]:
         """Return the baselines of the drift detectors, a row a series."""

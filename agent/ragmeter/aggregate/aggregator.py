@@ -15,7 +15,6 @@ from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.admission import Admission
 from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
@@ -26,7 +25,7 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, Parts
 from ragmeter.parts.contract import Arrival, PartContext, ScoredBatch
-from ragmeter.parts.views import Explainer
+from ragmeter.parts.views import Announcer
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
@@ -100,14 +99,10 @@ class Aggregator:
             stored_scores=stored_scores,
             windows=self.windows,
             share=share,
+            rules=rules,
         )
         self.parts = Parts(parts, context)
-        self.engine = AlertEngine(
-            rules,
-            runbooks=settings.alerts.runbook_base,
-            others=self.parts.alerts,
-            explain=self.parts.find(Explainer).explain_worse,
-        )
+        self._notifications: list[Alert] = []
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
         # what the parts have not observed, all of one turn
@@ -299,7 +294,7 @@ class Aggregator:
         following = round(at / self._step) + 1
         last = math.floor(now / self._step)
         if following < last:
-            due = min(self.windows.next_expiry(), self.engine.next_due(at), self.parts.next_due())
+            due = min(self.windows.next_expiry(), self.parts.next_due())
             following = max(following, min(last, math.ceil(min(due, now) / self._step)))
         return following * self._step
 
@@ -308,14 +303,23 @@ class Aggregator:
         transitions = self.parts.advance(at)
         self.windows.advance(at)
         changed = self.windows.take_changed()
-        moved = self.engine.evaluate(self.windows, at, changed)
+        moved = self.parts.evaluate(at, changed)
         transitions += [*moved, *self.parts.hear(moved, at)]
         # only at the steps of event time: when slots are freed must not depend on batches
         if changed and (expired := self.names.free(self.windows)):
             self.counters.forget("service", expired)
             self.parts.retain(self.windows.services())
-        self.engine.fold(at)
+        self.announce(at)
         return transitions
+
+    def announce(self, at: float) -> None:
+        """Choose which alerts to announce at event time `at`; `take_notifications` gives them."""
+        self._notifications += self.parts.find(Announcer).announce(self.parts.alerts(), at)
+
+    def take_notifications(self) -> list[Alert]:
+        """Return the alerts to announce since the last call, each with those folded under it."""
+        taken, self._notifications = self._notifications, []
+        return taken
 
     def view(self, view: type[_V]) -> _V:
         """Return what a part offers (`ragmeter.parts.views`), up to date with what was applied."""
@@ -343,7 +347,7 @@ class Aggregator:
 
     def gauges(self) -> list[GaugeSample]:
         """Return the gauges of parts and refused alerts."""
-        refused = float(self.engine.overflow + self.parts.refused_alerts)
+        refused = float(self.parts.refused_alerts)
         return [*self.parts.samples(), ("ragmeter_alerts_refused", (), refused)]
 
     def changes(self, whole: bool = True) -> StateCommit:
@@ -355,7 +359,6 @@ class Aggregator:
         self.settle()
         rows, deleted = self.parts.changes()
         state = {
-            "alerts": self.engine.dump(),
             "next_step": self._next_step,
             **self.names.dump(),
         }
@@ -380,9 +383,8 @@ class Aggregator:
         """
         self.windows.load(buckets)
         self.counters.load(counters)
-        if "alerts" not in meta:
+        if "next_step" not in meta:
             return
-        self.engine.load(meta["alerts"])
         self.names.load(meta)
         self.parts.restore(meta)
         self._next_step = meta["next_step"]

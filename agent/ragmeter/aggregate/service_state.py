@@ -206,7 +206,7 @@ class ServiceState:
         document, alerts = promoted
         self.transitions += alerts
         if now is not None:
-            self.aggregator.engine.fold(now)
+            self.aggregator.announce(now)
         return document
 
     def gauges(self) -> list[GaugeSample]:
@@ -229,7 +229,7 @@ class ServiceState:
         self._committed_at = self.clocks.wall()
         step = self.aggregator.changes(whole)
         self.transitions = []
-        self._announced = self.aggregator.engine.take_notifications()
+        self._announced = self.aggregator.take_notifications()
         step.upto = upto
         step.meta |= {"wall_time": self._committed_at, "content": self._content}
         return step
@@ -258,5 +258,5 @@ def _shown_traces(aggregator: Aggregator) -> set[EvidenceKey]:
         for service in windows.services()
         for trace_id in windows.worst_ids(service)
     }
-    alerts = aggregator.engine.alerts()
+    alerts = aggregator.parts.alerts()
     return shown | {(alert.service, name) for alert in alerts for name in alert.worst}

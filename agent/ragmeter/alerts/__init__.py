@@ -1,1 +1,1 @@
-"""Alert rules, their conditions in the windows, and the state machine of their alerts."""
+"""What every floor says of alerts: their values, rules, runbooks and PromQL."""

@@ -9,12 +9,14 @@ from ragmeter.parts.canary.part import CanaryPart
 from ragmeter.parts.collection import PartKinds, compose_settings
 from ragmeter.parts.control.part import ControlPart
 from ragmeter.parts.drift.part import DriftPart
+from ragmeter.parts.incidents.part import IncidentsPart
 from ragmeter.parts.index.part import IndexPart
 from ragmeter.parts.labels.part import LabelsPart
 from ragmeter.parts.objectives.part import ObjectivesPart
 from ragmeter.parts.segments.part import SegmentsPart
 
 PARTS: PartKinds = [
+    IncidentsPart,  # its alerts are listed before those of other parts
     CanaryPart,
     ControlPart,
     DriftPart,

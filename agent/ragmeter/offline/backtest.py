@@ -105,7 +105,7 @@ class Backtest:
     def finish(self) -> None:
         """Finish after the last trace; event time stays where that trace has brought it."""
         self._settle()
-        for alert in self._aggregator.engine.alerts():
+        for alert in self._aggregator.parts.alerts():
             if alert.state == "pending":
                 self._alerts[alert.id, alert.since, False] = alert
             elif alert.state == "firing" and (fired := self._find_fired(alert)):

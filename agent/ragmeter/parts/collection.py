@@ -27,6 +27,7 @@ from ragmeter.parts.contract import (
     ServiceLink,
     TraceName,
 )
+from ragmeter.parts.views import Announcer
 
 _V = TypeVar("_V")
 
@@ -78,6 +79,10 @@ class Parts:
         """Move the event time of every part, and return what they tell."""
         return [event for part in self._parts.values() for event in part.advance(now)]
 
+    def evaluate(self, now: float, changed: Mapping[str, Collection[str]]) -> list[Event]:
+        """Have every part evaluate its rules over the windows, and return what moved."""
+        return [event for part in self._parts.values() for event in part.evaluate(now, changed)]
+
     def hear(self, moved: Sequence[Event], at: float) -> list[Event]:
         """Have every part take in alerts of rules that moved, and return what moved with them."""
         return [event for part in self._parts.values() for event in part.hear(moved, at)]
@@ -87,8 +92,10 @@ class Parts:
         return min((part.next_due() for part in self._parts.values()), default=math.inf)
 
     def alerts(self) -> list[Alert]:
-        """Return copies of the alerts of every part."""
-        return [alert for part in self._parts.values() for alert in part.alerts()]
+        """Return copies of the alerts of every part, with what is told of them."""
+        alerts = [alert for part in self._parts.values() for alert in part.alerts()]
+        self.find(Announcer).complete(alerts)
+        return alerts
 
     @property
     def refused_alerts(self) -> int:

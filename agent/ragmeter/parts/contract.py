@@ -24,6 +24,7 @@ from pydantic_core import from_json
 
 from ragmeter.alerts.alert import Alert, Severity
 from ragmeter.alerts.promql import RuleTree
+from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.base import SettingsSection
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
@@ -155,6 +156,7 @@ class PartContext:
         windows: The windows of all services, to read.
         share: Part of the installation's services that is expected here.
         find: Returns what another part offers (`ragmeter.parts.views`), once all are built.
+        rules: The alert rules in force.
     """
 
     settings: Settings
@@ -165,6 +167,7 @@ class PartContext:
     windows: Windows = field(default_factory=Windows)
     share: float = 1.0
     find: FindView = field(default=find_nothing)
+    rules: Sequence[AlertRule] = ()
 
     def section(self, kind: type[SectionT]) -> SectionT:
         """Return the settings of the part itself."""
@@ -313,6 +316,15 @@ class Part(ABC, Generic[StateT]):
 
     def advance(self, now: float) -> Sequence[Event]:
         """Move event time to `now`, a step at which rules are evaluated, and return what moved."""
+        return ()
+
+    def evaluate(self, now: float, changed: Mapping[str, Collection[str]]) -> Sequence[Event]:
+        """Evaluate rules over the windows when every part has advanced, and return what moved.
+
+        Args:
+            now: The event time of the step.
+            changed: The windows that changed since the last step, by service.
+        """
         return ()
 
     def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:

@@ -6,7 +6,7 @@ what holds where no part offers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ragmeter.alerts.alert import Alert
@@ -27,6 +27,20 @@ class ControlSource:
     def latest_control(self) -> SamplingControl:
         """The record of all traces so far."""
         return SamplingControl()
+
+
+class Announcer:
+    """What people are told of the alerts of all parts, and when."""
+
+    def complete(self, alerts: Iterable[Alert]) -> None:
+        """Add to alerts what they are folded under, and a link to their runbook."""
+
+    def announce(self, alerts: Sequence[Alert], now: float) -> Sequence[Alert]:
+        """Return those of all alerts that are to be announced at event time `now`.
+
+        Each has those that are folded under it.
+        """
+        return ()
 
 
 class BaselineKeeper:

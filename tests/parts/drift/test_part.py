@@ -188,7 +188,7 @@ def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
         assert int(name[1:]) % 2 == 1
     assert "grounding went from 0.8" in alert.summary
     assert "model=b" in alert.summary
-    assert [a.id for a in one.engine.alerts()].count(alert.id) == 1
+    assert [a.id for a in one.parts.alerts()].count(alert.id) == 1
     count = one.counters.get(
         "ragmeter_drift_alarms_total",
         (("service", "bot"), ("metric", "grounding"), ("scorer", "builtin"), ("kind", "mean")),

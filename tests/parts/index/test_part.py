@@ -53,7 +53,7 @@ def test_its_rows_restore_it() -> None:
     assert set(changed) == {'index/["bot"]', 'index/["bot", "kb"]'}
     assert deleted == []
     again, _ = made()
-    again.restore({**changed, "alerts": {}})
+    again.restore({**changed, "next_step": None})
     assert list(again.samples()) == list(parts.samples())
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule, parse_rules
+from ragmeter.parts.incidents.engine import AlertEngine, IncidentState
 from ragmeter.windows import series as real
 from ragmeter.windows.failures import FailedShare
 from ragmeter.windows.windows import Windows
@@ -147,6 +147,8 @@ def rule(**changes: object) -> AlertRule:
     return made
 
 
+ROWS: TypeAdapter[dict[str, IncidentState]] = TypeAdapter(dict[str, IncidentState])
+
 READINGS: Mapping[str, real.Estimate | None] = {
     "#": around(0.2),  # true
     ".": around(0.01),  # false
@@ -169,10 +171,14 @@ def play(
         announced += engine.evaluate(windows, 1000.0 + index * step)
         states += look(engine)
         if restarts:
-            state = json.loads(json.dumps(engine.dump()))
-            engine = AlertEngine([made])
-            engine.load(state)
+            engine = restarted(engine, AlertEngine([made]))
     return states, announced
+
+
+def restarted(old: AlertEngine, new: AlertEngine) -> AlertEngine:
+    """A new engine that continues from the saved rows of an old one."""
+    new.restore(ROWS.validate_json(ROWS.dump_json(old.rows())))
+    return new
 
 
 def look(engine: AlertEngine) -> str:

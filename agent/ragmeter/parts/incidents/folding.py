@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragmeter.alerts.alert import Alert
@@ -16,6 +16,9 @@ _WARNING_WAIT = 600.0
 # Seconds after an alert was announced in which others are taken for its consequences: the longest
 # window of most default rules. What comes later may be another cause.
 _FOLD_SECONDS = 3600.0
+
+# Names of saved rows, before the id of an alert.
+_ANNOUNCED, _FOLDED = "announced/", "folded/"
 
 _MAX_FOLDED = 100  # alerts listed in one notification
 
@@ -84,16 +87,19 @@ class NotificationFolder:
         """Return when the first of the waiting warnings is announced."""
         return min(self._waiting.values(), default=math.inf)
 
-    def dump(self) -> list[list[dict[str, Any]]]:
-        """Return the state, JSON-able."""
-        known = (self._announced, self._folded)
-        return [[alert.to_dict() for _, alert in sorted(part.items())] for part in known]
+    def rows(self) -> dict[str, Alert]:
+        """Return copies of the whole state, as rows."""
+        return {
+            f"{prefix}{name}": alert.copy()
+            for prefix, alerts in ((_ANNOUNCED, self._announced), (_FOLDED, self._folded))
+            for name, alert in alerts.items()
+        }
 
-    def load(self, state: Sequence[Sequence[dict[str, Any]]]) -> None:
-        """Replace the state by a dump."""
-        self._announced, self._folded = (
-            {item["id"]: Alert.from_dict(item) for item in part} for part in state
-        )
+    def restore(self, rows: Mapping[str, Alert]) -> None:
+        """Continue from rows."""
+        for name, alert in sorted(rows.items()):
+            known = self._announced if name.startswith(_ANNOUNCED) else self._folded
+            known[alert.id] = alert
 
     def _end(self) -> list[Alert]:
         open_leaders = {

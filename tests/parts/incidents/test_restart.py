@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
+from ragmeter.parts.incidents.engine import AlertEngine
 
-from tests.alerts.fakes import READINGS, FakeWindows, Worst, rule
+from tests.parts.incidents.fakes import READINGS, FakeWindows, Worst, restarted, rule
 
 SERVICES = ("a", "b")
 
@@ -36,9 +34,7 @@ def run(plan: list[tuple[list[str], bool]], *, restarts: bool) -> tuple[list[Ale
         windows.bad = [Worst(f"t{index}", 1.0)]
         announced += engine.evaluate(windows, 0.1 + 60.0 * index)
         if restart and restarts:
-            state = json.loads(json.dumps(engine.dump()))
-            engine = AlertEngine(RULES, max_alerts=4)
-            engine.load(state)
+            engine = restarted(engine, AlertEngine(RULES, max_alerts=4))
     return announced, engine.alerts()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from ragmeter.alerts.conditions import condition_holds, read_condition
+from ragmeter.alerts.conditions import condition_holds
+from ragmeter.parts.incidents.conditions import read_condition
 from ragmeter.windows.series import Estimate
 
-from tests.alerts.fakes import FakeWindows, make_estimate, make_quantile, rule
+from tests.parts.incidents.fakes import FakeWindows, make_estimate, make_quantile, rule
 
 
 class OverWindows(FakeWindows):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 from ragmeter.alerts.alert import alert_id
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.app.settings import load_settings
+from ragmeter.parts.incidents.engine import AlertEngine
 
-from tests.alerts.fakes import FakeWindows, Worst, around, look, make_quantile, play, rule
+from tests.parts.incidents.fakes import (
+    FakeWindows,
+    Worst,
+    around,
+    look,
+    make_quantile,
+    play,
+    restarted,
+    rule,
+)
 
 NO_DATA = {"no_data_for": "3m"}
 
@@ -71,10 +79,11 @@ def test_an_alert_leads_to_its_runbook_or_to_that_of_its_rule(
     engine, windows = AlertEngine(rules, runbooks=base), FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.0)
-    engine.fold(0.0)
     expected = {"RagErrorsHigh": link, "Mine": own}
-    assert {alert.rule: alert.runbook for alert in engine.alerts()} == expected
-    for announced in engine.take_notifications():
+    held = engine.alerts()
+    engine.complete(held)
+    assert {alert.rule: alert.runbook for alert in held} == expected
+    for announced in engine.announce(held, 0.0):
         assert announced.runbook == expected[announced.rule]
 
 
@@ -186,7 +195,7 @@ def test_a_removed_rule_ends_its_alerts() -> None:
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     first.evaluate(windows, 0.0)
     second = AlertEngine([])
-    second.load(first.dump())
+    restarted(first, second)
     (resolved,) = second.evaluate(windows, 60.0)
     assert resolved.rule == "Errors"
     assert resolved.reason == "the rule is no longer in force"
@@ -208,7 +217,7 @@ def test_a_rewritten_rule_ends_the_alerts_it_no_longer_means(
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     first.evaluate(windows, 0.0)
     second = AlertEngine([rule(**changes)])
-    second.load(first.dump())
+    restarted(first, second)
     (resolved,) = second.evaluate(windows, 60.0)
     assert resolved.state == "resolved"
     assert reason in resolved.reason
@@ -219,7 +228,7 @@ def test_a_changed_threshold_keeps_the_alert_and_shows_the_new_one() -> None:
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     first.evaluate(windows, 0.0)
     second = AlertEngine([rule(threshold=0.1)])
-    second.load(first.dump())
+    restarted(first, second)
     assert second.evaluate(windows, 60.0) == []
     assert second.alerts()[0].threshold == 0.1
 
@@ -255,7 +264,7 @@ def test_event_time_never_goes_back() -> None:
 def test_event_time_does_not_go_back_over_a_restart_either() -> None:
     first, second, windows = AlertEngine([rule()]), AlertEngine([rule()]), FakeWindows()
     first.evaluate(windows, 1000.0)
-    second.load(first.dump())
+    restarted(first, second)
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     assert second.evaluate(windows, 10.0)[0].fired_at == 1000.0
 
@@ -332,14 +341,15 @@ def test_a_rule_on_a_window_that_is_not_kept_has_no_data() -> None:
     assert look(engine) == "N"
 
 
-def test_the_dump_is_plain_json_and_of_a_known_version() -> None:
+def test_rows_are_typed_and_survive_json() -> None:
     engine, windows = AlertEngine([rule()]), FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.1)
-    dump = engine.dump()
-    assert json.loads(json.dumps(dump)) == dump
-    with pytest.raises(ValueError, match="version 99"):
-        AlertEngine([]).load({**dump, "version": 99})
+    engine.announce(engine.alerts(), 0.1)
+    rows = engine.rows()
+    (alert,) = engine.alerts()
+    assert rows.keys() == {"evaluated", f"rule/{alert.id}", f"announced/{alert.id}"}
+    assert restarted(engine, AlertEngine([])).rows() == rows
 
 
 def test_fifty_services_and_fifteen_rules_are_evaluated_quickly() -> None:

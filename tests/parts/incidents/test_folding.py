@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
-from ragmeter.alerts.folding import NotificationFolder
+from ragmeter.parts.incidents.engine import AlertEngine
+from ragmeter.parts.incidents.folding import NotificationFolder
 
 from tests.exporters.alerts import drifted, make, slow, unscored
 
@@ -119,9 +118,9 @@ def test_a_restart_continues() -> None:
     story, errors = Story(), make()
     story.at(0, errors)
     story.at(1, empty())
-    state = json.loads(json.dumps(story.folder.dump()))
+    rows = story.folder.rows()
     story.folder = NotificationFolder(lambda alert: "operation")
-    story.folder.load(state)
+    story.folder.restore(rows)
     assert story.folder.find_leader(empty().id) == errors.id
     assert story.at(2) == []
     assert story.at(3, over=tuple(story.held.values())) == [

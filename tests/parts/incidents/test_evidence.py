@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 import pytest
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule, UnscoredCondition, load_rules
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.incidents.engine import AlertEngine
 from ragmeter.parts.segments.worse import explain_worse
 from ragmeter.windows.windows import Windows
 
-from tests.alerts.fakes import rule
+from tests.parts.incidents.fakes import restarted, rule
 from tests.windows.helpers import BASE, SPECS
 
 HOUR = 3600.0
@@ -57,9 +56,7 @@ def drive(
             windows.advance(due)
             moved.extend(engine.evaluate(windows, due))
             if restart:
-                state = json.loads(json.dumps(engine.dump()))
-                engine = AlertEngine(made, explain=explain_worse)
-                engine.load(state)
+                engine = restarted(engine, AlertEngine(made, explain=explain_worse))
             due += step
 
     for one, segments in traces:

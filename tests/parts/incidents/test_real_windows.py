@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ragmeter.alerts.alert import Alert
-from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.incidents.engine import AlertEngine
 from ragmeter.trace import Trace
 from ragmeter.windows.windows import Windows
 
-from tests.alerts.fakes import rule
+from tests.parts.incidents.fakes import rule
 
 START = 1_700_000_000.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"

@@ -8,9 +8,8 @@ whatever the wall clock and however often the process was restarted between step
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ragmeter.alerts.alert import (
     KEEP_RESOLVED,
@@ -21,25 +20,22 @@ from ragmeter.alerts.alert import (
     render_summary,
     template_values,
 )
-from ragmeter.alerts.conditions import (
-    ConditionValue,
+from ragmeter.alerts.conditions import ConditionValue, condition_holds
+from ragmeter.alerts.explanation import Explain, explain_nothing
+from ragmeter.alerts.rule_sets import runbook_link
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.parts.incidents.conditions import (
     DueRules,
     RuleTargets,
-    condition_holds,
     read_condition,
     read_failed_share,
 )
-from ragmeter.alerts.evidence import EvidenceReader
-from ragmeter.alerts.explanation import Explain, explain_nothing
-from ragmeter.alerts.folding import NotificationFolder
-from ragmeter.alerts.rule_sets import runbook_link
-from ragmeter.alerts.rules import AlertRule
-from ragmeter.core.errors import UnknownVersion
+from ragmeter.parts.incidents.evidence import EvidenceReader
+from ragmeter.parts.incidents.folding import NotificationFolder
 from ragmeter.windows.windows import Windows
 
-_STATE_VERSION = 1
-
-# Alerts held at once. More at one time is an outage of everything: the first thousand say so.
+# Names of saved rows: of the time of the last evaluation, and before the id of an alert.
+_EVALUATED, _OF_RULE = "evaluated", "rule/"
 
 _MAX_REASONS = 5
 
@@ -55,7 +51,7 @@ _AlertKey = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class _TrackedAlert:
+class TrackedAlert:
     """An alert with the clocks that its state machine needs beside it."""
 
     alert: Alert
@@ -65,6 +61,7 @@ class _TrackedAlert:
 
     @property
     def key(self) -> _AlertKey:
+        """The rule, the service and the subject."""
         alert = self.alert
         pair = f"{alert.metric} {alert.scorer}"
         return alert.rule, alert.service, alert.segment if alert.unscored is None else pair
@@ -82,13 +79,13 @@ class _TrackedAlert:
             return self.false_since + rule.keep_firing_for
         return math.inf if self.search_at is None else self.search_at
 
-    def dump(self) -> dict[str, Any]:
-        return {
-            "alert": self.alert.to_dict(),
-            "false_since": self.false_since,
-            "no_data_since": self.no_data_since,
-            "look_at": self.search_at,
-        }
+    def copy(self) -> TrackedAlert:
+        """Return a copy that shares nothing that changes."""
+        return replace(self, alert=self.alert.copy())
+
+
+IncidentState = float | TrackedAlert | Alert
+"""A saved row: the time of the last evaluation, an alert of a rule, or one of a notification."""
 
 
 class AlertEngine:
@@ -97,7 +94,6 @@ class AlertEngine:
     Args:
         max_alerts: How many alerts are held at once.
         runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
-        others: Returns copies of the alerts that no rule raises.
         explain: Explains by segments what an alert is about.
 
     Attributes:
@@ -110,27 +106,24 @@ class AlertEngine:
         *,
         max_alerts: int = MAX_ALERTS,
         runbooks: str = "",
-        others: Callable[[], Sequence[Alert]] = tuple,
         explain: Explain = explain_nothing,
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
-        self._others = others
         self._explain = explain
         self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
-        self._tracked: dict[_AlertKey, _TrackedAlert] = {}
+        self._tracked: dict[_AlertKey, TrackedAlert] = {}
         self._targets = RuleTargets(self.rules)
         self._now: float | None = None
         self._searches_left = _MAX_SEGMENT_SEARCHES
         self._refused: set[str] = set()  # services with a true condition that found no room
         self._folder = NotificationFolder(self._family)
-        self._notifications: list[Alert] = []
 
-    def next_due(self, now: float) -> float:
-        """Return when time alone next moves an alert or its notification, after event time `now`.
+    def next_due(self) -> float:
+        """Return when time alone next moves an alert or its notification.
 
         That is without traces that come or leave a window; infinity if it never does.
         """
@@ -144,22 +137,18 @@ class AlertEngine:
 
     def alerts(self) -> list[Alert]:
         """Return copies of all alerts: pending, firing and lately resolved; in a fixed order."""
-        of_rules = [self._tracked[key].alert.copy() for key in sorted(self._tracked)]
-        alerts = [*of_rules, *self._others()]
+        return [self._tracked[key].alert.copy() for key in sorted(self._tracked)]
+
+    def complete(self, alerts: Iterable[Alert]) -> None:
+        """Add to alerts what they are folded under, and a link to their runbook."""
         for alert in alerts:
             alert.folded_under = self._folder.find_leader(alert.id)
             if self._runbooks and not alert.runbook:
                 alert.runbook = runbook_link(alert.rule, self._runbooks)
-        return alerts
 
-    def fold(self, now: float) -> None:
-        """Choose the notifications of event time `now`; `take_notifications` gives them."""
-        self._notifications += self._folder.update(self.alerts(), now)
-
-    def take_notifications(self) -> list[Alert]:
-        """Return the alerts to announce since the last call, each with those folded under it."""
-        taken, self._notifications = self._notifications, []
-        return taken
+    def announce(self, alerts: Sequence[Alert], now: float) -> list[Alert]:
+        """Choose which of all alerts that are held are announced at event time `now`."""
+        return self._folder.update(alerts, now)
 
     def _family(self, alert: Alert) -> str:
         judge = alert.drift is not None and alert.drift["kind"] == "judge"
@@ -212,37 +201,24 @@ class AlertEngine:
         held = {key[:2] for key in self._tracked}
         return DueRules(changed, refused, held)
 
-    def dump(self) -> dict[str, Any]:
-        """Return the whole state, JSON-able; floats survive JSON exactly."""
-        return {
-            "version": _STATE_VERSION,
-            "now": self._now,
-            "alerts": [tracked.dump() for _, tracked in sorted(self._tracked.items())],
-            "notifications": self._folder.dump(),
-        }
+    def rows(self) -> dict[str, IncidentState]:
+        """Return copies of the whole state, as rows."""
+        rows: dict[str, IncidentState] = {} if self._now is None else {_EVALUATED: self._now}
+        for tracked in self._tracked.values():
+            rows[f"{_OF_RULE}{tracked.alert.id}"] = tracked.copy()
+        return rows | self._folder.rows()
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from a dump.
-
-        Raises:
-            UnknownVersion: The dump is of another version.
-        """
-        if state.get("version") != _STATE_VERSION:
-            raise UnknownVersion(
-                f"alert state of version {state.get('version')!r}, not {_STATE_VERSION}"
-            )
-        self._now = state["now"]
-        loaded = [
-            _TrackedAlert(
-                Alert.from_dict(item["alert"]),
-                item["false_since"],
-                item["no_data_since"],
-                item["look_at"],
-            )
-            for item in state["alerts"]
-        ]
-        self._tracked = {tracked.key: tracked for tracked in loaded}
-        self._folder.load(state["notifications"])
+    def restore(self, rows: Mapping[str, IncidentState]) -> None:
+        """Continue from rows."""
+        noted: dict[str, Alert] = {}
+        for name, row in sorted(rows.items()):
+            if isinstance(row, TrackedAlert):
+                self._tracked[row.key] = row
+            elif isinstance(row, Alert):
+                noted[name] = row
+            else:
+                self._now = row
+        self._folder.restore(noted)
 
     def _failing_pairs(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
         """Return (metric, scorer) of the alerts on failed results, by rule and service."""
@@ -291,7 +267,7 @@ class AlertEngine:
         return self._step(rule=rule, key=key, value=None, evidence=evidence, now=now)
 
     def _end(
-        self, tracked: _TrackedAlert, now: float, reason: str, rule: AlertRule | None
+        self, tracked: TrackedAlert, now: float, reason: str, rule: AlertRule | None
     ) -> Sequence[Alert]:
         """Resolve an alert that fires, and forget one that is pending."""
         alert = tracked.alert
@@ -335,7 +311,7 @@ class AlertEngine:
 
     def _begin(
         self, rule: AlertRule, key: _AlertKey, evidence: EvidenceReader, now: float
-    ) -> _TrackedAlert | None:
+    ) -> TrackedAlert | None:
         """Start a pending alert, in the place of a resolved one of its own or of another."""
         if key not in self._tracked and len(self._tracked) >= self._max_alerts:
             resolved = [
@@ -368,13 +344,13 @@ class AlertEngine:
             unscored=None if rule.unscored is None else {},
         )
         alert.baseline = evidence.find_baseline(rule, alert)
-        tracked = self._tracked[key] = _TrackedAlert(alert)
+        tracked = self._tracked[key] = TrackedAlert(alert)
         return tracked
 
     def _step_true(
         self,
         rule: AlertRule,
-        tracked: _TrackedAlert,
+        tracked: TrackedAlert,
         value: ConditionValue,
         evidence: EvidenceReader,
         now: float,
@@ -392,7 +368,7 @@ class AlertEngine:
         return (alert,) if fires else ()
 
     def _search_origin(
-        self, rule: AlertRule, tracked: _TrackedAlert, evidence: EvidenceReader, now: float
+        self, rule: AlertRule, tracked: TrackedAlert, evidence: EvidenceReader, now: float
     ) -> None:
         """Search for the segment behind an alert, again at each quarter of its first window.
 
@@ -408,7 +384,7 @@ class AlertEngine:
         over = origin.segment or again > (alert.fired_at or now) + rule.seconds
         tracked.search_at = None if over else again
 
-    def _step_no_data(self, rule: AlertRule, tracked: _TrackedAlert, now: float) -> Sequence[Alert]:
+    def _step_no_data(self, rule: AlertRule, tracked: TrackedAlert, now: float) -> Sequence[Alert]:
         alert = tracked.alert
         if tracked.no_data_since is None:
             tracked.no_data_since = now
@@ -420,7 +396,7 @@ class AlertEngine:
         return ()
 
 
-def _update(rule: AlertRule, tracked: _TrackedAlert, value: ConditionValue, now: float) -> None:
+def _update(rule: AlertRule, tracked: TrackedAlert, value: ConditionValue, now: float) -> None:
     """Bring an alert up to date with a value and with its rule, which may have changed."""
     alert = tracked.alert
     tracked.no_data_since = None
@@ -443,7 +419,7 @@ def _update(rule: AlertRule, tracked: _TrackedAlert, value: ConditionValue, now:
     alert.summary = _summarize(rule, tracked)
 
 
-def _summarize(rule: AlertRule | None, tracked: _TrackedAlert) -> str:
+def _summarize(rule: AlertRule | None, tracked: TrackedAlert) -> str:
     # a rule's text claims that its condition holds; of a value past that only the value is told
     holds = tracked.false_since is None
     return render_summary(tracked.alert, rule.summary if rule is not None and holds else "")

@@ -1,0 +1,1 @@
+"""The part `incidents`: the rules over the windows, their alerts, and what is announced of all."""
